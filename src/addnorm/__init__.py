@@ -1,0 +1,1 @@
+"""addnorm: how a Transformer's layers are joined."""

@@ -1,0 +1,240 @@
+"""The rooms and their siblings, read off the folders.
+
+A room is a package; a sibling is one file in it, and its `kind` is the file's name. Nothing is registered by hand: adding
+a file adds the kind. Names and docstrings are read without importing (`addnorm list` needs no torch); a sibling is
+imported when it is asked for. A user's own file joins a room through `add_plugin`.
+"""
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import sys
+from dataclasses import dataclass, field, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from addnorm.errors import InputError, UnknownName, did_you_mean
+
+_PLUGINS = "addnorm_plugins"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """Base of every sibling's configuration: a frozen dataclass whose fields are what a study may set."""
+
+    @property
+    def kind(self) -> str:
+        """The name of the file that defines this sibling."""
+        return type(self).__module__.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Doc:
+    """A sibling's docstring, taken apart. Texts are as written, without the leading line break."""
+
+    kind: str
+    summary: str
+    """The first sentence."""
+    formula: str
+    """The indented block that follows the summary; empty if there is none."""
+    why: str
+    source: str
+    differs: str
+    text: str
+    """The whole docstring."""
+
+
+@dataclass
+class Room:
+    """One folder of siblings behind one interface."""
+
+    name: str
+    package: str
+    base: str
+    """Name of the abstract spec class in the package's `__init__`, which every sibling's spec subclasses."""
+    plugins: dict[str, Path] = field(default_factory=dict)
+
+    def kinds(self) -> tuple[str, ...]:
+        """Names of the siblings, built-in first, each group sorted. Imports nothing."""
+        own = sorted(path.stem for path in self._folder().glob("*.py") if not path.stem.startswith("_"))
+        return (*own, *sorted(self.plugins))
+
+    def spec_class(self, kind: str) -> type[Any]:
+        """The sibling's spec class.
+
+        Raises:
+            UnknownName: no such kind; the message names the nearest.
+        """
+        if kind not in self.kinds():
+            raise UnknownName(self.name, kind, self.kinds())
+        found = self._specs_in(self._module(kind))
+        if len(found) != 1:
+            raise InputError(f"{kind}.py must define exactly one spec for room '{self.name}', found {len(found)}.")
+        return found[0]
+
+    def make(self, kind: str, **fields: Any) -> Any:
+        """A spec by name: `ROOMS["residual"].make("rezero", alpha_init=0.1)`.
+
+        Raises:
+            UnknownName: no such kind.
+            InputError: a field that the spec does not have.
+        """
+        cls = self.spec_class(kind)
+        known = list(cls.__dataclass_fields__)
+        for name in fields:
+            if name not in known:
+                raise InputError(
+                    f"{self.name} '{kind}' has no field {name!r}.{did_you_mean(name, known)} "
+                    f"Known: {', '.join(known) or 'none'}."
+                )
+        return cls(**fields)
+
+    def doc(self, kind: str) -> Doc:
+        """The sibling's docstring, read without importing the file.
+
+        Raises:
+            UnknownName: no such kind.
+        """
+        if kind not in self.kinds():
+            raise UnknownName(self.name, kind, self.kinds())
+        path = self.plugins.get(kind, self._folder() / f"{kind}.py")
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        return _take_apart(kind, text)
+
+    def specs_of(self, module: ModuleType) -> list[type[Any]]:
+        """Spec classes of this room that the module itself defines."""
+        return self._specs_in(module)
+
+    def _folder(self) -> Path:
+        return Path(__file__).parent.joinpath(*self.package.split(".")[1:])
+
+    def _module(self, kind: str) -> ModuleType:
+        if kind in self.plugins:
+            return sys.modules[f"{_PLUGINS}.{kind}"]
+        return importlib.import_module(f"{self.package}.{kind}")
+
+    def _specs_in(self, module: ModuleType) -> list[type[Any]]:
+        base = getattr(importlib.import_module(self.package), self.base)
+        return [
+            cls
+            for _, cls in inspect.getmembers(module, inspect.isclass)
+            if cls.__module__ == module.__name__
+            and issubclass(cls, base)
+            and is_dataclass(cls)
+            and not inspect.isabstract(cls)
+        ]
+
+
+ROOMS: dict[str, Room] = {
+    room.name: room
+    for room in (
+        Room("residual", "addnorm.residual", "ResidualSpec"),
+        Room("scores", "addnorm.scores", "ScoresSpec"),
+        Room("norm", "addnorm.norm", "NormSpec"),
+        Room("placement", "addnorm.placement", "PlacementSpec"),
+        Room("bias", "addnorm.bias", "QKBiasSpec"),
+        Room("position", "addnorm.position", "PositionSpec"),
+        Room("corpus", "addnorm.lab.corpora", "CorpusSpec"),
+        Room("tokenizer", "addnorm.lab.tokenizers", "TokenizerSpec"),
+        Room("optimizer", "addnorm.lab.optimizers", "OptimizerSpec"),
+        Room("schedule", "addnorm.lab.schedules", "ScheduleSpec"),
+    )
+}
+"""Every room by name. The first six are mechanisms; the rest belong to the lab."""
+
+MECHANISM_ROOMS = ("residual", "scores", "norm", "placement", "bias", "position")
+
+
+def room(name: str) -> Room:
+    """The room of that name.
+
+    Raises:
+        UnknownName: no such room.
+    """
+    if name not in ROOMS:
+        raise UnknownName("room", name, ROOMS)
+    return ROOMS[name]
+
+
+def add_plugin(path: str | Path) -> tuple[Room, str]:
+    """Import a user's file and let its sibling take part like a built-in one.
+
+    Returns:
+        The room that the file's spec belongs to, and its kind (the file's name).
+
+    Raises:
+        InputError: the file is missing, fails to import, defines no spec or more than one, or has a built-in's name.
+    """
+    path = Path(path).resolve()
+    kind = path.stem
+    name = f"{_PLUGINS}.{kind}"
+    if not path.is_file():
+        raise InputError(f"plugin {path}: no such file. Give a path relative to the study, or an absolute one.")
+    for known in ROOMS.values():
+        if known.plugins.get(kind) == path:
+            return known, kind
+        if kind in known.kinds():
+            raise InputError(f"plugin {path}: '{kind}' is already the name of a {known.name}. Rename the file.")
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise InputError(f"plugin {path}: not a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001  a user's file may raise anything at all while it is imported
+        del sys.modules[name]
+        where = _line_in(error, path)
+        raise InputError(f"plugin {path}{where} failed to import: {type(error).__name__}: {error}") from error
+    homes = [(known, cls) for known in ROOMS.values() for cls in known.specs_of(module)]
+    if len(homes) != 1:
+        del sys.modules[name]
+        bases = ", ".join(f"addnorm.{r}.{ROOMS[r].base}" for r in MECHANISM_ROOMS)
+        raise InputError(
+            f"plugin {path} must define exactly one spec (a frozen dataclass derived from one of {bases}), "
+            f"found {len(homes)}."
+        )
+    home = homes[0][0]
+    home.plugins[kind] = path
+    return home, kind
+
+
+def remove_plugin(kind: str) -> None:
+    """Forget a plugin, so that another file of that name may join."""
+    for known in ROOMS.values():
+        known.plugins.pop(kind, None)
+    sys.modules.pop(f"{_PLUGINS}.{kind}", None)
+
+
+def _line_in(error: BaseException, path: Path) -> str:
+    frame, line = error.__traceback__, None
+    while frame is not None:
+        if frame.tb_frame.f_code.co_filename == str(path):
+            line = frame.tb_lineno
+        frame = frame.tb_next
+    return f", line {line}," if line else ""
+
+
+def _take_apart(kind: str, text: str) -> Doc:
+    paragraphs = [p for p in text.split("\n\n") if p.strip()]
+    labelled = {"Why:": "", "Source:": "", "Differs from the source:": ""}
+    formula: list[str] = []
+    current = None
+    for paragraph in paragraphs[1:]:
+        for line in paragraph.splitlines():
+            current = next((label for label in labelled if line.startswith(label)), current)
+            if current is not None:
+                labelled[current] += line.removeprefix(current).strip() + " "
+            elif line.startswith("    "):
+                formula.append(line)
+    return Doc(
+        kind=kind,
+        summary=" ".join(paragraphs[0].split()) if paragraphs else "",
+        formula="\n".join(formula),
+        why=labelled["Why:"].strip(),
+        source=labelled["Source:"].strip(),
+        differs=labelled["Differs from the source:"].strip(),
+        text=text,
+    )

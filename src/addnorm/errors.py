@@ -1,0 +1,34 @@
+"""The errors a user can cause, and the one way they are worded.
+
+A message states the invariant and the offender, then what arrived, then what to do; the nearest known name and the
+known values come last. The command line prints the message alone and exits 2 for `InputError`, 1 for `JobError`.
+"""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class AddnormError(Exception):
+    """Base of every error that addnorm raises on purpose."""
+
+
+class InputError(AddnormError, ValueError):
+    """What the user gave is wrong: a name, a field, a file, a size. The command line exits 2."""
+
+
+class UnknownName(InputError):
+    """A name that no catalogue, study or table holds."""
+
+    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
+        known = sorted(known)
+        super().__init__(f"no {what} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known) or 'none'}.")
+
+
+class JobError(AddnormError, RuntimeError):
+    """The input was fine, the work failed: a run died, a disk is full. The command line exits 1."""
+
+
+def did_you_mean(name: object, known: Iterable[str]) -> str:
+    """` Did you mean 'add'?` for the nearest known name, or an empty string when nothing is near."""
+    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
+    return f" Did you mean {close[0]!r}?" if close else ""

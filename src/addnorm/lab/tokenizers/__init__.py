@@ -1,0 +1,35 @@
+"""Room of the tokenizers: text to token ids."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Int
+
+from addnorm.catalogue import Spec
+
+
+class Tokenizer(ABC):
+    """A fixed map from text to ids in [0, vocab)."""
+
+    vocab: int
+    hash: str
+    """Hex digest of everything that decides the ids; part of every result."""
+
+    @abstractmethod
+    def encode(self, text: str) -> Int[np.ndarray, " tokens"]:
+        """Token ids of the text."""
+
+    @abstractmethod
+    def decode(self, tokens: Int[np.ndarray, " tokens"]) -> str:
+        """Text of the ids; bytes that are not UTF-8 become the replacement character."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizerSpec(Spec):
+    """Base of every tokenizer's configuration."""
+
+    @abstractmethod
+    def fit(self, texts: Iterable[str]) -> Tokenizer:
+        """The tokenizer, trained on the training side of the corpus where it needs training."""
