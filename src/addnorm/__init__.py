@@ -1,1 +1,32 @@
-"""addnorm: how a Transformer's layers are joined."""
+"""addnorm: a PyTorch library and laboratory for how a Transformer's layers are joined."""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# torch takes seconds to import and half of the commands never need it, so public names are imported when first used.
+_HOMES = {
+    "preset": "addnorm.blocks.presets",
+    "ModelSpec": "addnorm.blocks.spec",
+    "generate": "addnorm.blocks.generation",
+    "attend": "addnorm.kernels.grouped_attention",
+}
+
+if TYPE_CHECKING:
+    from addnorm.blocks.generation import generate as generate
+    from addnorm.blocks.presets import preset as preset
+    from addnorm.blocks.spec import ModelSpec as ModelSpec
+    from addnorm.kernels.grouped_attention import attend as attend
+
+__all__ = ["ModelSpec", "__version__", "attend", "generate", "preset"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'addnorm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

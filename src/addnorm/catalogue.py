@@ -184,7 +184,7 @@ def add_plugin(path: str | Path) -> tuple[Room, str]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  a user's file may raise anything at all while it is imported
+    except Exception as error:
         del sys.modules[name]
         where = _line_in(error, path)
         raise InputError(f"plugin {path}{where} failed to import: {type(error).__name__}: {error}") from error

@@ -1,0 +1,54 @@
+"""Room of the positions: how a model knows the order of its tokens.
+
+A position may act in three places, each a method that does nothing unless a sibling says otherwise:
+on the embeddings (`embed`), on queries and keys (`rotate`), or on the summed scores (`score_bias`). One instance serves the
+whole model. What is the same for all layers of one forward pass (angles, distances) is made once by `prepare`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from addnorm.catalogue import Spec
+from addnorm.shape import Shape
+
+
+class Position(nn.Module, ABC):
+    """A position encoding."""
+
+    def embed(self, x: Float[Tensor, "batch seq width"], start: int) -> Float[Tensor, "batch seq width"]:
+        """Embeddings of the positions start, start + 1, … joined with the token embeddings.
+
+        Raises:
+            InputError: the positions lie beyond what this encoding knows.
+        """
+        return x
+
+    def prepare(self, start: int, seq: int, like: Tensor) -> Any:
+        """Whatever `rotate` and `score_bias` need for the positions [start, start + seq), computed once per pass."""
+        return None
+
+    def rotate(
+        self,
+        query: Float[Tensor, "batch heads seq head_dim"],
+        key: Float[Tensor, "batch kv_heads seq head_dim"],
+        prepared: Any,
+    ) -> tuple[Float[Tensor, "batch heads seq head_dim"], Float[Tensor, "batch kv_heads seq head_dim"]]:
+        """Queries and keys with their positions written into them."""
+        return query, key
+
+    def score_bias(self, layer: int, prepared: Any) -> Float[Tensor, "1 heads query key"] | None:
+        """What joins the summed scores, once, for keys at positions [0, start + seq)."""
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionSpec(Spec):
+    """Base of every position's configuration."""
+
+    @abstractmethod
+    def build(self, shape: Shape) -> Position:
+        """The module. Parameters are filled by its `initialise`, if it has one."""

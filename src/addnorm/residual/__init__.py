@@ -1,0 +1,83 @@
+"""Room of the hidden-stream residuals: how a branch's output joins the stream.
+
+Four verbs, and the whole architecture is one line:
+
+    state = residual.open(x)                      # embeddings -> state
+    h     = residual.read(state, site)            # what branch `site` sees, before its norm
+    state = residual.write(state, y, site)        # its output joins
+    x     = residual.close(state)                 # what the final norm sees
+
+A state is the stream itself (a tensor) or a `NamedTuple` whose field `stream` is the stream; whatever else it carries is
+the sibling's own. That convention is what lets post-norm normalise the stream of any residual: see `map_stream`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from addnorm.catalogue import Spec
+from addnorm.shape import Shape
+
+Stream = Float[Tensor, "batch seq width"]
+Replay = Callable[[Stream], Float[Tensor, "earlier batch seq width"]]
+
+
+@dataclass(frozen=True)
+class Site:
+    """One branch's place in depth."""
+
+    index: int
+    """Number of branches before this one."""
+    layer: int
+    """0-based layer; layer m of the formulas is `layer + 1`."""
+    role: Literal["attention", "feedforward"]
+    replay_layers: Replay | None = None
+    """Runs every earlier layer again on a new input, each with the attention pattern that it computed on its own."""
+    replay_feedforwards: Replay | None = None
+    """Runs every earlier layer's feed-forward branch again on a new input."""
+
+
+class Residual(nn.Module, ABC):
+    """A hidden-stream residual. One instance serves all sites of a model."""
+
+    replays: ClassVar[bool] = False
+    """True if `write` calls a site's replay; the model then keeps the layers' attention patterns."""
+
+    def open(self, x: Stream) -> Any:
+        """The state before the first site."""
+        return x
+
+    def read(self, state: Any, site: Site) -> Stream:
+        """What the branch at `site` sees, before its norm."""
+        return stream_of(state)
+
+    @abstractmethod
+    def write(self, state: Any, y: Stream, site: Site) -> Any:
+        """The state after the branch's output `y` has joined."""
+
+    def close(self, state: Any) -> Stream:
+        """What the final norm sees."""
+        return stream_of(state)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidualSpec(Spec):
+    """Base of every residual's configuration."""
+
+    @abstractmethod
+    def build(self, shape: Shape) -> Residual:
+        """The module. Parameters are filled by its `initialise`, if it has one."""
+
+
+def stream_of(state: Any) -> Tensor:
+    """The stream inside a state."""
+    return state if isinstance(state, Tensor) else state.stream
+
+
+def map_stream(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The state with its stream changed and everything else kept."""
+    return change(state) if isinstance(state, Tensor) else state._replace(stream=change(state.stream))

@@ -1,0 +1,33 @@
+r"""The usual bias: one number per head and entry, as in a linear layer.
+
+    q <- W_q x + a,        k <- W_k x + b,        a in R^{h d_k}
+
+Why: what every library means by `bias=True`. Without rotary position b cannot matter (source 000).
+
+Source: source 001; source 000 §2.1.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from addnorm.bias import PerHeadBias, QKBiasSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Linear(QKBiasSpec):
+    """No settings."""
+
+    def build(self, shape: Shape, *, q: bool, k: bool) -> "LinearBias":
+        return LinearBias(
+            shape,
+            shape.heads * shape.head_dim if q else None,
+            shape.kv_heads * shape.head_dim if k else None,
+        )
+
+
+class LinearBias(PerHeadBias):
+    def spread(self, bias: Tensor, heads: int) -> Tensor:
+        return bias

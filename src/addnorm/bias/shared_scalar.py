@@ -1,0 +1,38 @@
+r"""One number for all heads and entries, and the same one for queries and keys.
+
+    q <- W_q x + a 1,        k <- W_k x + a 1,        a in R
+
+Why: one number per layer is the least a bias can be; the fourth term is a^2 1^T R_{n-m} 1.
+
+Source: source 001, comments.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from addnorm.bias import QKBias, QKBiasSpec, Vectors
+from addnorm.errors import InputError
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedScalar(QKBiasSpec):
+    """No settings."""
+
+    def build(self, shape: Shape, *, q: bool, k: bool) -> "SharedScalarBias":
+        if not (q and k):
+            raise InputError("bias shape 'shared_scalar' is one parameter of q and k: switch both q and k on.")
+        return SharedScalarBias(shape)
+
+
+class SharedScalarBias(QKBias):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.q_width, self.k_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+        self.qk = nn.Parameter(torch.zeros(1))
+
+    def vectors(self) -> Vectors:
+        return self.qk.expand(self.q_width), self.qk.expand(self.k_width)

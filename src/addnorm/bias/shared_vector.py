@@ -1,0 +1,38 @@
+r"""One bias vector for all heads, and the same one for queries and keys.
+
+    q_h <- W_q^h x + a,        k_h <- W_k^h x + a,        a in R^{d_k}
+
+Why: with a = b the fourth term a^T R_{n-m} a is a sum of cosines with positive weights, largest at distance zero.
+
+Source: source 001 and its comments.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from addnorm.bias import QKBias, QKBiasSpec, Vectors
+from addnorm.errors import InputError
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class SharedVector(QKBiasSpec):
+    """No settings."""
+
+    def build(self, shape: Shape, *, q: bool, k: bool) -> "SharedVectorBias":
+        if not (q and k):
+            raise InputError("bias shape 'shared_vector' is one parameter of q and k: switch both q and k on.")
+        return SharedVectorBias(shape)
+
+
+class SharedVectorBias(QKBias):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.heads, self.kv_heads = shape.heads, shape.kv_heads
+        self.qk = nn.Parameter(torch.zeros(shape.head_dim))
+
+    def vectors(self) -> Vectors:
+        return self.qk.repeat(self.heads), self.qk.repeat(self.kv_heads)

@@ -1,0 +1,43 @@
+"""A linear projection that starts from a normal distribution, with a bias of its own or one given at the call."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class Linear(nn.Module):
+    """y = x W^T + b.
+
+    Args:
+        inputs, outputs: entries of the last axis before and after.
+        bias: True for a bias, which starts at zero.
+        std: standard deviation of the weight's entries at the start.
+    """
+
+    def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float) -> None:
+        super().__init__()
+        self.std = std
+        self.weight = nn.Parameter(torch.empty(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+
+    def initialise(self, name: str, generator: torch.Generator) -> None:
+        if name == "weight":
+            nn.init.normal_(self.weight, std=self.std, generator=generator)
+
+    def forward(
+        self, x: Float[Tensor, "*positions inputs"], bias: Float[Tensor, " outputs"] | None = None
+    ) -> Float[Tensor, "*positions outputs"]:
+        """The projection; `bias` stands in for the module's own, which must then be off."""
+        return F.linear(x, self.weight, self.bias if bias is None else bias)
+
+
+class Embedding(nn.Embedding):
+    """A token table that starts from a normal distribution."""
+
+    def __init__(self, vocab: int, width: int, *, std: float) -> None:
+        super().__init__(vocab, width, _weight=torch.empty(vocab, width))
+        self.std = std
+
+    def initialise(self, name: str, generator: torch.Generator) -> None:
+        nn.init.normal_(self.weight, std=self.std, generator=generator)

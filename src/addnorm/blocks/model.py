@@ -1,0 +1,136 @@
+"""The model: embeddings, a stack of branches joined by a residual, and a head."""
+
+import hashlib
+from collections.abc import Iterator
+from functools import partial
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+
+from addnorm.blocks.attention import Attention
+from addnorm.blocks.cache import Cache
+from addnorm.blocks.feed_forward import FeedForward, GatedFeedForward, build_feed_forward
+from addnorm.blocks.layer import Branch, Layer
+from addnorm.blocks.linear import Embedding, Linear
+from addnorm.blocks.passage import Passage
+from addnorm.blocks.replay import replay_feedforwards, replay_layers
+from addnorm.blocks.spec import ModelSpec
+from addnorm.errors import InputError
+from addnorm.residual import Site, map_stream
+
+
+class Transformer(nn.Module):
+    """A Transformer whose joints are mechanisms of the catalogue."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        shape, sockets, std = spec.shape, spec.placement.sockets(), spec.init_std
+        out_std = std / (2 * spec.depth) ** 0.5 if spec.init_branch == "depth" else std
+
+        def norm(*, here: bool) -> nn.Module:
+            return spec.norm.build(spec.width, shift=spec.bias.norm) if here else nn.Identity()
+
+        def branch(body: Attention | FeedForward | GatedFeedForward) -> Branch:
+            return Branch(
+                body,
+                norm(here=sockets.branch_input),
+                norm(here=sockets.branch_output),
+                norm(here=sockets.stream),
+                spec.dropout.branch,
+            )
+
+        self.embedding = Embedding(spec.vocab, spec.width, std=std)
+        self.position = spec.position.build(shape)
+        self.embedding_norm = norm(here=sockets.embedding)
+        self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
+        self.residual = spec.residual.build(shape)
+        self.scores = spec.scores.build(shape)
+        self.layers = nn.ModuleList(
+            Layer(
+                branch(Attention(shape, index, spec.bias, spec.qk_bias, std=std, out_std=out_std)),
+                branch(build_feed_forward(shape, spec.activation, spec.bias, std=std, out_std=out_std)),
+            )
+            for index in range(spec.depth)
+        )
+        self.final_norm = norm(here=sockets.final)
+        self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=std)
+        if spec.tied:
+            self.head.weight = cast(nn.Parameter, self.embedding.weight)
+
+    def forward(
+        self,
+        tokens: Int64[Tensor, "batch seq"],
+        *,
+        padding: Bool[Tensor, "batch seq"] | None = None,
+        cache: Cache | None = None,
+    ) -> Float[Tensor, "batch seq vocab"]:
+        """Logits of the next token (causal) or of each token (masked).
+
+        Args:
+            tokens: ids in [0, vocab).
+            padding: True for real tokens, False for padding; None if all are real.
+            cache: what earlier calls saw of the same sequences; the tokens follow on from there. Causal models only.
+
+        Raises:
+            InputError: more positions than the position encoding knows; a cache with a masked model or with padding.
+        """
+        causal = self.spec.objective == "causal"
+        if cache is not None and (not causal or padding is not None):
+            raise InputError("a cache needs a causal model and tokens without padding.")
+        start = cache.length if cache is not None else 0
+        x = self.position.embed(self.embedding(tokens), start)
+        x = self.embedding_dropout(self.embedding_norm(x))
+        passage = Passage(
+            scores=self.scores,
+            position=self.position,
+            prepared=self.position.prepare(start, tokens.shape[1], x),
+            causal=causal,
+            padding=padding,
+            dropout=self.spec.dropout.attention if self.training else 0.0,
+            cache=cache,
+            keep_patterns=self.residual.replays,
+        )
+        residual = self.residual
+        state = residual.open(x)
+        for site, branch, side in self.sites(passage):
+            state = residual.write(state, branch(residual.read(state, site), *side), site)
+            state = map_stream(state, branch.stream_norm)
+        if cache is not None:
+            cache.length += tokens.shape[1]
+        return self.head(self.final_norm(residual.close(state)))
+
+    def sites(self, passage: Passage) -> Iterator[tuple[Site, Branch, tuple[Passage, ...]]]:
+        """Every branch in depth order, with its site and what it reads beside the stream."""
+        layers = cast(list[Layer], list(self.layers))
+        for index, layer in enumerate(layers):
+            earlier = layers[:index]
+            replays = (
+                partial(replay_layers, earlier, passage=passage, at=index),
+                partial(replay_feedforwards, earlier),
+            )
+            yield Site(2 * index, index, "attention", *replays), layer.attention, (passage,)
+            yield Site(2 * index + 1, index, "feedforward", *replays), layer.feedforward, ()
+
+    def new_cache(self) -> Cache:
+        """An empty cache for decoding."""
+        return Cache(self.spec.depth)
+
+
+def initialise(model: nn.Module, seed: int) -> None:
+    """Fill every random parameter from hash(seed, its full name), whatever other parameters there are."""
+    done: set[int] = set()  # a tied parameter is filled once, under its first name
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if hasattr(module, "initialise") and not parameter.is_meta and id(parameter) not in done:
+                    module.initialise(name, generator_for(seed, f"{path}.{name}", parameter.device))
+                done.add(id(parameter))
+
+
+def generator_for(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator that depends on the seed and the name alone."""
+    digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
+    return torch.Generator(device).manual_seed(int.from_bytes(digest, "little") >> 1)

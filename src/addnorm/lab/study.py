@@ -1,0 +1,123 @@
+"""A study: which variants are trained on what, with which seeds, and what they are compared with.
+
+These frozen dataclasses are the schema. A study file is YAML of the same shape (`codec.py`), or Python that returns them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from addnorm.blocks.spec import ModelSpec
+from addnorm.errors import InputError, did_you_mean
+from addnorm.lab.corpora import CorpusSpec
+from addnorm.lab.corpora.stdlib import Stdlib
+from addnorm.lab.optimizers import OptimizerSpec
+from addnorm.lab.optimizers.adamw import AdamW
+from addnorm.lab.schedules import ScheduleSpec
+from addnorm.lab.schedules.cosine import Cosine
+from addnorm.lab.tokenizers import TokenizerSpec
+from addnorm.lab.tokenizers.bytes import Bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How every run of a study is trained. All of it is part of a run's identity.
+
+    Raises:
+        InputError: a count that is not positive.
+    """
+
+    steps: int = 1000
+    """Optimizer steps."""
+    batch: int = 16
+    """Sequences per step."""
+    seq: int = 256
+    """Tokens per sequence."""
+    optimizer: OptimizerSpec = field(default_factory=AdamW)
+    schedule: ScheduleSpec = field(default_factory=Cosine)
+    clip: float | None = 1.0
+    """Largest gradient norm; None for no clipping."""
+    decay_on: Literal["matrices", "everything"] = "matrices"
+    """What weight decay acts on: matrices only, or also biases, norms and learned scalars."""
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """bfloat16 means autocast; parameters stay float32."""
+    log_every: int = 10
+    """Steps between two training events."""
+    eval_every: int = 200
+    """Steps between two evaluations on held-out text; the last step is always evaluated."""
+    eval_sequences: int = 64
+    """Held-out sequences per evaluation; the same ones every time, for every variant."""
+    checkpoint_every: int = 200
+    """Steps between two checkpoints."""
+    threads: int = 1
+    """CPU threads per worker. More threads change the last bits of the loss, so all runs of a study use the same."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "steps",
+            "batch",
+            "seq",
+            "log_every",
+            "eval_every",
+            "eval_sequences",
+            "checkpoint_every",
+            "threads",
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise InputError(f"training.{name} must be a whole number of at least 1, got {value!r}.")
+        if self.clip is not None and self.clip <= 0:
+            raise InputError(f"training.clip must be positive or null, got {self.clip!r}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Variants by seeds, and what the ranking compares them with.
+
+    Raises:
+        InputError: no variants or seeds, a seed twice, or a reference that is not a variant.
+    """
+
+    name: str
+    about: str = ""
+    """One paragraph: what is asked, and of which source."""
+    variants: Mapping[str, ModelSpec]
+    """The models by name, in the order they are started. `vocab` and `max_seq` are set from the tokenizer and the sequence."""
+    references: tuple[str, ...] = ()
+    """Variants that all others are compared with; the first variant if empty."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    margin: float = 0.005
+    """Difference in nats per token below which two variants count as equivalent."""
+    corpus: CorpusSpec = field(default_factory=Stdlib)
+    tokenizer: TokenizerSpec = field(default_factory=Bytes)
+    training: Training = field(default_factory=Training)
+    plugins: tuple[str, ...] = ()
+    """Files with mechanisms of the user's own; paths are relative to the study file."""
+
+    def __post_init__(self) -> None:
+        if not self.variants:
+            raise InputError(f"study '{self.name}' has no variants.")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
+            raise InputError(f"study '{self.name}' needs at least one seed, and each only once: {list(self.seeds)}.")
+        for reference in self.references:
+            if reference not in self.variants:
+                raise InputError(
+                    f"$.references: {reference!r} is not a variant of study '{self.name}'."
+                    f"{did_you_mean(reference, self.variants)} Known: {', '.join(self.variants)}."
+                )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSpec:
+    """One run: a variant with a seed, everything written out."""
+
+    study: str
+    variant: str
+    seed: int
+    model: ModelSpec
+    training: Training
+    corpus: CorpusSpec
+    tokenizer: TokenizerSpec
+    data_hash: str
+    """Of the prepared data set: texts, split and tokenizer."""
+    plugins: tuple[str, ...] = ()

@@ -1,0 +1,40 @@
+r"""Batch norm: each entry is standardised over the batch and all positions, then scaled and shifted.
+
+    y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j + beta_j
+
+Why: source 000 compares what a bias before it can do. In training a position sees statistics of later ones, so a causal
+model leaks through them; in evaluation running statistics are used and nothing leaks.
+
+Source: Ioffe and Szegedy 2015, arXiv:1502.03167; source 000 eq. 3.
+Differs from the source: statistics are taken over positions as well as over the batch. Padding takes part in them.
+"""
+
+from dataclasses import dataclass
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from addnorm.norm import NormSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch(NormSpec):
+    """Standardise each entry over batch and positions."""
+
+    eps: float = 1e-5
+    """Added to the variance."""
+    momentum: float = 0.1
+    """Weight of a new batch in the running statistics."""
+
+    def build(self, dim: int, *, shift: bool) -> "BatchNorm":
+        return BatchNorm(dim, self.eps, self.momentum, shift=shift)
+
+
+class BatchNorm(nn.BatchNorm1d):
+    def __init__(self, dim: int, eps: float, momentum: float, *, shift: bool) -> None:
+        super().__init__(dim, eps=eps, momentum=momentum)
+        if not shift:
+            self.bias = None
+
+    def forward(self, x: Float[Tensor, "batch seq dim"]) -> Float[Tensor, "batch seq dim"]:
+        return super().forward(x.flatten(0, 1)).view_as(x)

@@ -1,0 +1,26 @@
+r"""Layer norm: each position's entries are standardised, then scaled and shifted.
+
+    y = (x - mean(x)) / sqrt(var(x) + eps) * gamma + beta
+
+Why: the size of the stream no longer depends on depth or on the batch.
+
+Source: Ba et al. 2016, "Layer Normalization", arXiv:1607.06450; source 000 eq. 5; source 004 §13.4.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from addnorm.norm import NormSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(NormSpec):
+    """Standardise over the last axis."""
+
+    eps: float = 1e-5
+    """Added to the variance."""
+
+    def build(self, dim: int, *, shift: bool) -> nn.LayerNorm:
+        return nn.LayerNorm(dim, eps=self.eps, bias=shift)

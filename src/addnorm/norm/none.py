@@ -1,0 +1,23 @@
+r"""No norm: what goes in comes out.
+
+    y = x
+
+Why: residuals such as ReZero train without; and it shows what a norm is for.
+
+Source: Bachlechner et al. 2020, arXiv:2003.04887; source 002.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from addnorm.norm import NormSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nothing(NormSpec):
+    """No settings."""
+
+    def build(self, dim: int, *, shift: bool) -> nn.Identity:
+        return nn.Identity()

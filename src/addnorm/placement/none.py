@@ -1,0 +1,21 @@
+r"""No norms anywhere.
+
+    x <- x + f(x)
+
+Why: residuals that control their own size, such as ReZero, are usually used so.
+
+Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.placement import PlacementSpec, Sockets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bare(PlacementSpec):
+    """No settings."""
+
+    def sockets(self) -> Sockets:
+        return Sockets()

@@ -1,0 +1,21 @@
+r"""Peri norm: sandwich norm, and norms on the embeddings and on the output.
+
+    x_0 <- N(embedding),        x <- x + N2(f(N1(x))),        logits <- head(N(x_last))
+
+Why: the stream's variance then grows linearly with depth at most, and activations stay small in long training.
+
+Source: Kim et al. 2025, "Peri-LN", arXiv:2502.02732.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.placement import PlacementSpec, Sockets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peri(PlacementSpec):
+    """No settings."""
+
+    def sockets(self) -> Sockets:
+        return Sockets(embedding=True, branch_input=True, branch_output=True, final=True)

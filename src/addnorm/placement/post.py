@@ -1,0 +1,25 @@
+r"""Post-norm: the stream itself is normalised after every branch.
+
+    x <- N(x + f(x))
+
+Why: the original Transformer, GPT-1 and BERT. Its gradients shrink towards the first layers, so depth and large learning
+rates are hard for it; what it reaches when it trains is good.
+
+Source: Vaswani et al. 2017, arXiv:1706.03762; source 002; source 004 §13.4.
+Differs from the source: nothing. It normalises whatever the residual's write returns as the stream.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.placement import PlacementSpec, Sockets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Post(PlacementSpec):
+    """Norms on the stream."""
+
+    embedding: bool = False
+    """Also a norm on the embeddings, as BERT has."""
+
+    def sockets(self) -> Sockets:
+        return Sockets(stream=True, embedding=self.embedding)

@@ -1,0 +1,21 @@
+r"""Pre-norm: every branch normalises its own input, and one norm closes the stream.
+
+    x <- x + f(N(x)),        logits <- head(N(x_last))
+
+Why: the stream is a clean sum, so gradients pass undamped; GPT-2 and everything after it.
+
+Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", arXiv:2002.04745; source 004 §13.4.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.placement import PlacementSpec, Sockets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pre(PlacementSpec):
+    """No settings."""
+
+    def sockets(self) -> Sockets:
+        return Sockets(branch_input=True, final=True)

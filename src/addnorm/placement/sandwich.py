@@ -1,0 +1,21 @@
+r"""Sandwich norm: every branch is normalised going in and coming out.
+
+    x <- x + N2(f(N1(x))),        logits <- head(N(x_last))
+
+Why: what each branch adds to the stream has a bounded size.
+
+Source: Ding et al. 2021, "CogView", arXiv:2105.13290 §3.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.placement import PlacementSpec, Sockets
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sandwich(PlacementSpec):
+    """No settings."""
+
+    def sockets(self) -> Sockets:
+        return Sockets(branch_input=True, branch_output=True, final=True)

@@ -1,0 +1,71 @@
+r"""Rotary positions: pairs of query and key entries are rotated by an angle that grows with the position.
+
+    (q_{2j}, q_{2j+1}) <- R(t theta_j) (q_{2j}, q_{2j+1}),        theta_j = theta^{-2j/r},        j < r/2
+
+r is the rotated part of the head width (all of it, or `fraction` of it; the entries after r stay as they are). Then
+q_m . k_n depends on positions through n - m alone.
+
+Why: relative positions at no cost in memory, with any memory-linear attention.
+
+Source: Su et al. 2021, "RoFormer", arXiv:2104.09864, eq. 15; source 001; partial rotation: GPT-NeoX.
+Differs from the source: nothing. Pairs are neighbours (2j, 2j+1), as in the source; some code bases pair j with j + r/2,
+which is the same up to a fixed permutation of the entries.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from addnorm.errors import InputError
+from addnorm.position import Position, PositionSpec
+from addnorm.shape import Shape
+
+Angles = tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rope(PositionSpec):
+    """Rotation of queries and keys."""
+
+    theta: float = 10_000.0
+    """Base of the frequencies."""
+    fraction: float = 1.0
+    """Share of the head width that is rotated."""
+
+    def build(self, shape: Shape) -> "RopePosition":
+        rotated = shape.head_dim * self.fraction
+        if not 0 < self.fraction <= 1 or rotated % 2:
+            raise InputError(
+                f"rope rotates pairs: head width {shape.head_dim} x fraction {self.fraction} = {rotated:g} must be an "
+                "even number of at least 2, and the fraction at most 1."
+            )
+        return RopePosition(int(rotated), self.theta)
+
+
+class RopePosition(Position):
+    def __init__(self, rotated: int, theta: float) -> None:
+        super().__init__()
+        self.rotated, self.theta = rotated, theta
+
+    def prepare(self, start: int, seq: int, like: Tensor) -> Angles:
+        # Angles in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest pair.
+        position = torch.arange(start, start + seq, device=like.device, dtype=torch.float64)
+        pair = torch.arange(0, self.rotated, 2, device=like.device, dtype=torch.float64)
+        angle = torch.outer(position, self.theta ** (-pair / self.rotated))
+        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+
+    def rotate(
+        self,
+        query: Float[Tensor, "batch heads seq head_dim"],
+        key: Float[Tensor, "batch kv_heads seq head_dim"],
+        prepared: Angles,
+    ) -> tuple[Float[Tensor, "batch heads seq head_dim"], Float[Tensor, "batch kv_heads seq head_dim"]]:
+        return self._rotate(query, prepared), self._rotate(key, prepared)
+
+    def _rotate(self, x: Tensor, angles: Angles) -> Tensor:
+        cos, sin = angles
+        even, odd = x[..., : self.rotated].unflatten(-1, (-1, 2)).unbind(-1)
+        turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
+        return turned if self.rotated == x.shape[-1] else torch.cat((turned, x[..., self.rotated :]), dim=-1)

@@ -1,0 +1,74 @@
+r"""Cumulative residual: a layer's stream takes a weighted mean of all feed-forward outputs so far.
+
+    x_{m+1} = y_m + sum_{i<=m} w_{m,i} u_i,        y_m = x_m + a_m(x_m)
+
+u_i is the output of layer i's feed-forward branch. Weights `mean`: w_{m,i} = 1/m. Weights `softmax`: w_m = softmax of m
+learned numbers, zero at the start (so it starts as `mean`), none at the first layer. Attention sites add plainly.
+
+Why: every layer sees what the earlier feed-forwards wrote, undiluted by the layers between.
+
+Source: source 003, V2M1 ("CLT", `mean`) and V2M3 (tuned CLT, `softmax`).
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cumulative(ResidualSpec):
+    """A weighted mean over the history of feed-forward outputs."""
+
+    weights: Literal["mean", "softmax"] = "mean"
+    """Equal weights, or one learned distribution per layer."""
+
+    def build(self, shape: Shape) -> Residual:
+        return MeanCumulative() if self.weights == "mean" else SoftmaxCumulative(shape)
+
+
+class MeanState(NamedTuple):
+    stream: Tensor
+    total: Tensor | None
+    """Sum of the feed-forward outputs so far."""
+
+
+class MeanCumulative(Residual):
+    def open(self, x: Stream) -> MeanState:
+        return MeanState(x, None)
+
+    def write(self, state: MeanState, y: Stream, site: Site) -> MeanState:
+        if site.role == "attention":
+            return state._replace(stream=state.stream + y)
+        total = y if state.total is None else state.total + y
+        return MeanState(state.stream + total / (site.layer + 1), total)
+
+
+class HistoryState(NamedTuple):
+    stream: Tensor
+    outputs: tuple[Tensor, ...]
+    """Every feed-forward output so far."""
+
+
+class SoftmaxCumulative(Residual):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))
+
+    def open(self, x: Stream) -> HistoryState:
+        return HistoryState(x, ())
+
+    def write(self, state: HistoryState, y: Stream, site: Site) -> HistoryState:
+        if site.role == "attention":
+            return state._replace(stream=state.stream + y)
+        outputs = (*state.outputs, y)
+        if site.layer == 0:
+            return HistoryState(state.stream + y, outputs)
+        weights = torch.softmax(self.mix[site.layer - 1], dim=0).to(y.dtype)
+        joined = torch.einsum("m,mbsw->bsw", weights, torch.stack(outputs))
+        return HistoryState(state.stream + joined, outputs)

@@ -1,0 +1,81 @@
+r"""Replay: every earlier layer runs again on the present input, and what they say joins the stream.
+
+    x_{m+1} = y_m + c_{m,m} u_m + sum_{i<m} c_{m,i} u_{i->m},        y_m = x_m + a_m(x_m)
+    z       = x_m + W_O^i (P_i W_V^i N_i(x_m)),        u_{i->m} = f_i(z)
+
+P_i is the softmax pattern that layer i computed on its own input. Weights `sum`: c = 1; `mean`: c = 1/m; `softmax`:
+c_m = softmax of m learned numbers, zero at the start (so it starts as `mean`), none at the first layer. With scope
+`feedforward` only the feed-forwards run again: u_{i->m} = f_i(y_m).
+
+Why: `cumulative` adds what earlier layers said of an old input; here they speak of the present one. Layer m costs m layers.
+
+Source: source 003, V3M1 (`sum`), V3M3.1 (`mean`), V3M3.2 (`softmax`).
+Differs from the source: scope `feedforward` is ours, for comparison. The earlier layers run as one batched call.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.errors import AddnormError
+from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.shape import Shape
+
+Weights = Literal["sum", "mean", "softmax"]
+Scope = Literal["layer", "feedforward"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay(ResidualSpec):
+    """Earlier layers on the present input."""
+
+    weights: Weights = "sum"
+    """Plain sum, equal weights, or one learned distribution per layer."""
+    scope: Scope = "layer"
+    """Run again the whole layer (with its old attention pattern), or its feed-forward branch alone."""
+
+    def build(self, shape: Shape) -> "ReplayResidual":
+        return ReplayResidual(shape, self.weights, self.scope)
+
+
+class ReplayState(NamedTuple):
+    stream: Tensor
+    entry: Tensor
+    """The stream that entered the present layer."""
+
+
+class ReplayResidual(Residual):
+    replays = True
+
+    def __init__(self, shape: Shape, weights: Weights, scope: Scope) -> None:
+        super().__init__()
+        self.weights, self.scope = weights, scope
+        if weights == "softmax":
+            self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))
+
+    def open(self, x: Stream) -> ReplayState:
+        return ReplayState(x, x)
+
+    def write(self, state: ReplayState, y: Stream, site: Site) -> ReplayState:
+        if site.role == "attention":
+            return ReplayState(state.stream + y, entry=state.stream)
+        if site.layer == 0:
+            return ReplayState(state.stream + y, state.entry)
+        earlier = self._replayed(state, site)
+        if self.weights == "softmax":
+            weights = torch.softmax(self.mix[site.layer - 1], dim=0).to(y.dtype)
+            joined = torch.einsum("m,mbsw->bsw", weights[:-1], earlier) + weights[-1] * y
+        else:
+            joined = earlier.sum(dim=0) + y
+            if self.weights == "mean":
+                joined = joined / (site.layer + 1)
+        return ReplayState(state.stream + joined, state.entry)
+
+    def _replayed(self, state: ReplayState, site: Site) -> Tensor:
+        if site.replay_layers is None or site.replay_feedforwards is None:
+            raise AddnormError("replay needs sites that can run earlier layers again; build it inside a model.")
+        if self.scope == "feedforward":
+            return site.replay_feedforwards(state.stream)
+        return site.replay_layers(state.entry)

@@ -1,0 +1,37 @@
+r"""ReZero: every branch is scaled by its own learned scalar, which starts at zero.
+
+    x_{l+1} = x_l + alpha_l * f_l(x_l),        alpha_l = 0 at initialisation
+
+Why: the network starts as the identity, so gradients reach every layer at any depth.
+
+Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887, eq. 1; source 002.
+Differs from the source: nothing. Usually used with placement `none`.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReZero(ResidualSpec):
+    """One learned scalar per branch."""
+
+    alpha_init: float = 0.0
+    """Value of every scalar at the start; 1 is the plain residual."""
+
+    def build(self, shape: Shape) -> "ReZeroResidual":
+        return ReZeroResidual(shape, self.alpha_init)
+
+
+class ReZeroResidual(Residual):
+    def __init__(self, shape: Shape, alpha_init: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((2 * shape.depth,), alpha_init))
+
+    def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
+        return state + self.alpha[site.index] * y

@@ -1,0 +1,40 @@
+r"""Queries and keys are summed over the layers before they meet, instead of their scores.
+
+    A_m = Qt_m Kt_m^T / sqrt(d_k),        Qt_m = Q_m + Qt_{m-1},        Kt_m = K_m + Kt_{m-1}
+
+Why: source 002 reads RealFormer as a residual of Q and K without one of V. It costs no more than plain attention; unlike
+`sum` it also has the cross terms Q_i K_j^T.
+
+Source: source 002, last equation.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.scores import Keys, Queries, Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class AccumulatedProjections(ScoresSpec):
+    """No settings."""
+
+    def build(self, shape: Shape) -> "AccumulatedProjectionsScores":
+        return AccumulatedProjectionsScores(shape)
+
+
+class AccumulatedProjectionsScores(Scores):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.scale = shape.head_dim**-0.5
+
+    def terms(self, layer: int) -> int:
+        return 1
+
+    def weights(self, layer: int) -> tuple[float, ...]:
+        return (self.scale,)
+
+    def merge(self, query: Queries, key: Keys, before: tuple[Queries, Keys] | None) -> tuple[Queries, Keys]:
+        if before is None:
+            return query, key
+        return query + before[0], key + before[1]

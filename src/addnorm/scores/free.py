@@ -1,0 +1,37 @@
+r"""Scores summed with one learned positive divisor per pair of layers, the head width left out.
+
+    s_{m,i} = 1/a_{m,i},        a_{m,i} = sqrt(d_k) at initialisation (so it starts as `sum`)
+
+Why: the same family as `weighted` in another parametrisation; what differs is where weight decay pulls to.
+
+Source: source 003 V4M7.
+Differs from the source: nothing. a = exp(alpha) with alpha learned.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from addnorm.scores import Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Free(ScoresSpec):
+    """One learned divisor per pair of layers."""
+
+    def build(self, shape: Shape) -> "FreeScores":
+        return FreeScores(shape)
+
+
+class FreeScores(Scores):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        start = 0.5 * math.log(shape.head_dim)
+        self.log_a = nn.ParameterList(torch.full((layer + 1,), start) for layer in range(shape.depth))
+
+    def weights(self, layer: int) -> Float[Tensor, " terms"]:
+        return torch.exp(-self.log_a[layer])

@@ -1,0 +1,32 @@
+r"""The running mean of all layers' scores.
+
+    s_{m,i} = 1/(m sqrt(d_k))
+
+Why: RealFormer's own variant for deep models, where a plain sum grows with depth.
+
+Source: He et al. 2020, "RealFormer", arXiv:2012.11747 (xLarge); source 003 V4M3.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.scores import Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mean(ScoresSpec):
+    """No settings."""
+
+    def build(self, shape: Shape) -> "MeanScores":
+        return MeanScores(shape)
+
+
+class MeanScores(Scores):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.scale = shape.head_dim**-0.5
+
+    def weights(self, layer: int) -> tuple[float, ...]:
+        count = layer + 1
+        return (self.scale / count,) * count

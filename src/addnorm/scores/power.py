@@ -1,0 +1,41 @@
+r"""Scores summed, with learned powers of the head width and of the depth below.
+
+    s_{m,i} = 1/(d_k^{a_m} m^{b_m}),        a_m = 0.5, b_m = 1 at initialisation (so it starts as `mean`)
+
+Why: lets each layer choose how strongly the sum is damped. Two learned numbers per layer, of any sign.
+
+Source: source 003 V4M4.
+Differs from the source: nothing. b_1 cannot learn (1^b = 1, its gradient is exactly zero), and within a layer a and b share
+one gradient direction: see `addnorm explain`.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from addnorm.scores import Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Power(ScoresSpec):
+    """Two learned exponents per layer."""
+
+    def build(self, shape: Shape) -> "PowerScores":
+        return PowerScores(shape)
+
+
+class PowerScores(Scores):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.log_head_dim = math.log(shape.head_dim)
+        self.a = nn.Parameter(torch.full((shape.depth,), 0.5))
+        self.b = nn.Parameter(torch.full((shape.depth,), 1.0))
+
+    def weights(self, layer: int) -> Float[Tensor, " terms"]:
+        count = layer + 1
+        log_scale = -self.a[layer] * self.log_head_dim - self.b[layer] * math.log(count)
+        return torch.exp(log_scale).expand(count)

@@ -1,0 +1,31 @@
+r"""RealFormer: the scores of all layers so far are summed.
+
+    s_{m,i} = 1/sqrt(d_k)        so that A_m = Q_m K_m^T / sqrt(d_k) + A_{m-1}
+
+Why: a direct path from the first layer's scores to the last; attention is refined from layer to layer instead of found anew.
+
+Source: He et al. 2020, "RealFormer", arXiv:2012.11747; source 002; source 003 V4M1.
+Differs from the source: the sum is of raw scores, before masks and position biases.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.scores import Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sum(ScoresSpec):
+    """No settings."""
+
+    def build(self, shape: Shape) -> "SumScores":
+        return SumScores(shape)
+
+
+class SumScores(Scores):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.scale = shape.head_dim**-0.5
+
+    def weights(self, layer: int) -> tuple[float, ...]:
+        return (self.scale,) * (layer + 1)

@@ -1,0 +1,36 @@
+r"""Scores summed with one learned positive divisor per pair of layers.
+
+    s_{m,i} = 1/(a_{m,i} sqrt(d_k)),        a_{m,i} = 1 at initialisation (so it starts as `sum`)
+
+Why: each layer chooses which earlier layers' scores it listens to. m numbers at layer m, kept as a = exp(alpha).
+
+Source: source 003 V4M5.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from addnorm.scores import Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weighted(ScoresSpec):
+    """One learned divisor per pair of layers."""
+
+    def build(self, shape: Shape) -> "WeightedScores":
+        return WeightedScores(shape)
+
+
+class WeightedScores(Scores):
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.scale = shape.head_dim**-0.5
+        self.log_a = nn.ParameterList(torch.zeros(layer + 1) for layer in range(shape.depth))
+
+    def weights(self, layer: int) -> Float[Tensor, " terms"]:
+        return self.scale * torch.exp(-self.log_a[layer])
