@@ -1,0 +1,5 @@
+"""Grouped attention: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V over the terms of several layers, exactly."""
+
+from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose
+
+__all__ = ["IMPLEMENTATIONS", "attend", "choose"]

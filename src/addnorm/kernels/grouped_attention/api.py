@@ -1,0 +1,75 @@
+"""The public door: `attend`, and `choose`, which says what impl="auto" takes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from addnorm.errors import UnknownName
+from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.reference import reference
+from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
+from addnorm.kernels.grouped_attention.streaming import streaming
+
+IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = MappingProxyType(
+    {"reference": reference, "sdpa": sdpa, "streaming": streaming}
+)
+"""What `impl` may name, besides "auto"."""
+
+
+def attend(
+    queries: Sequence[Float[Tensor, "batch heads query head_dim"]] | Float[Tensor, "term batch heads query head_dim"],
+    keys: Sequence[Float[Tensor, "batch kv_heads key head_dim"]] | Float[Tensor, "term batch kv_heads key head_dim"],
+    value: Float[Tensor, "batch kv_heads key value_dim"],
+    weights: Sequence[float | int] | Float[Tensor, " term"] | Float[Tensor, "heads term"],
+    *,
+    causal: bool,
+    bias: Float[Tensor, "#batch #heads query key"] | None = None,
+    padding: Bool[Tensor, "batch key"] | None = None,
+    dropout: float = 0.0,
+    seed: Int64[Tensor, ""] | None = None,
+    impl: str = "auto",
+) -> Float[Tensor, "batch heads query value_dim"]:
+    r"""Attend with summed scores: softmax( Σ_i weights_i Q_i K_iᵀ + bias + mask ) V, exactly.
+
+    Scores are summed first; bias and masks are applied once, to the sum. Sums are kept in float32 for narrower inputs.
+
+    Args:
+        queries: one tensor per term, or one tensor with a leading term axis. They are the *last* `query` of the `key`
+            positions: under `causal`, row r sees the keys up to r + key - query.
+        keys: as many terms. Query head h reads key head h // (heads // kv_heads).
+        value: what is averaged; its width is free.
+        weights: numbers, or a tensor that may be learned, per term or per head and term. Nothing else scales the
+            scores: pass 1/√head_dim where it is meant.
+        causal: whether a row is kept from seeing later keys.
+        bias: added to the summed scores; receives a gradient if it requires one.
+        padding: True at real tokens; other keys get no attention. A row without a key left gives zeros.
+        dropout: share of the probabilities that drop; the others are divided by 1 - dropout.
+        seed: decides which drop, the same ones in every implementation; None draws one from torch's global generator.
+        impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
+            and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout.
+            "auto" takes what `choose` names.
+
+    Returns:
+        The attended values, in the dtype of `value`.
+
+    Raises:
+        InputError: an argument breaks what is said here, or `impl` cannot do what is asked.
+        UnknownName: no such `impl`.
+    """
+    problem = problem_of(
+        queries, keys, value, weights, causal=causal, bias=bias, padding=padding, dropout=dropout, seed=seed
+    )
+    name = choose(problem) if impl == "auto" else impl
+    if name not in IMPLEMENTATIONS:
+        raise UnknownName("attention implementation", impl, ("auto", *IMPLEMENTATIONS))
+    return IMPLEMENTATIONS[name](problem)
+
+
+def choose(problem: Problem) -> str:
+    """The implementation that impl="auto" takes: "sdpa" or "streaming"."""
+    if problem.seed is not None or len(problem.queries) > 1 or holds_matrix(problem):
+        return "streaming"
+    return "sdpa" if problem.head_dim == problem.value_dim else "streaming"

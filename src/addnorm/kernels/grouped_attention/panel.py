@@ -1,0 +1,102 @@
+"""A panel: the batch items and key heads whose rows are attended one tile after another.
+
+The panel lays its terms side by side, so that Σ_i s_i Q_i K_iᵀ is one matrix product per tile:
+[s_1 Q_1 | … | s_n Q_n] · [K_1 | … | K_n]ᵀ. Keys are copied once per panel, not per call, so the copy is as small as the
+panel; query heads of one group are stacked as rows, so keys and values are never repeated.
+"""
+
+import torch
+from torch import Tensor
+
+from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.problem import Problem
+
+
+class Panel:
+    """Keys, values and settings of one panel, in the type of the sums.
+
+    A slab is one (item, key head) pair; a line is one (head of the group, query row) pair.
+    """
+
+    keys: Tensor
+    """Float[Tensor, "slab key term*head_dim"]."""
+    value: Tensor
+    """Float[Tensor, "slab key value_dim"]."""
+
+    def __init__(self, problem: Problem, batch: slice, kv_heads: slice) -> None:
+        self.problem, self.batch, self.kv_heads = problem, batch, kv_heads
+        self.heads = slice(kv_heads.start * problem.group, kv_heads.stop * problem.group)
+        self.num_items, self.num_heads = batch.stop - batch.start, self.heads.stop - self.heads.start
+        keys = [key[batch, kv_heads] for key in problem.keys]
+        side_by_side = keys[0] if len(keys) == 1 else torch.cat(keys, -1)
+        self.keys = side_by_side.flatten(0, 1).to(problem.dtype)
+        self.value = problem.value[batch, kv_heads].flatten(0, 1).to(problem.dtype)
+        self.scale = problem.weights if isinstance(problem.weights, float) else 1.0
+        self.weights = self.share(problem.weights) if isinstance(problem.weights, Tensor) else None
+
+    def share(self, tensor: Tensor) -> Tensor:
+        """This panel's part of a tensor whose first two axes are "#batch #heads"."""
+        items = self.batch if tensor.shape[0] > 1 else slice(0, 1)
+        return tensor[items, self.heads if tensor.shape[1] > 1 else slice(0, 1)]
+
+    def last_key(self, rows: slice) -> int:
+        """Number of keys that some row of the tile may see."""
+        p = self.problem
+        return rows.stop + p.key - p.query if p.causal else p.key
+
+    def lines(self, tensor: Tensor, rows: slice) -> Tensor:
+        """Float[Tensor, "slab line dim"] of a tensor "batch heads query dim"."""
+        part = tensor[self.batch, self.heads, rows].to(self.problem.dtype)
+        return part.reshape(self.value.shape[0], -1, tensor.shape[-1])
+
+    def heads_first(self, lines: Tensor) -> Tensor:
+        """The view "batch heads rows dim" of something "slab line dim"."""
+        return lines.view(self.num_items, self.num_heads, -1, lines.shape[-1])
+
+    def queries(self, rows: slice) -> Tensor:
+        """Float[Tensor, "batch heads rows term head_dim"], unweighted."""
+        parts = [query[self.batch, self.heads, rows] for query in self.problem.queries]
+        return torch.stack(parts, -2).to(self.problem.dtype)
+
+    def weighted(self, terms: Tensor) -> Tensor:
+        """Float[Tensor, "slab line term*head_dim"]: each term of "batch heads rows term head_dim" times its weight.
+
+        A weight common to all terms is not applied here: it is `scale`, a factor of the matrix product.
+        """
+        if self.weights is not None:
+            terms = terms * self.weights[:, :, None, :, None].to(terms.dtype)
+        return terms.reshape(self.value.shape[0], -1, self.keys.shape[-1])
+
+    def scores(self, buffer: Tensor, weighted: Tensor, rows: slice) -> Tensor:
+        """Float[Tensor, "slab line key"] in `buffer`: the summed scores with bias; what a row may not see is -inf."""
+        p, last = self.problem, self.last_key(rows)
+        scores = carve(buffer, (*weighted.shape[:2], last))
+        scores.baddbmm_(weighted, self.keys[:, :last].mT, beta=0, alpha=self.scale)
+        by_head = self.heads_first(scores)
+        if p.bias is not None:
+            by_head.add_(self.share(p.bias)[:, :, rows, :last])
+        if p.causal:
+            edge = rows.start + p.key - p.query
+            size = rows.stop - rows.start
+            later = torch.ones(size, size, dtype=torch.bool, device=scores.device).triu(1)
+            by_head[..., edge:].masked_fill_(later, float("-inf"))
+        if p.padding is not None:
+            by_head.masked_fill_(~p.padding[self.batch, None, None, :last], float("-inf"))
+        return scores
+
+    def kept(self, rows: slice) -> Tensor | None:
+        """Bool[Tensor, "slab line key"] of probabilities that do not drop; None without dropout."""
+        p = self.problem
+        if p.seed is None:
+            return None
+        last = self.last_key(rows)
+        kept = block(p.seed, batch=self.batch, heads=self.heads, rows=rows, columns=last, dropout=p.dropout)
+        return kept.view(self.value.shape[0], -1, last)
+
+
+def carve(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The front of a flat buffer, seen in this shape."""
+    size = 1
+    for extent in shape:
+        size *= extent
+    return buffer[:size].view(shape)

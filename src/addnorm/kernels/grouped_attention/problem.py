@@ -1,0 +1,78 @@
+"""One checked grouped-attention problem: what every implementation receives.
+
+Axes, everywhere in this folder:
+
+    batch      sequences that do not see each other
+    heads      query heads; kv_heads of keys and values serve heads / kv_heads query heads each (the group)
+    query      query positions: the last `query` of the `key` positions
+    key        key and value positions
+    head_dim   entries of one query or key head; value_dim entries of one value head
+    term       one Q_i K_iᵀ of the sum; terms are usually the layers up to this one
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Tensors and settings of one call, already checked; nothing here is optional to honour."""
+
+    queries: tuple[Tensor, ...]
+    """One Float[Tensor, "batch heads query head_dim"] per term."""
+    keys: tuple[Tensor, ...]
+    """One Float[Tensor, "batch kv_heads key head_dim"] per term."""
+    value: Tensor
+    """Float[Tensor, "batch kv_heads key value_dim"]."""
+    weights: float | Tensor
+    """One number for all terms, or Float[Tensor, "#batch #heads term"]."""
+    causal: bool
+    """Query row r sees the keys up to r + key - query."""
+    bias: Tensor | None
+    """Float[Tensor, "#batch #heads query key"], added once to the summed scores."""
+    padding: Tensor | None
+    """Bool[Tensor, "batch key"], True at real tokens."""
+    dropout: float
+    """Share of probabilities dropped; the kept ones are divided by 1 - dropout."""
+    seed: Tensor | None
+    """int64 scalar that decides which probabilities drop; None only without dropout."""
+
+    @property
+    def batch(self) -> int:
+        return self.value.shape[0]
+
+    @property
+    def heads(self) -> int:
+        return self.queries[0].shape[1]
+
+    @property
+    def kv_heads(self) -> int:
+        return self.value.shape[1]
+
+    @property
+    def group(self) -> int:
+        """Query heads that share one key head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def query(self) -> int:
+        return self.queries[0].shape[2]
+
+    @property
+    def key(self) -> int:
+        return self.value.shape[2]
+
+    @property
+    def head_dim(self) -> int:
+        return self.queries[0].shape[3]
+
+    @property
+    def value_dim(self) -> int:
+        return self.value.shape[3]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Type of the scores and of every sum: float64 stays, all narrower types are summed in float32."""
+        return torch.float64 if self.value.dtype == torch.float64 else torch.float32

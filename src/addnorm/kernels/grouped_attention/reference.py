@@ -1,0 +1,38 @@
+r"""The definition, with every matrix held: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V.
+
+All other implementations are compared with this one. Memory: batch · heads · query · key entries per term and step.
+"""
+
+import torch
+from torch import Tensor
+
+from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.problem import Problem
+
+
+def reference(problem: Problem) -> Tensor:
+    """The attended values, Float[Tensor, "batch heads query value_dim"]; differentiable to any order."""
+    p, dtype = problem, problem.dtype
+    *keys, value = (tensor.repeat_interleave(p.group, 1).to(dtype) for tensor in (*p.keys, p.value))
+    terms = torch.stack([q.to(dtype) @ k.mT for q, k in zip(p.queries, keys, strict=True)], -1)
+    weights = p.weights[:, :, None, None].to(dtype) if isinstance(p.weights, Tensor) else p.weights
+    scores = (terms * weights).sum(-1)
+    if p.bias is not None:
+        scores = scores + p.bias.to(dtype)
+    scores = scores.masked_fill(~visible(p), float("-inf"))
+    alive = (scores > float("-inf")).any(-1, keepdim=True)
+    probabilities = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
+    if p.seed is not None:
+        batch, heads, rows = (slice(0, size) for size in scores.shape[:3])
+        kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=p.key, dropout=p.dropout)
+        probabilities = probabilities * kept / (1 - p.dropout)
+    return (probabilities @ value).to(p.value.dtype)
+
+
+def visible(problem: Problem) -> Tensor:
+    """Bool[Tensor, "#batch 1 query key"]: True where a query may attend to a key."""
+    p = problem
+    seen = torch.ones(1, 1, p.query, p.key, dtype=torch.bool, device=p.value.device)
+    if p.causal:
+        seen = seen.tril(p.key - p.query)
+    return seen if p.padding is None else seen & p.padding[:, None, None, :]

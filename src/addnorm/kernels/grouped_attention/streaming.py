@@ -1,0 +1,168 @@
+"""Streaming attention as a differentiable function: the passes of passes.py joined to autograd.
+
+Why two Functions: the backward pass is one of its own, so that torch.func.vmap can batch it (per-sample gradients), and
+so that differentiating it again is refused instead of being silently wrong. A backward pass written for another device
+replaces `attend_tiles` and `differentiate_tiles`; everything here stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from addnorm.errors import InputError
+from addnorm.kernels.grouped_attention.passes import attend_tiles, differentiate_tiles
+from addnorm.kernels.grouped_attention.problem import Problem
+
+
+def streaming(problem: Problem, budget: int | None = None) -> Tensor:
+    """The attended values, without a query × key tensor in either pass; `budget` replaces the one of tiles.py."""
+    p = problem
+    settings = _Settings(
+        num_terms=len(p.queries),
+        scale=p.weights if isinstance(p.weights, float) else None,
+        causal=p.causal,
+        dropout=p.dropout,
+        budget=budget,
+    )
+    weights = p.weights if isinstance(p.weights, Tensor) else None
+    tensors = (weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys)
+    with plain_precision(p.value):
+        return _Attend.apply(settings, *tensors)[0]  # type: ignore[no-untyped-call, no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Settings:
+    num_terms: int
+    scale: float | None
+    causal: bool
+    dropout: float
+    budget: int | None
+
+    def problem(self, tensors: tuple[Tensor | None, ...]) -> Problem:
+        weights, bias, padding, seed, value, *projections = tensors
+        shared = weights if weights is not None else self.scale
+        assert value is not None
+        assert shared is not None
+        return Problem(
+            queries=tuple(projections[: self.num_terms]),  # type: ignore[arg-type]
+            keys=tuple(projections[self.num_terms :]),  # type: ignore[arg-type]
+            value=value,
+            weights=shared,
+            causal=self.causal,
+            bias=bias,
+            padding=padding,
+            dropout=self.dropout,
+            seed=seed,
+        )
+
+
+class _Attend(torch.autograd.Function):
+    @staticmethod
+    def forward(settings: _Settings, *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
+        return attend_tiles(settings.problem(tensors), settings.budget)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.settings, tensors = inputs[0], inputs[1:]
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*output, *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _grad_log_sum: Tensor) -> tuple[Tensor | None, ...]:
+        out, log_sum, weights, bias, *rest = ctx.saved_tensors
+        bias_needed = bias is not None and ctx.needs_input_grad[2]
+        with plain_precision(grad):
+            found = iter(_Differentiate.apply(ctx.settings, bias_needed, grad, out, log_sum, weights, bias, *rest))  # type: ignore[no-untyped-call]
+        d_weights = next(found) if weights is not None else None
+        d_bias = next(found) if bias_needed else None
+        return None, d_weights, d_bias, None, None, *found
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], settings: _Settings, *tensors: Tensor | None) -> tuple[Any, Any]:
+        folded = _fold(settings, info.batch_size, in_dims[1:], tensors)
+        outputs = _Attend.apply(settings, *folded)  # type: ignore[no-untyped-call]
+        return tuple(output.unflatten(0, (info.batch_size, -1)) for output in outputs), (0, 0)
+
+
+class _Differentiate(torch.autograd.Function):
+    """(grad, out, log_sum, inputs of _Attend) -> gradients of weights and bias, where asked for, and of the others."""
+
+    @staticmethod
+    def forward(settings: _Settings, bias_needed: bool, grad: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+        out, log_sum, *inputs = tensors
+        assert out is not None
+        assert log_sum is not None
+        problem = settings.problem(tuple(inputs))
+        found = differentiate_tiles(problem, out, log_sum, grad, bias_needed=bias_needed, budget=settings.budget)
+        shared = []
+        if isinstance(problem.weights, Tensor) and found.weights is not None:
+            shared.append(found.weights.sum_to_size(problem.weights.shape).to(problem.weights.dtype))
+        if problem.bias is not None and found.bias is not None:
+            shared.append(found.bias.to(problem.bias.dtype))
+        return (*shared, found.value, *found.queries, *found.keys)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        """Nothing is kept: there is no second derivative."""
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        raise InputError(
+            "impl='streaming' has a first derivative only, and a second one was asked for. "
+            "Use impl='reference', which can be differentiated to any order."
+        )
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], settings: _Settings, bias_needed: bool, *tensors: Tensor | None
+    ) -> tuple[Any, Any]:
+        folded = _fold(settings, info.batch_size, in_dims[2:], tensors)
+        grads = _Differentiate.apply(settings, bias_needed, *folded)  # type: ignore[no-untyped-call]
+        _, _, _, weights, bias, _, _, *rest = (
+            _one_sample(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)
+        )
+        wanted = [weights, bias if bias_needed else None, *rest]
+        shapes = [tensor.shape for tensor in wanted if tensor is not None]
+        # Weights and bias may be shared by the items of a sample: their gradients are summed over those again.
+        apart = [grad.unflatten(0, (info.batch_size, -1)) for grad in grads]
+        summed = tuple(grad.sum_to_size(shape) for grad, shape in zip(apart, shapes, strict=True))
+        return summed, (0,) * len(summed)
+
+
+def _one_sample(samples: int, dim: int | None, tensor: Tensor | None) -> Tensor | None:
+    """The tensor with its sample axis in front, a view; tensors that all samples share are expanded."""
+    if tensor is None or dim is None:
+        return None if tensor is None else tensor.expand(samples, *tensor.shape)
+    return tensor.movedim(dim, 0)
+
+
+def _fold(
+    settings: _Settings, samples: int, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...]
+) -> list[Tensor | None]:
+    """Samples become batch items; what the items of a sample share is expanded. The queries come last: they know."""
+    if settings.dropout:
+        raise InputError(
+            "torch.func.vmap over attend takes dropout=0.0, because a place in the batch decides what drops; "
+            f"got {settings.dropout}. Attend without dropout, or loop over the samples."
+        )
+    apart = [_one_sample(samples, dim, tensor) for dim, tensor in zip(dims, tensors, strict=True)]
+    assert apart[-1] is not None
+    batch = apart[-1].shape[1]
+    return [None if t is None else t.expand(samples, batch, *t.shape[2:]).flatten(0, 1) for t in apart]
+
+
+@contextlib.contextmanager
+def plain_precision(tensor: Tensor) -> Iterator[None]:
+    """Autocast off: it would round the float32 sums of narrow inputs."""
+    kind = tensor.device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False):
+            yield
+    else:
+        yield
