@@ -4,6 +4,7 @@ All state is in the run's folder. Exit codes: 0 finished, 1 failed (the reason i
 stopped on request after the present step. Anything else is a crash, and the executor may start the worker again.
 """
 
+import hashlib
 import math
 import os
 import platform
@@ -144,11 +145,11 @@ class Attempt:
     def _resume(self) -> None:
         from addnorm.lab.checkpoint import latest
 
-        found = latest(self.run.checkpoints_path)
-        for path, reason in found.rejected:
-            self.events.write("rejected", step=0, checkpoint=path.name, reason=reason)
-        if found.state is not None:
-            self.trainer.load_state(found.state)
+        newest = latest(self.run.checkpoints_path)
+        for rejected in newest.rejected:
+            self.events.write("rejected", step=0, checkpoint=rejected.path.name, reason=rejected.reason)
+        if newest.found is not None:
+            self.trainer.load_state(newest.found.state)
         self.events.write("start", step=self.trainer.step, resumed_from=self.trainer.step, replays=len(self._ahead()))
 
     def _ahead(self) -> list[int]:
@@ -189,10 +190,10 @@ class Attempt:
         window.restart(self.trainer.step)
 
     def _checkpoint(self, window: "Window") -> None:
-        from addnorm.lab.checkpoint import save
+        from addnorm.lab.checkpoint import save_step
 
         self.events.sync()
-        save(self.run.checkpoints_path / f"step-{self.trainer.step:08d}.pt", self.trainer.state())
+        save_step(self.run.checkpoints_path, self.trainer.step, self.trainer.state())
         self.events.write("checkpoint", step=self.trainer.step)
         window.restart_clock()
 
@@ -200,9 +201,9 @@ class Attempt:
         from addnorm.lab.checkpoint import save_final
 
         state = self.trainer.model.state_dict()
-        digest = save_final(self.run.final_path, state)
+        save_final(self.run.final_path, state)
         self.events.write("end", step=self.trainer.step, reason="finished")
-        self.run.mark("finished", step=self.trainer.step, content_hash=digest, peak_bytes=_peak_bytes())
+        self.run.mark("finished", step=self.trainer.step, content_hash=_content_hash(state), peak_bytes=_peak_bytes())
         return FINISHED
 
 
@@ -272,6 +273,17 @@ def _environment(device: Any, threads: int) -> dict[str, Any]:
         "threads": threads,
         "pid": os.getpid(),
     }
+
+
+def _content_hash(state: dict[str, Any]) -> str:
+    """SHA-256 of every tensor's name, dtype, shape and bytes: equal for two runs only if they learned the same."""
+    import torch
+
+    digest = hashlib.sha256()
+    for name, tensor in sorted(state.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _peak_bytes() -> int:
