@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from addnorm.cli._output import print_json
+
+if TYPE_CHECKING:
+    from addnorm.lab.statistics import Ranking
 
 
 @dataclass(frozen=True)
@@ -38,3 +41,18 @@ def command(options: Options) -> int:
     else:
         print(tables.text(found))
     return 0
+
+
+def _ranking(options: Options) -> "Ranking":
+    from addnorm.lab.results import ranking, ranking_of_published
+
+    overrides: dict[str, object] = {}
+    if options.reference:
+        overrides["references"] = options.reference
+    if options.margin is not None:
+        overrides["margin"] = options.margin
+    if str(options.dir) == "source-003" or options.dir.suffix == ".json":
+        return ranking_of_published(options.dir, overrides)
+    from addnorm.store import Study
+
+    return ranking(Study(options.dir), overrides)

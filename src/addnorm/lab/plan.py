@@ -128,12 +128,19 @@ def count(model: ModelSpec, training: Training) -> Counted:
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
         loss.backward()
     logits_bytes = logits.numel() * logits.element_size()
-    states = training.optimizer.states_per_parameter
+    optimizer = training.optimizer.build(training.optimizer.groups(built))
+    optimizer.step()
+    states = sum(
+        value.numel() * value.element_size()
+        for state in optimizer.state.values()
+        for value in state.values()
+        if isinstance(value, Tensor)
+    )
     return Counted(
         parameters=sum(p.numel() for p in parameters),
         flops=flops.get_total_flops(),
         # Gradients of the logits exist beside the saved ones when the backward pass begins.
-        peak_bytes=weights * (2 + states) + sum(saved.values()) + logits_bytes,
+        peak_bytes=2 * weights + states + sum(saved.values()) + logits_bytes,
     )
 
 

@@ -1,9 +1,10 @@
 """From run folders to what the ranking takes."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from addnorm.lab.statistics import Ranking, Result, rank
+from addnorm.lab.statistics import Ranking, Result, rank, read_published, source_003
 from addnorm.store import Study
 
 
@@ -43,3 +44,19 @@ def ranking(folder: Study, overrides: Mapping[str, Any] | None = None) -> Rankin
     """
     chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
     return rank(results(folder), references=tuple(chosen["references"]), margin=chosen["margin"])
+
+
+def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None) -> Ranking:
+    """The ranking of numbers that somebody else printed: `source-003`, or a JSON file of the same form.
+
+    Raises:
+        InputError: the file is missing or not of that form, or an unknown reference.
+    """
+    published = source_003() if str(path) == "source-003" else read_published(path)
+    chosen = {"references": published.references, "margin": 0.005, **(overrides or {})}
+    return rank(
+        published.results,
+        references=tuple(chosen["references"]),
+        margin=chosen["margin"],
+        assumed_sd=published.assumed_sd,
+    )

@@ -37,8 +37,6 @@ class Training:
     schedule: ScheduleSpec = field(default_factory=Cosine)
     clip: float | None = 1.0
     """Largest gradient norm; None for no clipping."""
-    decay_on: Literal["matrices", "everything"] = "matrices"
-    """What weight decay acts on: matrices only, or also biases, norms and learned scalars."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 means autocast; parameters stay float32."""
     log_every: int = 10

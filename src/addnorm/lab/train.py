@@ -15,7 +15,6 @@ from torch import nn
 from addnorm.blocks.model import generator_for
 from addnorm.lab.data import Dataset, held_batches, train_batch
 from addnorm.lab.objective import measure, report, score
-from addnorm.lab.optimizers import parameter_groups
 from addnorm.lab.study import RunSpec
 
 
@@ -42,10 +41,7 @@ class Trainer:
         self.spec, self.dataset, self.device = spec, dataset, device
         self.training = spec.training
         self.model: nn.Module = spec.model.build(spec.seed).to(device)
-        groups = parameter_groups(
-            self.model, weight_decay=self.training.optimizer.weight_decay, decay_on=self.training.decay_on
-        )
-        self.optimizer = self.training.optimizer.build(groups)
+        self.optimizer = self.training.optimizer.build(self.training.optimizer.groups(self.model))
         self.step = 0
 
     @property

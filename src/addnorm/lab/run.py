@@ -1,0 +1,90 @@
+"""From a study to trained runs: prepare the data, freeze the plan, supervise the workers."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import addnorm
+from addnorm.lab.codec import canonical, encode
+from addnorm.lab.data import prepare
+from addnorm.lab.executors.local import LocalExecutor
+from addnorm.lab.study import Study
+from addnorm.lab.supervise import supervise
+from addnorm.store import RunStatus
+from addnorm.store import Study as StudyFolder
+
+
+def default_out(study: Study) -> Path:
+    """Where a study's runs go unless told otherwise."""
+    return Path("runs") / study.name
+
+
+def run(
+    study: Study,
+    *,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    on_tick: Callable[[StudyFolder, list[RunStatus]], None] = lambda folder, statuses: None,
+    say: Callable[[str], None] = lambda text: None,
+) -> StudyFolder:
+    """Train a study's runs, or go on where an earlier call was interrupted. Returns when nothing can go on.
+
+    Args:
+        study: what to train.
+        out: folder of the runs; runs/NAME if not given.
+        workers: runs at the same time; one per GPU or CPU core if not given.
+        on_tick: called with the state of every run, about once a second.
+        say: called with a line of text when a longer step begins.
+
+    Returns:
+        The study's folder.
+
+    Raises:
+        InputError: the study cannot be trained, or the folder holds another plan.
+        JobError: another supervisor works on the folder, or the disk refuses.
+    """
+    out = Path(out) if out is not None else default_out(study)
+    threads = study.training.threads
+    executor = LocalExecutor(workers, threads) if workers is not None else LocalExecutor.of_this_machine(threads)
+    say(f"Preparing the corpus '{study.corpus.kind}'.")
+    folder = StudyFolder.create(out, frozen_plan(study, out))
+    supervise(folder, executor, on_tick=lambda statuses: on_tick(folder, statuses))
+    return folder
+
+
+def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
+    """Everything that is decided before the first step, with its hash. Prepares the data set in `out`.
+
+    Raises:
+        InputError: the corpus cannot be read or is too short, or a variant cannot be built.
+    """
+    from addnorm.lab.study import expand, fit_models, run_name, validate
+
+    dataset = prepare(study.corpus, study.tokenizer, out / "data")
+    dataset.require(study.training.seq)
+    study = fit_models(study, dataset.vocab)
+    validate(study)
+    specs = expand(study, dataset.hash)
+    plan: dict[str, Any] = {
+        "study": study.name,
+        "about": study.about,
+        "references": list(study.references),
+        "margin": study.margin,
+        "seeds": list(study.seeds),
+        "variants": list(study.variants),
+        "data_hash": dataset.hash,
+        "tokenizer_hash": dataset.tokenizer_hash,
+        "runs": [
+            {
+                "run": run_name(spec),
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "steps": spec.training.steps,
+                "spec": encode(spec),
+            }
+            for spec in specs
+        ],
+    }
+    digest = hashlib.sha256(canonical(plan)).hexdigest()
+    return {**plan, "plan_hash": digest, "addnorm_version": addnorm.__version__}
