@@ -38,7 +38,7 @@ class Worker(ABC):
     @property
     @abstractmethod
     def code(self) -> int | None:
-        """Exit code after the end, minus the number of the signal that killed it; None while it lives or if not known."""
+        """Exit code after the end, -N after death by signal N; None while it lives or where it cannot be had."""
 
     @abstractmethod
     def stop(self) -> None:

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import torch
-
 from addnorm.errors import InputError
 from addnorm.lab.executors import Executor, Worker
 from addnorm.store import Run
@@ -60,6 +58,8 @@ class LocalExecutor(Executor):
     @classmethod
     def of_this_machine(cls, threads: int = 1) -> "LocalExecutor":
         """One slot per GPU that this process may use, else one per `threads` CPU cores that it may use."""
+        import torch  # here, because a supervisor needs it for nothing else
+
         gpus = torch.cuda.device_count()
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
