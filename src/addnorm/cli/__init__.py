@@ -56,7 +56,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
     try:
         options = tyro.cli(
-            module.Options, args=rest, prog=f"addnorm {name}", description=module.__doc__, config=(tyro.conf.OmitArgPrefixes,)
+            module.Options,
+            args=rest,
+            prog=f"addnorm {name}",
+            description=module.__doc__,
+            config=(tyro.conf.OmitArgPrefixes,),
         )
     except SystemExit as stop:  # tyro has printed the help (0) or what is wrong with an option (2)
         return int(stop.code or 0)

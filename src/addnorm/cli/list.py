@@ -15,7 +15,7 @@ from addnorm.cli._output import aligned, print_json
 @dataclass(frozen=True)
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
-    """`study`, `preset`, or a room: residual, scores, norm, placement, bias, position, corpus, tokenizer, optimizer, schedule."""
+    """`study`, `preset`, or a room such as `residual`, `scores`, `norm`, `position`, `optimizer`; all rooms if not given."""
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own, to be listed too."""
     json: bool = False

@@ -78,9 +78,7 @@ class Trainer:
         for index, windows in enumerate(batches):
             with self._precision():
                 # Masked models guess the same tokens at every evaluation and for every seed.
-                batch = score(
-                    self.spec.model.objective, windows, self.dataset, seed=0, step=index, device=self.device
-                )
+                batch = score(self.spec.model.objective, windows, self.dataset, seed=0, step=index, device=self.device)
                 measured = measure(self.model, batch)
             nats += measured.nats.item()
             hits += int(measured.hits.item())

@@ -22,11 +22,11 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
-class DiskFull(JobError):  # noqa: N818  named, as all our errors, for what is wrong
+class DiskFull(JobError):
     """There is no room (or no quota) left for a file; what was there before is whole."""
 
 
-class Damaged(JobError):  # noqa: N818
+class Damaged(JobError):
     """A file of ours does not hold what was written into it."""
 
 

@@ -47,7 +47,7 @@ class RunStatus(TypedDict):
     reason: str | None
 
 
-class NotClaimed(JobError):  # noqa: N818
+class NotClaimed(JobError):
     """A worker came to a run that is not to be worked on: `state` says why (running, finished, failed, diverged)."""
 
     def __init__(self, path: Path, state: State, by: int | None) -> None:
@@ -195,6 +195,14 @@ class Run:
             Damaged: it is damaged.
         """
         return self._newest.look().last
+
+    def newest(self, type: str) -> Event | None:
+        """The newest event of that type.
+
+        Raises:
+            Damaged: the newest events are damaged.
+        """
+        return self._newest.look().of_type.get(type)
 
     def status(self) -> RunStatus:
         """The run's state and newest numbers. A damaged file makes it `blocked`, with the reason.
