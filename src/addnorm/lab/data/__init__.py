@@ -3,6 +3,6 @@
 from addnorm.lab.data.batches import held_batches, train_batch
 from addnorm.lab.data.dataset import Dataset
 from addnorm.lab.data.masking import Masked, mask_tokens
-from addnorm.lab.data.prepare import prepare
+from addnorm.lab.data.preparation import prepare
 
 __all__ = ["Dataset", "Masked", "held_batches", "mask_tokens", "prepare", "train_batch"]
