@@ -10,6 +10,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[str, ...]:
         *_plan(ranking, table),
         *_losses(ranking, table),
         *_too_few(ranking),
+        *_uneven(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -69,6 +70,17 @@ def _too_few(ranking: Ranking) -> list[str]:
             f"{needed[-1]} decide all."
         )
     return found
+
+
+def _uneven(ranking: Ranking) -> list[str]:
+    if ranking.noise_even:
+        return []
+    spread = sorted((row.residual_sd, row.variant) for row in ranking.variants if row.residual_sd is not None)
+    (least, quiet), (most, noisy) = spread[0], spread[-1]
+    return [
+        f"variants differ in noise: from {quiet} ({least:.2g} nats between seeds) to {noisy} ({most:.2g}). "
+        "The tests allow for it with fewer degrees of freedom; more seeds help more than usual."
+    ]
 
 
 def _references(ranking: Ranking) -> list[str]:
