@@ -8,9 +8,9 @@ at 5 %. When it rejects, the variances are taken as drawn around a common level 
 and a pair with n shared seeds is tested on min(pooled df, d_0 + n - 1) degrees of freedom instead of the pooled ones.
 
 Why: the larger of two standard errors protects against a noisy pair only as well as n - 1 degrees of freedom can tell
-that it is noisy. When other variants show that noise differs, that doubt must enter the tail. With three references five
-times as noisy as fifteen variants, 3 seeds, this brings false claims from 19 % to 9 %; with equal noise it costs one or
-two points of power.
+that it is noisy. When other variants show that noise differs, that doubt must enter the tail. With three references
+five times as noisy as fifteen variants, 3 seeds, this brings false claims from 19 % to 9 %; with equal noise it costs
+one or two points of power.
 
 Source: Bartlett 1937, Proc. R. Soc. A 160, 268-282; d_0: Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3, article 3, 6.2.
 Differs from the source: Smyth also shrinks the variances; here only the degrees of freedom are taken.
