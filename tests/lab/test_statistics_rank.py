@@ -16,7 +16,7 @@ LEVELS = {"base": 0.0, "good": -0.05, "bad": 0.06, "twin": 0.0005}
 
 
 def study(seeds: int = 4, levels: Mapping[str, float] = LEVELS, noise: float = 0.001, **fields: Any) -> list[Result]:
-    """Losses with a seed effect ten times the noise. Each variant's noise has mean zero: `levels` are the differences."""
+    """Losses with a seed effect ten times the noise, whose mean is zero: `levels` are the observed differences."""
     rng = np.random.default_rng(8)
     drawn = noise * rng.normal(size=(len(levels), seeds))
     drawn -= drawn.mean(axis=1, keepdims=True)

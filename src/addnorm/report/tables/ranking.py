@@ -52,7 +52,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         title += " PROVISIONAL: runs have yet to end."
     head = ["ranks", "variant", "seeds", "loss", "±", "acc. %", "tier"]
     body = [[r.ranks, r.variant, r.seeds, r.loss, r.reach, r.accuracy, r.tier] for r in found]
-    parts = [title, "\n".join(_aligned(head, body, left={1, 6}))]
+    parts = [textwrap.fill(title, width), "\n".join(_aligned(head, body, left={1, 6}))]
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
         parts.append(f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence:")
