@@ -4,7 +4,7 @@
 docs/guide/ranking.md; that its error rates hold is simulated in the tests.
 """
 
-from addnorm.lab.statistics.judge import FEWEST_SEEDS
+from addnorm.lab.statistics.pairs import FEWEST_SEEDS
 from addnorm.lab.statistics.procedure import rank
 from addnorm.lab.statistics.published import Published, read_published, source_003
 from addnorm.lab.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from addnorm.errors import InputError
+from addnorm.lab.statistics.evenness import trusted_df
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,10 @@ class Noise:
     """Standard deviation of epsilon; not a number where `df` is 0."""
     df: int
     """Residual degrees of freedom."""
+    variant_sd: Float[np.ndarray, "*batch variant"]
+    """Residual standard deviation of each variant by itself; not a number where it has no residual."""
+    trusted_df: Float[np.ndarray, "*batch"]
+    """How far the variants' noise is alike (`evenness`): infinite where nothing speaks against it."""
 
 
 def fit_noise(values: Float[np.ndarray, "*batch variant seed"], present: Bool[np.ndarray, "variant seed"]) -> Noise:
@@ -50,9 +55,21 @@ def fit_noise(values: Float[np.ndarray, "*batch variant seed"], present: Bool[np
     centred = cells - cells.mean(axis=-1, keepdims=True)
     residual = centred - (centred @ basis) @ basis.T
     df = rows.size - basis.shape[1]
+    batch = cells.shape[:-1]
     if df == 0:
-        return Noise(sd=np.full(cells.shape[:-1], np.nan), df=0)
-    return Noise(sd=np.sqrt(np.sum(residual**2, axis=-1) / df), df=df)
+        nothing = np.full((*batch, present.shape[0]), np.nan)
+        return Noise(sd=np.full(batch, np.nan), df=0, variant_sd=nothing, trusted_df=np.full(batch, np.inf))
+    member = (rows[:, None] == np.arange(present.shape[0])).astype(float)
+    variant_df = (1 - (basis**2).sum(axis=1)) @ member
+    known = variant_df > 1e-9
+    squares = residual**2 @ member
+    variances = np.where(known, squares / np.where(known, variant_df, 1.0), np.nan)
+    return Noise(
+        sd=np.sqrt(squares.sum(axis=-1) / df),
+        df=df,
+        variant_sd=np.sqrt(variances),
+        trusted_df=trusted_df(variances, variant_df),
+    )
 
 
 def fit_levels(

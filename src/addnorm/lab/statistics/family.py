@@ -39,9 +39,9 @@ def holm(p_values: Float[np.ndarray, "*batch pair"], family: int) -> Float[np.nd
     return adjusted
 
 
-def critical_value(confidence: float, family: int, df: int) -> float:
+def critical_value(confidence: float, family: int, df: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
     """How many standard errors a simultaneous interval reaches to either side."""
-    return float(stdtrit(df, 1 - (1 - confidence) / (2 * family)))
+    return np.asarray(stdtrit(df, 1 - (1 - confidence) / (2 * family)))
 
 
 def intervals(
@@ -50,7 +50,7 @@ def intervals(
     *,
     confidence: float,
     family: int,
-    df: int,
+    df: Float[np.ndarray, "*batch pair"],
 ) -> Float[np.ndarray, "*batch pair 2"]:
     """Bonferroni intervals: all hold together with at least the stated confidence."""
     reach = critical_value(confidence, family, df) * standard_error
@@ -71,7 +71,7 @@ def equivalence_p(
     standard_error: Float[np.ndarray, "*batch pair"],
     *,
     margin: float,
-    df: int,
+    df: Float[np.ndarray, "*batch pair"],
 ) -> Float[np.ndarray, "*batch pair"]:
     """Uncorrected p of the two one-sided tests: the larger of the two sides.
 

@@ -3,18 +3,15 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
-from jaxtyping import Float
 
-from addnorm.lab.statistics.family import end_at_zero, equivalence_p, holm, intervals
-from addnorm.lab.statistics.pairs import PairedTests, paired_tests
+from addnorm.lab.statistics.decisions import Decisions, decide
+from addnorm.lab.statistics.pairs import FEWEST_SEEDS, PairedTests
 from addnorm.lab.statistics.power import seeds_needed
 from addnorm.lab.statistics.ranking import Comparison, Verdict
 from addnorm.lab.statistics.table import Table
-
-FEWEST_SEEDS = 3
-"""Fewer shared seeds than this give values and no verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +20,10 @@ class Judge:
 
     table: Table
     pairs: tuple[tuple[int, int], ...]
-    tests: PairedTests | None
+    decisions: Decisions | None
     """None while no run has finished."""
-    adjusted: Float[np.ndarray, " pair"]
-    wide: Float[np.ndarray, "pair 2"]
-    shown: Float[np.ndarray, "pair 2"]
-    same: Float[np.ndarray, " pair"]
     family: int
+    """Comparisons that could be made. Those still to come count, so that looking early makes no verdict cheaper."""
     margin: float
     confidence: float
     assumed_sd: float | None
@@ -38,44 +32,52 @@ class Judge:
     def of(
         table: Table, references: Sequence[str], margin: float, confidence: float, assumed_sd: float | None
     ) -> "Judge":
-        rows = dict.fromkeys(table.row(name) for name in references)
-        pairs = tuple(
-            dict.fromkeys(
-                (min(row, other), max(row, other))
-                for other in rows
-                for row in range(len(table.distinct))
-                if row != other and not table.failed(table.distinct[row]) and not table.failed(table.distinct[other])
-            )
-        )
+        """Decide all variant × reference pairs of the table."""
+        alive = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
+        against = {table.row(name) for name in references}
+        pairs = tuple(pair for pair in combinations(alive, 2) if against.intersection(pair))
         family = max(len(pairs), 1)
-        tests, adjusted, wide, shown = None, np.empty(0), np.empty((0, 2)), np.empty((0, 2))
-        same = np.empty(0)
-        if table.present.any() and pairs:
-            tests = paired_tests(table.losses, table.present, np.array(pairs))
-            usable = (tests.count >= FEWEST_SEEDS) & (tests.standard_error > 0)
-            error = np.where(usable, tests.standard_error, np.nan)
-            tests = replace(tests, standard_error=error)
-            df = max(tests.df, 1)
-            adjusted = holm(tests.p_value, family)
-            wide = intervals(tests.difference, error, confidence=confidence, family=family, df=df)
-            claimed = np.where(adjusted <= 1 - confidence, np.sign(tests.difference), 0.0)
-            shown = end_at_zero(wide, claimed)
-            same = np.minimum(2 * family * equivalence_p(tests.difference, error, margin=margin, df=df), 1.0)
-        elif table.present.any():
-            tests = paired_tests(table.losses, table.present, np.empty((0, 2), dtype=int))
+        decisions = None
+        if table.present.any():
+            decisions = decide(
+                table.losses,
+                table.present,
+                np.array(pairs, dtype=int).reshape(-1, 2),
+                family=family,
+                confidence=confidence,
+                margin=margin,
+            )
         return Judge(
             table=table,
             pairs=pairs,
-            tests=tests,
-            adjusted=adjusted,
-            wide=wide,
-            shown=shown,
-            same=same,
+            decisions=decisions,
             family=family,
             margin=margin,
             confidence=confidence,
             assumed_sd=assumed_sd,
         )
+
+    @property
+    def noise_df(self) -> int:
+        """Residual degrees of freedom of the table."""
+        return 0 if self.decisions is None else self.decisions.tests.noise.df
+
+    @property
+    def noise_sd(self) -> float | None:
+        """Pooled residual standard deviation of one run, in nats; None without a residual degree of freedom."""
+        return float(self.decisions.tests.noise.sd) if self.decisions is not None and self.noise_df else None
+
+    @property
+    def trusted_df(self) -> float:
+        """How far the variants are equally noisy; infinite where nothing speaks against it."""
+        return math.inf if self.decisions is None else float(self.decisions.tests.noise.trusted_df)
+
+    def variant_sd(self, variant: str) -> float | None:
+        """Residual standard deviation of one variant by itself, in nats; None where it has no residual."""
+        if self.decisions is None:
+            return None
+        sd = float(self.decisions.tests.noise.variant_sd[self.table.row(variant)])
+        return None if math.isnan(sd) else sd
 
     def compare(self, name: str, other: str) -> Comparison:
         table = self.table
@@ -88,52 +90,52 @@ class Judge:
             return replace(blank, reason=f"no run of the reference {other} finished: {_endings(table, other)}")
         if row == column:
             return self._against_its_copy(blank, row)
-        if self.tests is None:
+        if self.decisions is None:
             return replace(blank, reason="no run has finished yet")
-
-        mirrored = row > column
+        tests = self.decisions.tests
         index = self.pairs.index((min(row, column), max(row, column)))
-        sign = -1.0 if mirrored else 1.0
-        count = int(self.tests.count[index])
+        sign = -1.0 if row > column else 1.0
+        count = int(tests.count[index])
         if count == 0:
             return replace(blank, reason=f"{name} and {other} share no finished seed")
         found = replace(
             blank,
-            difference=sign * float(self.tests.difference[index]),
+            difference=sign * float(tests.difference[index]),
             seeds=count,
             accuracy_difference=accuracy,
             accuracy_agrees=agrees,
         )
+        error = float(tests.standard_error[index])
         if count < FEWEST_SEEDS:
             found = replace(found, reason=f"{_seeds(count)} shared, a verdict needs {FEWEST_SEEDS}")
-            return self._withhold(self._plan(found, self._planning_sd(), len(table.distinct)), name, other)
-        error = float(self.tests.standard_error[index])
-        if math.isnan(error):
+            found = self._plan(found, self._planning_sd(tests))
+        elif math.isnan(error):
             reason = "the difference is the same at every seed to the last digit, so there is no noise to judge it by"
-            return self._withhold(replace(found, reason=reason), name, other)
-        low, high = (float(end) for end in self.shown[index])
-        found = replace(
-            found,
-            verdict=self._verdict(index, sign),
-            interval=(-high, -low) if mirrored else (low, high),
-            standard_error=error,
-            p=float(self.adjusted[index]),
-            p_equivalent=float(self.same[index]),
-        )
-        if found.verdict == "equivalent" and found.p is not None and found.p <= 1 - self.confidence:
-            side = "lower" if (found.difference or 0.0) < 0 else "higher"
-            found = replace(found, reason=f"certainly {side}, by less than the margin")
-        if found.verdict == "undecided":
-            found = self._plan(found, error * math.sqrt(count), int(table.present.any(axis=1).sum()))
+            found = replace(found, reason=reason)
+        else:
+            found = self._judged(found, self.decisions, index, sign)
+            if found.verdict == "undecided":
+                found = self._plan(found, error * math.sqrt(count))
         return self._withhold(found, name, other)
 
-    def _verdict(self, index: int, sign: float) -> Verdict:
-        assert self.tests is not None  # callers hold a test of this index
-        if max(abs(self.wide[index])) < self.margin:
-            return "equivalent"
-        if self.adjusted[index] <= 1 - self.confidence:
-            return "better" if sign * self.tests.difference[index] < 0 else "worse"
-        return "undecided"
+    def _judged(self, found: Comparison, decisions: Decisions, index: int, sign: float) -> Comparison:
+        low, high = (float(end) for end in decisions.interval[index])
+        claimed = sign * float(decisions.claimed[index])
+        verdict: Verdict = "undecided" if claimed == 0 else "better" if claimed < 0 else "worse"
+        reason = None
+        if decisions.equivalent[index]:
+            if claimed != 0:
+                reason = f"certainly {'lower' if claimed < 0 else 'higher'}, by less than the margin"
+            verdict = "equivalent"
+        return replace(
+            found,
+            verdict=verdict,
+            reason=reason,
+            interval=(low, high) if sign > 0 else (-high, -low),
+            standard_error=float(decisions.tests.standard_error[index]),
+            p=float(decisions.p[index]),
+            p_equivalent=float(decisions.p_equivalent[index]),
+        )
 
     def _withhold(self, found: Comparison, name: str, other: str) -> Comparison:
         """A variant that diverged at some seeds is seen only where it went well: it can lose, but not win or tie."""
@@ -150,15 +152,13 @@ class Judge:
         level = replace(blank, difference=0.0, seeds=count, reason="the same computation under two names")
         return level if count < FEWEST_SEEDS else replace(level, verdict="equivalent", interval=(0.0, 0.0))
 
-    def _planning_sd(self) -> float | None:
+    def _planning_sd(self, tests: PairedTests) -> float | None:
         """Standard deviation of one paired difference where the pair itself has too few seeds to tell."""
         if self.assumed_sd is not None:
             return math.sqrt(2) * self.assumed_sd
-        if self.tests is not None and self.tests.df > 0 and self.tests.sd > 0:
-            return math.sqrt(2) * float(self.tests.sd)
-        return None
+        return math.sqrt(2) * float(tests.noise.sd) if tests.noise.df > 0 and tests.noise.sd > 0 else None
 
-    def _plan(self, found: Comparison, sd: float | None, variants: int) -> Comparison:
+    def _plan(self, found: Comparison, sd: float | None) -> Comparison:
         if sd is None or found.difference is None:
             return found
         needed = seeds_needed(
@@ -167,7 +167,8 @@ class Judge:
             margin=self.margin,
             confidence=self.confidence,
             family=self.family,
-            variants=variants,
+            variants=int(self.table.present.any(axis=1).sum()),
+            trusted_df=self.trusted_df,
         )
         if needed is None:
             return found

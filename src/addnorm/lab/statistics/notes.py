@@ -8,8 +8,9 @@ def notes(ranking: Ranking, table: Table) -> tuple[str, ...]:
     """Everything that limits the ranking; empty when nothing does."""
     return (
         *_plan(ranking, table),
-        *_losses(ranking, table),
+        *_losses(table),
         *_too_few(ranking),
+        *_uneven(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -32,15 +33,24 @@ def _plan(ranking: Ranking, table: Table) -> list[str]:
     return found
 
 
-def _losses(ranking: Ranking, table: Table) -> list[str]:
+def _losses(table: Table) -> list[str]:
     found = []
     for name, runs in table.runs.items():
         lost = [run for run in runs if run.state in ("failed", "diverged")]
         if lost:
-            ends = "; ".join(f"seed {r.seed} {r.state}" + (f" ({r.reason})" if r.reason else "") for r in lost)
-            rest = len(runs) - len(lost)
+            kinds = dict.fromkeys((run.state, run.reason) for run in lost)
+            ends = "; ".join(
+                f"{_seeds([r.seed for r in lost if (r.state, r.reason) == (state, reason)])} {state}"
+                + (f" ({reason})" if reason else "")
+                for state, reason in kinds
+            )
+            rest = any(run.state == "finished" for run in runs)
             found.append(f"{name}: {ends}." + (f" Its mean is over what is left of {len(runs)} seeds." if rest else ""))
     return found
+
+
+def _seeds(seeds: list[int]) -> str:
+    return f"seed{'s' if len(seeds) > 1 else ''} {', '.join(str(seed) for seed in seeds)}"
 
 
 def _too_few(ranking: Ranking) -> list[str]:
@@ -69,6 +79,17 @@ def _too_few(ranking: Ranking) -> list[str]:
             f"{needed[-1]} decide all."
         )
     return found
+
+
+def _uneven(ranking: Ranking) -> list[str]:
+    if ranking.noise_even:
+        return []
+    spread = sorted((row.residual_sd, row.variant) for row in ranking.variants if row.residual_sd is not None)
+    (least, quiet), (most, noisy) = spread[0], spread[-1]
+    return [
+        f"variants differ in noise: from {quiet} ({least:.2g} nats between seeds) to {noisy} ({most:.2g}). "
+        "The tests allow for it with fewer degrees of freedom; more seeds help more than usual."
+    ]
 
 
 def _references(ranking: Ranking) -> list[str]:

@@ -14,7 +14,10 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import stdtr
 
-from addnorm.lab.statistics.additive import fit_noise
+from addnorm.lab.statistics.additive import Noise, fit_noise
+
+FEWEST_SEEDS = 3
+"""Fewer shared seeds than this give values and no verdict."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,13 +27,13 @@ class PairedTests:
     difference: Float[np.ndarray, "*batch pair"]
     """Mean of first minus second over the shared seeds, in nats per token; not a number without a shared seed."""
     standard_error: Float[np.ndarray, "*batch pair"]
-    """Standard error of the difference; not a number under two shared seeds, or with no residual degree of freedom."""
+    """Standard error of the difference; not a number where there is no test: under `FEWEST_SEEDS` shared seeds, or with
+    no noise at all."""
     count: Int[np.ndarray, " pair"]
     """Seeds that both have."""
-    sd: Float[np.ndarray, "*batch"]
-    """Pooled residual standard deviation of one run."""
-    df: int
-    """Residual degrees of freedom that every test uses."""
+    df: Float[np.ndarray, "*batch pair"]
+    """Degrees of freedom of each test: the pooled residual's, or fewer where variants differ in noise (`evenness`)."""
+    noise: Noise
 
     @property
     def p_value(self) -> Float[np.ndarray, "*batch pair"]:
@@ -66,6 +69,7 @@ def paired_tests(
     # Rounding leaves a few ulp of spread between runs that differ by an exact constant; that is no noise estimate.
     error = np.maximum(own, pooled)
     scale = np.max(np.abs(np.where(present, values, 0.0)), axis=(-2, -1))[..., None]
-    error = np.where(error <= 8 * np.finfo(float).eps * scale, 0.0, error)
-    error = np.where(count >= 2, error, np.nan)
-    return PairedTests(difference=difference, standard_error=error, count=count, sd=noise.sd, df=noise.df)
+    tested = (count >= FEWEST_SEEDS) & (error > 8 * np.finfo(float).eps * scale)
+    error = np.where(tested, error, np.nan)
+    df = np.clip(noise.trusted_df[..., None] + count - 1, 1, max(noise.df, 1))
+    return PairedTests(difference=difference, standard_error=error, count=count, df=df, noise=noise)

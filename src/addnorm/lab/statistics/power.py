@@ -1,7 +1,8 @@
 r"""How many seeds would decide an undecided comparison.
 
-With n seeds: df = (variants - 1)(n - 1), e = s_d / sqrt(n), c = t(1 - alpha / 2m; df), and S = sqrt(chi2_df / df), the
-error of the estimated standard error. Averaged over S:
+With n seeds: df = min((variants - 1)(n - 1), d_0 + n - 1), where d_0 is that of `evenness` (infinite for even noise),
+e = s_d / sqrt(n), c = t(1 - alpha / 2m; df), and S = sqrt(chi2_df / df), the error of the estimated standard error.
+Averaged over S:
 
     chance to claim the difference   = E[ Phi(|d| / e - c S) ]
     chance to claim equivalence      = E[ max(0, Phi((margin - d) / e - c S) - Phi((-margin - d) / e + c S)) ]
@@ -44,13 +45,13 @@ class SeedsNeeded:
     """What that many seeds would most likely show."""
 
 
-def difference_power(noncentrality: float, reach: float, df: int) -> float:
+def difference_power(noncentrality: float, reach: float, df: float) -> float:
     """Chance that t exceeds `reach` when its noncentrality is given (the observed side only)."""
     scale, weight = _error_of_error(df)
     return float(weight @ ndtr(noncentrality - reach * scale))
 
 
-def equivalence_power(difference: float, error: float, *, margin: float, reach: float, df: int) -> float:
+def equivalence_power(difference: float, error: float, *, margin: float, reach: float, df: float) -> float:
     """Chance that difference ± reach · estimated error falls inside ±margin."""
     scale, weight = _error_of_error(df)
     upper = ndtr((margin - difference) / error - reach * scale)
@@ -59,7 +60,14 @@ def equivalence_power(difference: float, error: float, *, margin: float, reach: 
 
 
 def seeds_needed(
-    difference: float, sd: float, *, margin: float, confidence: float, family: int, variants: int
+    difference: float,
+    sd: float,
+    *,
+    margin: float,
+    confidence: float,
+    family: int,
+    variants: int,
+    trusted_df: float = math.inf,
 ) -> SeedsNeeded | None:
     """Smallest number of seeds that decides this comparison with a chance of 0.8.
 
@@ -67,14 +75,15 @@ def seeds_needed(
         difference: the observed difference, in nats.
         sd: standard deviation of one paired difference (one seed), in nats.
         variants: variants whose residuals are pooled; at least 2.
+        trusted_df: d_0, how far the variants are equally noisy.
 
     Returns:
         None when even a million seeds would not do (the noise is that large).
     """
 
     def powers(seeds: int) -> tuple[float, float]:
-        df = (variants - 1) * (seeds - 1)
-        reach = critical_value(confidence, family, df)
+        df = min(float((variants - 1) * (seeds - 1)), trusted_df + seeds - 1)
+        reach = float(critical_value(confidence, family, np.array(df)))
         error = sd / math.sqrt(seeds)
         apart = difference_power(abs(difference) / error, reach, df)
         return apart, equivalence_power(difference, error, margin=margin, reach=reach, df=df)
@@ -92,7 +101,7 @@ def seeds_needed(
 
 
 @cache
-def _error_of_error(df: int) -> tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]]:
+def _error_of_error(df: float) -> tuple[Float[np.ndarray, " node"], Float[np.ndarray, " node"]]:
     """Values of S and their weights."""
     node, weight = _quadrature()
     return np.sqrt(2 * gammaincinv(df / 2, node) / df), weight

@@ -47,10 +47,14 @@ def rank(
     comparisons = {
         name: {other: judge.compare(name, other) for other in references if other != name} for name in table.names
     }
-    by_mean = sorted(references, key=lambda name: (math.isnan(means[table.row(name)]), means[table.row(name)]))
+    finished = [name for name in references if not math.isnan(means[table.row(name)])]
+    by_mean = sorted(finished, key=lambda name: float(means[table.row(name)]))
     lines = reference_lines(by_mean, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
     ranks = rank_intervals(table, confidence)
-    rows = [row_of(table, name, references, comparisons[name], lines, means, ranks, confidence) for name in table.names]
+    rows = [
+        row_of(table, name, references, comparisons[name], lines, means, ranks, confidence, judge.variant_sd(name))
+        for name in table.names
+    ]
     rows.sort(key=lambda row: (row.adjusted_mean is None, row.adjusted_mean or 0.0))
     ranking = Ranking(
         metric="loss",
@@ -62,8 +66,9 @@ def rank(
         variants=tuple(rows),
         warnings=(),
         family=judge.family,
-        noise_sd=None if judge.tests is None or judge.tests.df == 0 else float(judge.tests.sd),
-        noise_df=0 if judge.tests is None else judge.tests.df,
+        noise_sd=judge.noise_sd,
+        noise_df=judge.noise_df,
+        noise_even=math.isinf(judge.trusted_df),
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
     )

@@ -113,6 +113,8 @@ class VariantRank:
     """Interval of the mean, for this variant alone, seed effect included. Not for comparing: that is `versus`."""
     sd: float | None
     """Standard deviation over seeds, seed effect included."""
+    residual_sd: float | None
+    """Standard deviation over seeds once the seed effect that all variants share is taken out."""
     accuracy: float | None
     """Mean accuracy, where every counted run has one."""
     perplexity: float | None
@@ -138,6 +140,7 @@ class VariantRank:
             "versus": {name: comparison.to_json() for name, comparison in self.versus.items()},
             "adjusted_mean": self.adjusted_mean,
             "sd": self.sd,
+            "residual_sd": self.residual_sd,
             "perplexity": self.perplexity,
             "same_as": self.same_as,
             "values": [value.to_json() for value in self.values],
@@ -165,6 +168,8 @@ class Ranking:
     """Pooled residual standard deviation of one run, in nats; None without a residual degree of freedom."""
     noise_df: int
     """Its degrees of freedom."""
+    noise_even: bool
+    """Whether nothing speaks against all variants being equally noisy."""
     assumed_sd: float | None
     """Standard deviation of one run, given from outside; it plans seeds where there is no verdict and makes none."""
     added_after_look: tuple[int, ...]
@@ -193,7 +198,7 @@ class Ranking:
             "confidence": self.confidence,
             "lines": [list(line) for line in self.lines],
             "family": self.family,
-            "noise": {"sd": self.noise_sd, "df": self.noise_df, "assumed_sd": self.assumed_sd},
+            "noise": {"sd": self.noise_sd, "df": self.noise_df, "even": self.noise_even, "assumed_sd": self.assumed_sd},
             "added_after_look": list(self.added_after_look),
         }
 

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -10,8 +9,7 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from addnorm.lab.statistics.family import holm
-from addnorm.lab.statistics.judge import FEWEST_SEEDS
-from addnorm.lab.statistics.pairs import paired_tests
+from addnorm.lab.statistics.pairs import FEWEST_SEEDS, paired_tests
 from addnorm.lab.statistics.ranking import Comparison, Tier, Value, VariantRank
 from addnorm.lab.statistics.result import Result
 from addnorm.lab.statistics.table import Table
@@ -26,8 +24,6 @@ def rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]
     if not pairs.size:
         return open_ranks
     tests = paired_tests(table.losses, table.present, pairs)
-    usable = (tests.count >= FEWEST_SEEDS) & (tests.standard_error > 0)
-    tests = replace(tests, standard_error=np.where(usable, tests.standard_error, np.nan))
     certain = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[certain], tests.difference[certain], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
@@ -47,6 +43,7 @@ def row_of(
     means: Float[np.ndarray, " variant"],
     ranks: dict[int, tuple[int, int]],
     confidence: float,
+    residual_sd: float | None,
 ) -> VariantRank:
     row = table.row(name)
     here = table.present[row]
@@ -66,6 +63,7 @@ def row_of(
         adjusted_mean=float(means[row]) if count else None,
         interval=interval,
         sd=sd,
+        residual_sd=residual_sd,
         accuracy=None if not count or np.isnan(accuracies).any() else float(accuracies.mean()),
         perplexity=None if mean is None else math.exp(mean),
         tier=reference_tier if name in references else tier_of(versus, lines),
