@@ -16,13 +16,21 @@ from types import ModuleType
 from typing import Any
 
 from addnorm.errors import InputError, UnknownName, did_you_mean
+from addnorm.fields import check_fields
 
 _PLUGINS = "addnorm_plugins"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """Base of every sibling's configuration: a frozen dataclass whose fields are what a study may set."""
+    """Base of every sibling's configuration: a frozen dataclass whose fields are what a study may set.
+
+    Raises:
+        InputError: a field's value does not fit its annotation. A sibling with a `__post_init__` of its own calls this one.
+    """
+
+    def __post_init__(self) -> None:
+        check_fields(self, self.kind)
 
     @property
     def kind(self) -> str:

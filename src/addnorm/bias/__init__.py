@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.fields import check_fields
 from addnorm.shape import Shape
 
 Vectors = tuple[Float[Tensor, " q_width"] | None, Float[Tensor, " k_width"] | None]
@@ -41,7 +42,11 @@ class QKBiasSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Biases:
-    """Which projections have a bias."""
+    """Which projections have a bias.
+
+    Raises:
+        InputError: a switch that is not true or false.
+    """
 
     q: bool = False
     k: bool = False
@@ -54,6 +59,9 @@ class Biases:
     head: bool = False
     norm: bool = False
     """The norms' shift, beta."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "bias")
 
     @classmethod
     def all(cls, on: bool, /, **changes: bool) -> "Biases":

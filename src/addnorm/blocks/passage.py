@@ -50,9 +50,13 @@ class Pattern:
     def apply_many(
         patterns: Sequence["Pattern"], values: Float[Tensor, "earlier batch kv_heads key value_dim"]
     ) -> Tensor:
-        """Each pattern on its own values, as one call where every pattern is one layer's own scores."""
+        """Each pattern on its own values, as one call where every pattern is one layer's scores with the same weight."""
         first = patterns[0]
-        if any(len(p.queries) > 1 or isinstance(p.weights, Tensor) or p.bias is not None for p in patterns):
+        values = values.to(first.queries[0].dtype)  # under autocast vmap leaves a linear with a bias in float32
+        foldable = len(first.queries) == 1 and all(
+            p.bias is None and not isinstance(p.weights, Tensor) and p.weights == first.weights for p in patterns
+        )
+        if not foldable:
             return torch.stack([p.apply(v) for p, v in zip(patterns, values, strict=True)])
         # Layers become heads: [batch, earlier * heads, seq, head_dim].
         folded = attend(
@@ -71,9 +75,11 @@ class Pattern:
 class RowPattern:
     """Attention probabilities of the newest positions over all positions: what decoding needs."""
 
-    probabilities: Float[Tensor, "batch heads query key"]
+    probabilities: Float[Tensor, "*layers batch heads query key"]
 
-    def apply(self, value: Values) -> Mixed:
+    def apply(
+        self, value: Float[Tensor, "*layers batch kv_heads key value_dim"]
+    ) -> Float[Tensor, "*layers batch heads query value_dim"]:
         """Probabilities times values; grouped-query heads share their values."""
         kv_heads = value.shape[-3]
         grouped = self.probabilities.unflatten(-3, (kv_heads, -1)).flatten(-3, -2)

@@ -98,7 +98,7 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "v4m7": _of_source_003(scores="free"),
 }
 
-_ROOM_OF_FIELD = {
+ROOM_OF_FIELD = {
     "residual": "residual",
     "scores": "scores",
     "norm": "norm",
@@ -106,6 +106,7 @@ _ROOM_OF_FIELD = {
     "position": "position",
     "qk_bias": "bias",
 }
+"""Which room each of `ModelSpec`'s mechanism fields takes its siblings from."""
 
 
 def preset(name: str, **overrides: Any) -> ModelSpec:
@@ -134,8 +135,8 @@ def preset(name: str, **overrides: Any) -> ModelSpec:
 
 
 def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
-    if key in _ROOM_OF_FIELD:
-        room = ROOMS[_ROOM_OF_FIELD[key]]
+    if key in ROOM_OF_FIELD:
+        room = ROOMS[ROOM_OF_FIELD[key]]
         if isinstance(value, str):
             return room.make(value)
         if isinstance(value, Mapping):

@@ -7,6 +7,7 @@ from addnorm.bias import Biases, QKBiasSpec
 from addnorm.bias.linear import Linear
 from addnorm.blocks.feed_forward import Activation
 from addnorm.errors import InputError
+from addnorm.fields import check_fields
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
 from addnorm.placement import PlacementSpec
@@ -39,6 +40,7 @@ class Dropout:
     """On the embeddings."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "dropout")
         for name in ("attention", "branch", "embedding"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"dropout.{name} must lie in [0, 1), got {getattr(self, name)!r}.")
@@ -54,7 +56,7 @@ class ModelSpec:
     """A causal or masked language model. `build` makes it.
 
     Raises:
-        InputError: sizes that do not fit together, or a rate out of range.
+        InputError: a value of the wrong type, an unknown choice, sizes that do not fit together.
     """
 
     objective: Literal["causal", "masked"] = "causal"
@@ -86,7 +88,8 @@ class ModelSpec:
     """Matrices that write to the stream: the same deviation, or divided by sqrt(2 depth) as in GPT-2."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.vocab, int) or self.vocab < 1:
+        check_fields(self, "model")
+        if self.vocab < 1:
             raise InputError(f"vocab must be a whole number of at least 1, got {self.vocab!r}.")
         if self.init_std <= 0:
             raise InputError(f"init_std must be positive, got {self.init_std!r}.")

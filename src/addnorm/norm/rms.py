@@ -10,7 +10,8 @@ Differs from the source: nothing. It has no shift, whatever the bias switches sa
 
 from dataclasses import dataclass
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from addnorm.norm import NormSpec
 
@@ -22,5 +23,10 @@ class RMS(NormSpec):
     eps: float = 1e-5
     """Added to the mean square."""
 
-    def build(self, dim: int, *, shift: bool) -> nn.RMSNorm:
-        return nn.RMSNorm(dim, eps=self.eps)
+    def build(self, dim: int, *, shift: bool) -> "RMSNorm":
+        return RMSNorm(dim, eps=self.eps)
+
+
+class RMSNorm(nn.RMSNorm):
+    def forward(self, x: Float[Tensor, "batch seq dim"]) -> Float[Tensor, "batch seq dim"]:
+        return super().forward(x.to(self.weight.dtype))  # under autocast a branch's output is narrower than the gain

@@ -68,4 +68,5 @@ class RopePosition(Position):
         cos, sin = angles
         even, odd = x[..., : self.rotated].unflatten(-1, (-1, 2)).unbind(-1)
         turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
+        turned = turned.to(x.dtype)  # under autocast the angles are wider than the queries
         return turned if self.rotated == x.shape[-1] else torch.cat((turned, x[..., self.rotated :]), dim=-1)

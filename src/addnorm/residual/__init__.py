@@ -68,6 +68,11 @@ class Residual(nn.Module, ABC):
 class ResidualSpec(Spec):
     """Base of every residual's configuration."""
 
+    @classmethod
+    def neutral(cls) -> "ResidualSpec | None":
+        """Settings under which it starts as the plain residual; None where there are none."""
+        return None
+
     @abstractmethod
     def build(self, shape: Shape) -> Residual:
         """The module. Parameters are filled by its `initialise`, if it has one."""

@@ -20,6 +20,10 @@ from addnorm.shape import Shape
 class Add(ResidualSpec):
     """No settings."""
 
+    @classmethod
+    def neutral(cls) -> "Add":
+        return cls()
+
     def build(self, shape: Shape) -> "AddResidual":
         return AddResidual()
 

@@ -24,6 +24,10 @@ class ReZero(ResidualSpec):
     alpha_init: float = 0.0
     """Value of every scalar at the start; 1 is the plain residual."""
 
+    @classmethod
+    def neutral(cls) -> "ReZero":
+        return cls(alpha_init=1.0)
+
     def build(self, shape: Shape) -> "ReZeroResidual":
         return ReZeroResidual(shape, self.alpha_init)
 

@@ -23,6 +23,10 @@ class Scale(ResidualSpec):
     alpha: float = 0.1
     """Weight of every branch; 1 is the plain residual."""
 
+    @classmethod
+    def neutral(cls) -> "Scale":
+        return cls(alpha=1.0)
+
     def build(self, shape: Shape) -> "ScaleResidual":
         return ScaleResidual(self.alpha)
 
