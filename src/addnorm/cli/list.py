@@ -51,7 +51,7 @@ def command(options: Options) -> int:
 
 
 def _everything() -> dict[str, tuple[str, ...]]:
-    from addnorm.lab.studies import study_names
+    from addnorm.lab.load import study_names
 
     presets = tuple(_presets())
     return {"study": study_names(), "preset": presets} | {name: found.kinds() for name, found in ROOMS.items()}
@@ -74,7 +74,7 @@ def _entries(name: str) -> list[dict[str, Any]]:
 
 
 def _studies() -> dict[str, str]:
-    from addnorm.lab.studies import study_about, study_names
+    from addnorm.lab.load import study_about, study_names
 
     return {name: study_about(name) for name in study_names()}
 

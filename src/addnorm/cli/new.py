@@ -21,7 +21,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.lab.studies import study_source
+    from addnorm.lab.load import study_source
 
     text = study_source(options.study)
     path = options.to or Path(f"{options.study}.yaml")

@@ -18,23 +18,21 @@ class Options:
     """Change a field: `--set training.steps=500`. May be given more than once."""
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
-    vocab: int | None = None
-    """Vocabulary to plan with where it is only known once a tokenizer has been trained."""
     json: bool = False
     """Print JSON."""
 
 
 def command(options: Options) -> int:
-    from addnorm.lab.executors import default_slots
+    from addnorm.lab.executors.local import LocalExecutor
+    from addnorm.lab.expand import fit_models, validate
     from addnorm.lab.load import load_study
     from addnorm.lab.plan import plan
-    from addnorm.lab.study import fit_models
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
-    found = plan(
-        fit_models(study, options.vocab or study.tokenizer.expected_vocab),
-        workers=options.workers or default_slots(study.training.threads),
-    )
+    fitted = fit_models(study, study.tokenizer.size)
+    validate(fitted)
+    slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
+    found = plan(fitted, workers=slots)
     if options.json:
         print_json(found.to_json())
         return 0

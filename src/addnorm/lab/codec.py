@@ -72,7 +72,9 @@ def read(hint: Any, value: object, path: str, problems: Problems) -> Any:
         return _read_sibling(_rooms_by_base()[hint], value, path, problems)
     if is_dataclass(hint):
         return _read_dataclass(hint, value, path, problems)
-    problems.add(path, f"is annotated with {hint}, which a study cannot hold. Use numbers, text, tuples or dataclasses.")
+    problems.add(
+        path, f"is annotated with {hint}, which a study cannot hold. Use numbers, text, tuples or dataclasses."
+    )
     return UNREADABLE
 
 
@@ -129,7 +131,9 @@ def _read_sibling(room: Room, value: object, path: str, problems: Problems) -> A
     if isinstance(value, str):
         value = {"kind": value}
     if not isinstance(value, Mapping) or "kind" not in value:
-        problems.add(path, f"a {room.name} is a kind or a mapping with 'kind', got {shown(value)}{nearest('', room.kinds())}")
+        problems.add(
+            path, f"a {room.name} is a kind or a mapping with 'kind', got {shown(value)}{nearest('', room.kinds())}"
+        )
         return UNREADABLE
     kind = value["kind"]
     if kind not in room.kinds():

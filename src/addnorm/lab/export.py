@@ -8,7 +8,8 @@ from safetensors.torch import load_file
 from addnorm.blocks.model import Transformer
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
-from addnorm.lab.codec import decode, encode
+from addnorm.lab.codec import decode
+from addnorm.lab.encoding import encode
 from addnorm.lab.study import RunSpec
 from addnorm.store import Run
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json

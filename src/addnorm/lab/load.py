@@ -37,6 +37,17 @@ def study_source(name: str) -> str:
     return (_STUDIES / f"{name}.yaml").read_text(encoding="utf-8")
 
 
+def study_about(name: str) -> str:
+    """What a built-in study asks, in a sentence or three.
+
+    Raises:
+        UnknownName: no such study.
+    """
+    if name not in study_names():
+        raise UnknownName("built-in study", name, study_names())
+    return str(read_yaml_file(_STUDIES / f"{name}.yaml").get("about", ""))
+
+
 def load_study(path_or_name: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> Study:
     """A study with its plugins loaded, every name resolved and every field checked.
 
@@ -92,7 +103,9 @@ def _load_python(given: str, profile: str | None, settings: Sequence[Setting]) -
         raise InputError(f"{given}: a study in Python has no profiles, got {profile!r}. Write a function for each.")
     for setting in settings:
         if setting.names[0] == "model":
-            raise InputError(f"--set {setting.text}: a study in Python has no shared model. Set variants.NAME.… instead.")
+            raise InputError(
+                f"--set {setting.text}: a study in Python has no shared model. Set variants.NAME.… instead."
+            )
     study, folder = call_study(given)
     return _study(apply_settings(encode(study), settings), folder, _with_settings(given, settings))
 

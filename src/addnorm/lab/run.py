@@ -1,14 +1,14 @@
 """From a study to trained runs: prepare the data, freeze the plan, supervise the workers."""
 
-import hashlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import addnorm
-from addnorm.lab.codec import canonical, encode
+from addnorm.lab.encoding import digest, encode
 from addnorm.lab.data import prepare
-from addnorm.lab.executors.local import LocalExecutor
+from addnorm.lab.executors.local import WORKER, LocalExecutor
+from addnorm.lab.expand import expand, fit_models, run_name, validate
 from addnorm.lab.study import Study
 from addnorm.lab.supervise import supervise
 from addnorm.store import RunStatus
@@ -46,7 +46,9 @@ def run(
     """
     out = Path(out) if out is not None else default_out(study)
     threads = study.training.threads
-    executor = LocalExecutor(workers, threads) if workers is not None else LocalExecutor.of_this_machine(threads)
+    # Plugins come from the study that the user gave, never from the run's folder, which may be somebody else's.
+    command = (*WORKER, *study.plugins)
+    executor = LocalExecutor.of_this_machine(threads, slots=workers, command=command)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     folder = StudyFolder.create(out, frozen_plan(study, out))
     supervise(folder, executor, on_tick=lambda statuses: on_tick(folder, statuses))
@@ -59,8 +61,6 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
     Raises:
         InputError: the corpus cannot be read or is too short, or a variant cannot be built.
     """
-    from addnorm.lab.study import expand, fit_models, run_name, validate
-
     dataset = prepare(study.corpus, study.tokenizer, out / "data")
     dataset.require(study.training.seq)
     study = fit_models(study, dataset.vocab)
@@ -86,5 +86,4 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
             for spec in specs
         ],
     }
-    digest = hashlib.sha256(canonical(plan)).hexdigest()
-    return {**plan, "plan_hash": digest, "addnorm_version": addnorm.__version__}
+    return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}

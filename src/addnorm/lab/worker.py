@@ -1,4 +1,4 @@
-"""The one worker command: `python -m addnorm.lab.worker RUN_DIR` trains the run in that folder, from where it stands.
+"""The one worker command: `python -m addnorm.lab.worker [PLUGIN.py ...] RUN_DIR` trains a run from where it stands.
 
 All state is in the run's folder. Exit codes: 0 finished, 1 failed (the reason is in FAILED), 74 blocked (BLOCKED), 75
 stopped on request after the present step. Anything else is a crash, and the executor may start the worker again.
@@ -11,7 +11,7 @@ import platform
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -39,13 +39,14 @@ class Stop:
 def main(arguments: list[str] | None = None) -> int:
     """Train one run. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if len(arguments) != 1:
-        print("usage: python -m addnorm.lab.worker RUN_DIR", file=sys.stderr)  # noqa: T201  goes to the run's log
+    if not arguments:
+        print("usage: python -m addnorm.lab.worker [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
         return 2
-    run, stop = Run(Path(arguments[0])), Stop()
+    *plugins, folder = arguments
+    run, stop = Run(Path(folder)), Stop()
     try:
         with run.claim() as events:
-            return _work(run, events, stop)
+            return _work(run, events, stop, plugins)
     except NotClaimed as error:
         print(error, file=sys.stderr)  # noqa: T201
         return FINISHED
@@ -53,9 +54,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _give_up(run, "blocked", f"disk: {error}", BLOCKED)
 
 
-def _work(run: Run, events: EventWriter, stop: Stop) -> int:
+def _work(run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> int:
     try:
-        return Attempt(run, events, stop).work()
+        return Attempt(run, events, stop, plugins).work()
     except DiskFull:
         raise
     except AddnormError as error:
@@ -87,19 +88,24 @@ def _is_out_of_memory(error: RuntimeError) -> bool:
 class Attempt:
     """One attempt at a run, from its newest whole checkpoint to the end."""
 
-    def __init__(self, run: Run, events: EventWriter, stop: Stop) -> None:
+    def __init__(self, run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> None:
         import torch
 
         from addnorm.lab.codec import decode
         from addnorm.lab.data import Dataset
+        from addnorm.lab.expand import run_name
         from addnorm.lab.plugins import load_plugins
         from addnorm.lab.study import RunSpec
         from addnorm.lab.train import Trainer
 
         self.run, self.events, self.stop = run, events, stop
-        entry = run.spec
-        load_plugins(entry.get("plugin_files", ()), run.path)
-        self.spec: RunSpec = decode(RunSpec, entry["spec"])
+        load_plugins(plugins, Path())
+        self.spec: RunSpec = decode(RunSpec, run.spec["spec"])
+        if run_name(self.spec) != run.name:
+            raise InputError(
+                f"{run.path / 'spec.json'} is not the spec that this folder was named after ({run_name(self.spec)}), or a "
+                "plugin has changed since. Start the study in another folder."
+            )
         torch.set_num_threads(self.spec.training.threads)
         dataset = Dataset.load(run.path.parent / "data")
         if dataset.hash != self.spec.data_hash:

@@ -56,17 +56,26 @@ class LocalExecutor(Executor):
         self._living: list[tuple[Worker, str | None]] = []
 
     @classmethod
-    def of_this_machine(cls, threads: int = 1) -> "LocalExecutor":
-        """One slot per GPU that this process may use, else one per `threads` CPU cores that it may use."""
+    def of_this_machine(
+        cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER
+    ) -> "LocalExecutor":
+        """One slot per GPU that this process may use, else one per `threads` CPU cores that it may use.
+
+        Args:
+            threads: CPU threads of each worker.
+            slots: another number of workers at once; GPUs are then given out in turn.
+            command: the worker command, to which the run's folder is added.
+        """
         import torch  # here, because a supervisor needs it for nothing else
 
         gpus = torch.cuda.device_count()
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             devices = visible.split(",")[:gpus] if visible else [str(gpu) for gpu in range(gpus)]
-            return cls(gpus, threads, devices=devices)
+            slots = slots or gpus
+            return cls(slots, threads, devices=[devices[slot % gpus] for slot in range(slots)], command=command)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cls(max(1, cores // threads), threads)
+        return cls(slots or max(1, cores // threads), threads, command=command)
 
     @property
     def slots(self) -> int:
