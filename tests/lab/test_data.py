@@ -23,6 +23,8 @@ from addnorm.lab.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.lab.tokenizers.bpe import Bpe
 from addnorm.lab.tokenizers.bytes import Bytes, ByteTokenizer
 
+SMALL = Synthetic(num_documents=20, num_lines=32)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(CorpusSpec):
@@ -97,8 +99,8 @@ class TestPrepare:
         assert {path.name for path in (tmp_path / "deep").iterdir()} == {"data", ".data.lock"}
 
     def test_is_the_same_bytes_every_time(self, tmp_path: Path) -> None:
-        one = prepare(Synthetic(), Bpe(vocab=300), tmp_path / "one")
-        two = prepare(Synthetic(), Bpe(vocab=300), tmp_path / "two")
+        one = prepare(SMALL, Bpe(vocab=300), tmp_path / "one")
+        two = prepare(SMALL, Bpe(vocab=300), tmp_path / "two")
         assert contents(one.folder) == contents(two.folder)
 
     def test_a_large_vocabulary_takes_four_bytes(self, tmp_path: Path) -> None:
@@ -170,7 +172,7 @@ class TestHash:
         assert self.made(tmp_path, *changed) != self.made(tmp_path, *self.BASE)
 
     def test_changes_with_the_tokenizer(self, tmp_path: Path) -> None:
-        hashes = {prepare(Synthetic(), Bpe(vocab=v), tmp_path / str(v)).hash for v in (290, 300)}
+        hashes = {prepare(SMALL, Bpe(vocab=v), tmp_path / str(v)).hash for v in (290, 300)}
         assert len(hashes) == 2
 
     def test_ignores_dates_places_and_how_the_text_was_named_in_the_study(self, tmp_path: Path) -> None:
@@ -235,8 +237,8 @@ class TestReopening:
             Dataset.load(folder)
 
     def test_another_tokenizers_file_is_refused(self, tmp_path: Path) -> None:
-        one = prepare(Synthetic(), Bpe(vocab=300), tmp_path / "one")
-        two = prepare(Synthetic(), Bpe(vocab=301), tmp_path / "two")
+        one = prepare(SMALL, Bpe(vocab=300), tmp_path / "one")
+        two = prepare(SMALL, Bpe(vocab=301), tmp_path / "two")
         shutil.copy(two.folder / "tokenizer.json", one.folder / "tokenizer.json")
         with pytest.raises(InputError, match=r"tokenizer\.json has hash .* the tokens were made with"):
             one.tokenizer()
@@ -286,7 +288,7 @@ if len(sys.argv) > 2:
         os.rename = lambda *paths: os._exit(9)
     else:
         os.rename = lambda *paths: (rename(*paths), os._exit(9))
-print(prepare(Synthetic(), Bytes(), Path(sys.argv[1])).hash)
+print(prepare(Synthetic(num_documents=20, num_lines=32), Bytes(), Path(sys.argv[1])).hash)
 """
 
 
@@ -306,8 +308,8 @@ class TestWholeOrAbsent:
             Dataset.load(folder)
         else:
             assert (tmp_path / ".data.building").exists(), "the kill came while it was being made"
-        dataset = prepare(Synthetic(), Bytes(), folder)
-        assert contents(folder) == contents(prepare(Synthetic(), Bytes(), tmp_path / "fresh").folder)
+        dataset = prepare(SMALL, Bytes(), folder)
+        assert contents(folder) == contents(prepare(SMALL, Bytes(), tmp_path / "fresh").folder)
         assert dataset.hash == Dataset.load(folder).hash
         assert not (tmp_path / ".data.building").exists()
 

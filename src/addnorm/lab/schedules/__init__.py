@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
@@ -49,6 +50,16 @@ class ScheduleSpec(Spec, ABC):
             return step / warmup
         return self.after_warmup((step - warmup) / (steps - warmup))
 
+    def factors(self, steps: int) -> Float64[np.ndarray, "{steps}"]:
+        """The factors of all `steps` updates of a run.
+
+        Raises:
+            InputError: the warm-up is as long as the run.
+        """
+        warmup = self.warmup_steps(steps)
+        after = [self.after_warmup((step - warmup) / (steps - warmup)) for step in range(warmup, steps)]
+        return np.concatenate([np.arange(warmup) / max(1, warmup), after])
+
     def warmup_steps(self, steps: int) -> int:
         """Number of warm-up steps in a run of `steps`.
 
@@ -78,10 +89,7 @@ def decay_factor(
     Raises:
         InputError: the warm-up is as long as the run.
     """
-    scalar = torch.zeros(())
-    group = {"weight_decay": optimizer.weight_decay, "role": "elementwise"}
-    left = dtype(1)
-    for step in range(steps):
-        rate = optimizer.decay_rate(scalar, {**group, "lr": optimizer.learning_rate * schedule.factor(step, steps)})
-        left = dtype(left * dtype(1 - rate))
-    return float(left)
+    group = {"lr": 1.0, "weight_decay": optimizer.weight_decay, "role": "elementwise"}
+    rate = optimizer.decay_rate(torch.zeros(()), group)  # proportional to the learning rate
+    kept = 1 - optimizer.learning_rate * schedule.factors(steps) * rate
+    return float(np.multiply.accumulate(kept.astype(dtype))[-1])  # step by step, each product rounded
