@@ -238,7 +238,7 @@ def _points(events: Iterable[Event]) -> Iterator[Point]:
                 and isinstance(value, int | float)
                 and not isinstance(value, bool)
             ):
-                yield attempt, f"{kind}.{name}", step, float(value)
+                yield attempt, f"{kind}.{name}", step, float(value) + 0.0  # as SQLite, which drops the sign of zero
 
 
 def _head(path: Path) -> str:
