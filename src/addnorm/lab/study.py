@@ -3,6 +3,8 @@
 These frozen dataclasses are the schema. A study file is YAML of the same shape (`codec.py`), or Python that returns them.
 """
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,6 +19,8 @@ from addnorm.lab.schedules import ScheduleSpec
 from addnorm.lab.schedules.cosine import Cosine
 from addnorm.lab.tokenizers import TokenizerSpec
 from addnorm.lab.tokenizers.bytes import Bytes
+
+_FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,8 +41,6 @@ class Training:
     schedule: ScheduleSpec = field(default_factory=Cosine)
     clip: float | None = 1.0
     """Largest gradient norm; None for no clipping."""
-    decay_on: Literal["matrices", "everything"] = "matrices"
-    """What weight decay acts on: matrices only, or also biases, norms and learned scalars."""
     precision: Literal["float32", "bfloat16"] = "float32"
     """bfloat16 means autocast; parameters stay float32."""
     log_every: int = 10
@@ -75,7 +77,8 @@ class Study:
     """Variants by seeds, and what the ranking compares them with.
 
     Raises:
-        InputError: no variants or seeds, a seed twice, or a reference that is not a variant.
+        InputError: no variants or seeds, a seed twice, a reference that is not a variant, a margin that is not positive,
+            or a name that cannot be a folder's.
     """
 
     name: str
@@ -92,13 +95,23 @@ class Study:
     tokenizer: TokenizerSpec = field(default_factory=Bytes)
     training: Training = field(default_factory=Training)
     plugins: tuple[str, ...] = ()
-    """Files with mechanisms of the user's own; paths are relative to the study file."""
+    """Files with mechanisms of the user's own. A study file gives them relative to itself; loading makes them absolute."""
 
     def __post_init__(self) -> None:
+        _require_file_name(self.name, "$.name")
         if not self.variants:
-            raise InputError(f"study '{self.name}' has no variants.")
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds):
-            raise InputError(f"study '{self.name}' needs at least one seed, and each only once: {list(self.seeds)}.")
+            raise InputError(f"$.variants: study '{self.name}' has no variants. Give at least one.")
+        for variant in self.variants:
+            _require_file_name(variant, "$.variants")
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+            raise InputError(
+                f"$.seeds: study '{self.name}' needs at least one seed, each only once and not negative, "
+                f"got {list(self.seeds)}."
+            )
+        if not 0 < self.margin < math.inf:
+            raise InputError(f"$.margin: must be a positive number of nats per token, got {self.margin!r}.")
+        if len(set(self.references)) != len(self.references):
+            raise InputError(f"$.references: each is named once, got {list(self.references)}.")
         for reference in self.references:
             if reference not in self.variants:
                 raise InputError(
@@ -121,3 +134,13 @@ class RunSpec:
     data_hash: str
     """Of the prepared data set: texts, split and tokenizer."""
     plugins: tuple[str, ...] = ()
+    """Absolute paths of the plugin files that the specs above come from."""
+
+
+def _require_file_name(name: str, path: str) -> None:
+    """Names become folders, on every file system."""
+    if not _FILE_NAME.fullmatch(name):
+        raise InputError(
+            f"{path}: a name is made of at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit: "
+            f"got {name!r}."
+        )

@@ -38,14 +38,18 @@ def attend_tiles(problem: Problem, budget: int | None = None) -> tuple[Tensor, T
         for kv_heads in spans(p.kv_heads, tile.kv_heads):
             panel = Panel(p, batch, kv_heads)
             for rows in spans(p.query, tile.rows):
+                if torch.compiler.is_exporting():
+                    buffer = torch.empty_like(
+                        buffer
+                    )  # An exported graph is differentiated as it is: nothing is reused.
                 scores = panel.scores(buffer, panel.weighted(panel.queries(rows)), rows)
-                top = scores.amax(-1, keepdim=True)
+                top = scores.detach().amax(-1, keepdim=True)
                 top.masked_fill_(top == float("-inf"), 0.0)
                 mass = scores.sub_(top).exp_().sum(-1, keepdim=True)
                 mass.masked_fill_(mass == 0, 1.0)  # A row without a key: its exponentials are zero and stay so.
                 if (kept := panel.kept(rows)) is not None:
                     scores.mul_(kept)
-                attended = torch.bmm(scores, panel.value).div_(mass * (1 - p.dropout))
+                attended = torch.bmm(scores, panel.value[:, : scores.shape[-1]]).div_(mass * (1 - p.dropout))
                 out[batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
                 log_sum[batch, panel.heads, rows] = panel.heads_first(top + mass.log()).squeeze(-1)
     return out, log_sum

@@ -33,7 +33,9 @@ def streaming(problem: Problem, budget: int | None = None) -> Tensor:
     weights = p.weights if isinstance(p.weights, Tensor) else None
     tensors = (weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys)
     with plain_precision(p.value):
-        return _Attend.apply(settings, *tensors)[0]  # type: ignore[no-untyped-call, no-any-return]
+        differentiable = any(tensor is not None and tensor.requires_grad for tensor in tensors)
+        out: Tensor = _apply(_Attend, torch.is_grad_enabled() and differentiable, settings, *tensors)[0]
+        return out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,17 @@ class _Settings:
         )
 
 
+def _apply(function: type[torch.autograd.Function], differentiable: bool, *inputs: Any) -> tuple[Tensor, ...]:
+    """The function's outputs; Dynamo gets its plain forward where no gradient is to be taken of it.
+
+    Without gradients, Dynamo tells a forward with a context from one without by counting parameters, and a forward of
+    any number of tensors is miscounted (torch 2.13, AutogradFunctionVariable.call_apply).
+    """
+    traced = torch.compiler.is_dynamo_compiling() and not differentiable
+    outputs: tuple[Tensor, ...] = (function.forward if traced else function.apply)(*inputs)
+    return outputs
+
+
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(settings: _Settings, *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -78,7 +91,8 @@ class _Attend(torch.autograd.Function):
         out, log_sum, weights, bias, *rest = ctx.saved_tensors
         bias_needed = bias is not None and ctx.needs_input_grad[2]
         with plain_precision(grad):
-            found = iter(_Differentiate.apply(ctx.settings, bias_needed, grad, out, log_sum, weights, bias, *rest))  # type: ignore[no-untyped-call]
+            tensors = (grad, out, log_sum, weights, bias, *rest)
+            found = iter(_apply(_Differentiate, False, ctx.settings, bias_needed, *tensors))
         d_weights = next(found) if weights is not None else None
         d_bias = next(found) if bias_needed else None
         return None, d_weights, d_bias, None, None, *found

@@ -4,7 +4,7 @@ A corpus is a deterministic list of named documents. Splitting into training and
 no document is on both sides; tokens and hashes are made from the text, never from file dates or machine paths.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ class Document:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CorpusSpec(Spec):
+class CorpusSpec(Spec, ABC):
     """Base of every corpus."""
 
     @abstractmethod

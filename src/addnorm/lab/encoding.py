@@ -1,0 +1,86 @@
+"""Specs to plain values, and to the bytes whose hash is a spec's identity."""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from addnorm.catalogue import Spec
+from addnorm.errors import InputError
+
+
+def encode(instance: object) -> Any:
+    """A plain value that JSON and YAML can hold: every field is written out, and `kind` comes first.
+
+    Raises:
+        InputError: a field holds what cannot be written down: a number that is not finite, or no plain value.
+    """
+    return _encode(instance, type(instance), "$")
+
+
+def canonical(instance: object) -> bytes:
+    """The one spelling of an instance: JSON with sorted keys, no white space, floats by `repr`. Equal instances, equal
+    bytes, on every machine.
+
+    Raises:
+        InputError: as `encode`.
+    """
+    return json.dumps(encode(instance), sort_keys=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def digest(instance: object) -> str:
+    """SHA-256 of the canonical bytes, as 64 hex digits.
+
+    Raises:
+        InputError: as `encode`.
+    """
+    return hashlib.sha256(canonical(instance)).hexdigest()
+
+
+def _encode(value: Any, hint: Any, path: str) -> Any:
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int | float):
+        return _encode_number(value, hint, path)
+    if is_dataclass(value) and not isinstance(value, type):
+        hints = get_type_hints(type(value))
+        plain = {"kind": value.kind} if isinstance(value, Spec) else {}
+        for field in fields(value):
+            if field.init:
+                plain[field.name] = _encode(getattr(value, field.name), hints[field.name], f"{path}.{field.name}")
+        return plain
+    if isinstance(value, Mapping):
+        return {name: _encode(entry, _entry_hint(hint, 0), f"{path}.{name}") for name, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [_encode(entry, _entry_hint(hint, at), f"{path}[{at}]") for at, entry in enumerate(value)]
+    raise InputError(f"{path}: a {type(value).__name__} cannot be written into a study, got {value!r}.")
+
+
+def _encode_number(value: float, hint: Any, path: str) -> int | float:
+    # Specs made in Python may hold 1 where 1.0 is meant, or -0.0: equal specs, so both are written alike.
+    members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    if isinstance(value, int) and (int in members or float not in members):
+        return int(value)
+    try:
+        number = float(value) + 0.0
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise InputError(f"{path}: must be a finite number, got {value!r}.")
+    return number
+
+
+def _entry_hint(hint: Any, at: int) -> Any:
+    """The annotation of a container's entry; of a union, its first container's."""
+    if get_origin(hint) in (Union, UnionType):
+        hint = next((member for member in get_args(hint) if get_args(member)), hint)
+    members = get_args(hint)
+    origin = get_origin(hint)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return members[1]
+    if not members:
+        return Any
+    return members[0] if members[-1] is Ellipsis else members[min(at, len(members) - 1)]
