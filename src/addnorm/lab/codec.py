@@ -122,7 +122,7 @@ def construct(make: Callable[[], Any], path: str, problems: Problems) -> Any:
         return make()
     except InputError as error:
         problems.add(path, str(error))
-    except Exception as error:  # the __post_init__ of a user's plugin may raise anything
+    except Exception as error:  # noqa: BLE001 - the __post_init__ of a user's plugin may raise anything
         problems.add(path, f"{type(error).__name__}: {error}")
     return UNREADABLE
 

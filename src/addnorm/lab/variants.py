@@ -1,6 +1,7 @@
 """A study file's variants: a preset, what all variants share, and what each has of its own."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from addnorm.blocks.presets import PRESETS
@@ -51,7 +52,11 @@ def _own_fields(value: object, path: str, problems: Problems) -> Mapping[str, An
     if not isinstance(value, Mapping):
         problems.add(path, f"must be a mapping of a model's fields, got {shown(value)}.")
         return {}
-    return value
+    known = ("preset", *(field.name for field in fields(ModelSpec)))
+    for name in value:
+        if name not in known:
+            problems.add(path, f"ModelSpec has no field {shown(name)}{nearest(name, known)}")
+    return {name: entry for name, entry in value.items() if name in known}
 
 
 def _preset(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
