@@ -313,6 +313,13 @@ class TestWholeOrAbsent:
         assert dataset.hash == Dataset.load(folder).hash
         assert not (tmp_path / ".data.building").exists()
 
+    def test_nothing_of_a_dead_writer_stays(self, tmp_path: Path) -> None:
+        (tmp_path / ".data.building").mkdir()
+        (tmp_path / ".data.building" / "left.over").write_text("half")
+        prepare(Listed(), Bytes(), tmp_path / "data")
+        assert {path.name for path in tmp_path.iterdir()} == {"data", ".data.lock"}
+        assert not (tmp_path / "data" / "left.over").exists()
+
     def test_two_at_once_agree(self, tmp_path: Path) -> None:
         processes = [start(str(tmp_path / "data")) for _ in range(2)]
         hashes = {process.communicate()[0].strip() for process in processes}
@@ -441,10 +448,11 @@ class TestMasking:
     TOKENS = np.arange(40_000, dtype=np.int64).reshape(200, 200) % 50
 
     def test_proportions(self) -> None:
-        inputs, targets, scored = mask_tokens(self.TOKENS, vocab=50, mask_id=50, seed=0, step=0)
+        tokens = np.tile(self.TOKENS, (10, 1))
+        inputs, targets, scored = mask_tokens(tokens, vocab=50, mask_id=50, seed=0, step=0)
         masked = inputs == 50
         changed = (inputs != targets) & ~masked
-        n = self.TOKENS.size
+        n = tokens.size
 
         def within(count: int, total: int, share: float) -> bool:
             return abs(count - total * share) < 6 * math.sqrt(total * share * (1 - share))

@@ -34,7 +34,7 @@ class TestEvery:
         assert all(0 <= schedule.factor(step, 1000) <= 1 for step in range(1000))
 
     @pytest.mark.parametrize(
-        ("warmup", "steps", "count"), [(0.015, 170_025, 2551), (0.1, 30, 3), (0.5, 3, 2), (7.0, 10, 7), (0.0, 10, 0)]
+        ("warmup", "steps", "count"), [(0.015, 170_025, 2551), (0.07, 100, 7), (0.5, 3, 2), (7.0, 10, 7), (0.0, 10, 0)]
     )
     def test_a_share_is_rounded_up_to_steps(self, kind: str, warmup: float, steps: int, count: int) -> None:
         assert ROOMS["schedule"].make(kind, warmup=warmup).warmup_steps(steps) == count

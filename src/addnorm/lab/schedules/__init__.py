@@ -66,7 +66,7 @@ class ScheduleSpec(Spec, ABC):
         Raises:
             InputError: the warm-up leaves no step after it.
         """
-        # The small margin keeps a product like 0.1 · 30 = 3.0000000000000004 from becoming 4.
+        # The small margin keeps a product like 0.07 · 100 = 7.000000000000001 from becoming 8.
         count = math.ceil(self.warmup * steps - 1e-9) if self.warmup < 1 else int(self.warmup)
         if count >= steps:
             raise InputError(f"warm-up must be shorter than the run: {count} steps of {steps}. Lower warmup.")
