@@ -41,6 +41,14 @@ class BrokenLaw(InputError):
         self.law, self.finding, self.advice = law, finding, advice
 
 
+def runs(spec: ModelSpec) -> None:
+    """The model builds and reads tokens."""
+    try:
+        spec.build()(some_tokens(spec))
+    except Exception as error:  # a user's code may raise anything
+        raise BrokenLaw("runs", f"{type(error).__name__}: {error}", "Make it work in a small model.") from error
+
+
 def keeps_shape_and_dtype(spec: ModelSpec) -> None:
     """Logits are [batch, seq, vocab], finite, and of the model's own dtype, under autocast too."""
     law, tokens = "keeps_shape_and_dtype", some_tokens(spec)
@@ -200,18 +208,19 @@ LAWS: Mapping[str, Law] = MappingProxyType(
     {
         law.__name__: law
         for law in (
+            runs,
+            leaves_inputs_alone,
             keeps_shape_and_dtype,
             has_finite_gradients,
             is_causal,
-            decodes_with_a_cache,
             ignores_padding,
-            leaves_inputs_alone,
+            decodes_with_a_cache,
             survives_its_state_dict,
             starts_the_same,
         )
     }
 )
-"""Every law by name."""
+"""Every law by name, in the order in which they are tried: the plainest finding first."""
 
 
 def subject(spec: ModelSpec, seed: int = 0) -> Transformer:

@@ -37,6 +37,17 @@ def study_source(name: str) -> str:
     return (_STUDIES / f"{name}.yaml").read_text(encoding="utf-8")
 
 
+def study_about(name: str) -> str:
+    """What a built-in study asks, in a sentence or three.
+
+    Raises:
+        UnknownName: no such study.
+    """
+    if name not in study_names():
+        raise UnknownName("built-in study", name, study_names())
+    return str(read_yaml_file(_STUDIES / f"{name}.yaml").get("about", ""))
+
+
 def load_study(path_or_name: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> Study:
     """A study with its plugins loaded, every name resolved and every field checked.
 

@@ -1,0 +1,30 @@
+"""What a study leaves on disk, and how it is read back: plain files, and an SQLite index made from them."""
+
+from addnorm.store.events import Event, EventWriter, read_events
+from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atomic, write_json
+from addnorm.store.index import Index
+from addnorm.store.lock import Lock, is_held
+from addnorm.store.run import NotClaimed, Run, RunStatus, State
+from addnorm.store.study import Study, StudyStatus, open_runs
+
+__all__ = [
+    "Damaged",
+    "DiskFull",
+    "Event",
+    "EventWriter",
+    "Index",
+    "Lock",
+    "NotClaimed",
+    "Run",
+    "RunStatus",
+    "State",
+    "Study",
+    "StudyStatus",
+    "atomic",
+    "is_held",
+    "open_runs",
+    "read_events",
+    "read_json",
+    "write_atomic",
+    "write_json",
+]

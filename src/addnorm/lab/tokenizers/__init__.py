@@ -37,6 +37,11 @@ class Tokenizer(ABC):
 class TokenizerSpec(Spec, ABC):
     """Base of every tokenizer's configuration."""
 
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of ids that its tokenizers have, known before one is trained."""
+
     @abstractmethod
     def fit(self, texts: Iterable[str]) -> Tokenizer:
         """The tokenizer, trained on the training side of the corpus where it needs training."""

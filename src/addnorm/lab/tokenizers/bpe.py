@@ -43,6 +43,10 @@ class Bpe(TokenizerSpec):
         if self.vocab < _SMALLEST:
             raise InputError(f"bpe vocab must be at least {_SMALLEST} (256 bytes and a separator), got {self.vocab}.")
 
+    @property
+    def size(self) -> int:
+        return self.vocab
+
     def fit(self, texts: Iterable[str]) -> "BpeTokenizer":
         """The tokenizer, trained on the texts; the same texts give the same ids.
 

@@ -27,6 +27,10 @@ _FILE = "tokenizer.json"
 class Bytes(TokenizerSpec):
     """Spec of the byte tokenizer; it has no fields."""
 
+    @property
+    def size(self) -> int:
+        return ByteTokenizer.vocab
+
     def fit(self, texts: Iterable[str]) -> "ByteTokenizer":
         """The tokenizer; the texts are not read."""
         return ByteTokenizer()

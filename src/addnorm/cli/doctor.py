@@ -1,0 +1,92 @@
+"""Check that this machine can do the work: versions, devices, disk, and a tiny training step."""
+
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from addnorm.cli._output import aligned, print_json, quantity
+
+
+@dataclass(frozen=True)
+class Options:
+    dir: Path = Path()
+    """Folder in which runs would be kept."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    checks: dict[str, Callable[[Path], tuple[bool, str]]] = {
+        "python": _python,
+        "torch": _torch,
+        "devices": _devices,
+        "disk": _disk,
+        "locks": _locks,
+        "training step": _step,
+    }
+    found = {name: check(options.dir) for name, check in checks.items()}
+    if options.json:
+        print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in found.items()})
+    else:
+        print(aligned([("check", "", "detail"), *((n, "ok" if g else "NO", d) for n, (g, d) in found.items())]))
+    return 0 if all(good for good, _ in found.values()) else 1
+
+
+def _python(folder: Path) -> tuple[bool, str]:
+    return sys.version_info >= (3, 11), f"{platform.python_version()} on {platform.platform()}; 3.11 or newer is needed"
+
+
+def _torch(folder: Path) -> tuple[bool, str]:
+    try:
+        import torch
+    except ImportError as error:
+        return False, f"cannot be imported: {error}. Install with `pip install torch`"
+    return True, f"{torch.__version__}, CPU kernels {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _devices(folder: Path) -> tuple[bool, str]:
+    from addnorm.lab.executors.local import LocalExecutor
+
+    executor = LocalExecutor.of_this_machine()
+    kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
+    return True, f"{executor.slots} runs at the same time ({kind})"
+
+
+def _disk(folder: Path) -> tuple[bool, str]:
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    return free > 1 << 30, f"{quantity(free)}B free at {existing}; at least 1 GB is advised"
+
+
+def _locks(folder: Path) -> tuple[bool, str]:
+    """A lock that a second open file can also take would let two workers train one run."""
+    from addnorm.errors import AddnormError
+    from addnorm.store import Lock, is_held
+
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    path = existing / ".addnorm-doctor-lock"
+    lock = Lock(path)
+    try:
+        held = lock.try_acquire() and is_held(path)
+        lock.release()
+    except (AddnormError, OSError) as error:
+        return False, f"cannot lock files at {existing}: {error}"
+    finally:
+        path.unlink(missing_ok=True)
+    return held, f"file locks {'work' if held else 'do not work'} at {existing}"
+
+
+def _step(folder: Path) -> tuple[bool, str]:
+    import torch
+
+    from addnorm.blocks.presets import preset
+
+    model = preset("base", vocab=64, width=32, depth=2, heads=4, kv_heads=2, hidden=64, max_seq=32).build()
+    tokens = torch.arange(32).remainder(64).unsqueeze(0)
+    loss = torch.nn.functional.cross_entropy(model(tokens).flatten(0, 1), tokens.flatten())
+    loss.backward()
+    finite = all(p.grad is not None and bool(p.grad.isfinite().all()) for p in model.parameters())
+    return finite, f"loss {loss.item():.3f}, gradients {'finite' if finite else 'not finite'}"

@@ -1,0 +1,32 @@
+"""Write a finished run's weights (safetensors) and spec (JSON) into a folder of its own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._output import print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of the run, such as runs/first/base-s0-1a2b3c4d."""
+    to: Path | None = None
+    """Folder to write; exported/RUN if not given."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    from addnorm.lab.export import export_run
+    from addnorm.store import Run
+
+    to = options.to or Path("exported") / options.run.name
+    export_run(Run(options.run), to)
+    if options.json:
+        print_json({"run": options.run.name, "folder": str(to), "files": sorted(path.name for path in to.iterdir())})
+    else:
+        print(f"Wrote {to}. To use it:\n  import addnorm\n  model = addnorm.load({str(to)!r})")
+    return 0

@@ -1,0 +1,85 @@
+"""Show what there is: studies, presets, mechanisms, corpora, optimizers.
+
+Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import tyro
+
+from addnorm.catalogue import ROOMS, Doc, Room, room
+from addnorm.cli._output import aligned, print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    room: Annotated[str | None, tyro.conf.Positional] = None
+    """`study`, `preset`, or a room such as `residual`, `scores`, `norm`, `position`, `optimizer`; all rooms if not given."""
+    plugin: tuple[str, ...] = ()
+    """Files with mechanisms of your own, to be listed too."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    if options.plugin:
+        from pathlib import Path
+
+        from addnorm.lab.plugins import load_plugins
+
+        load_plugins(options.plugin, Path.cwd())
+    if options.room is None:
+        found = {name: list(kinds) for name, kinds in _everything().items()}
+        if options.json:
+            print_json(found)
+        else:
+            print(aligned([("room", "kinds"), *((name, ", ".join(kinds)) for name, kinds in found.items())]))
+            print("\n`addnorm list ROOM` tells what each kind does.")
+        return 0
+    entries = _entries(options.room)
+    if options.json:
+        print_json({options.room: entries})
+    else:
+        for entry in entries:
+            print(f"{entry['kind']}\n    {entry['summary']}")
+            if entry.get("formula"):
+                print(f"\n{entry['formula']}\n")
+            if entry.get("source"):
+                print(f"    Source: {entry['source']}")
+    return 0
+
+
+def _everything() -> dict[str, tuple[str, ...]]:
+    from addnorm.lab.load import study_names
+
+    presets = tuple(_presets())
+    return {"study": study_names(), "preset": presets} | {name: found.kinds() for name, found in ROOMS.items()}
+
+
+def _entries(name: str) -> list[dict[str, Any]]:
+    if name in ("study", "preset"):
+        found = _studies() if name == "study" else _presets()
+        return [{"kind": kind, "summary": summary} for kind, summary in found.items()]
+    if name not in ROOMS:
+        from addnorm.errors import UnknownName
+
+        raise UnknownName("room", name, ("study", "preset", *ROOMS))
+    chosen: Room = room(name)
+    docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
+    return [
+        {"kind": doc.kind, "summary": doc.summary, "formula": doc.formula, "why": doc.why, "source": doc.source}
+        for doc in docs
+    ]
+
+
+def _studies() -> dict[str, str]:
+    from addnorm.lab.load import study_about, study_names
+
+    return {name: study_about(name) for name in study_names()}
+
+
+def _presets() -> dict[str, str]:
+    from addnorm.blocks.presets import PRESETS
+
+    return {name: (build.__doc__ or "").strip() for name, build in PRESETS.items()}

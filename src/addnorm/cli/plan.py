@@ -1,0 +1,60 @@
+"""Say what a study would cost before anything starts: runs, tokens, parameters, FLOPs, memory, time."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._output import aligned, duration, print_json, quantity
+
+
+@dataclass(frozen=True)
+class Options:
+    study: Annotated[str, tyro.conf.Positional]
+    """Name of a built-in study, or a study file (.yaml, .py)."""
+    profile: str | None = None
+    """Profile of the study, such as `quick` or `paper`; its default if not given."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Change a field: `--set training.steps=500`. May be given more than once."""
+    workers: int | None = None
+    """Runs at the same time; one per GPU or per CPU core if not given."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    from addnorm.lab.executors.local import LocalExecutor
+    from addnorm.lab.expand import fit_models, validate
+    from addnorm.lab.load import load_study
+    from addnorm.lab.plan import plan
+
+    study = load_study(options.study, profile=options.profile, settings=options.set)
+    fitted = fit_models(study, study.tokenizer.size)
+    validate(fitted)
+    slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
+    found = plan(fitted, workers=slots)
+    if options.json:
+        print_json(found.to_json())
+        return 0
+    print(f"{found.study}: {found.runs} runs ({len(found.variants)} variants x {found.seeds} seeds), ", end="")
+    print(f"{found.steps} steps of {quantity(found.tokens_per_run / found.steps)} tokens each\n")
+    rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
+    rows += [
+        (
+            cost.variant,
+            quantity(cost.parameters),
+            quantity(cost.flops_per_token),
+            f"{cost.relative:.2f}",
+            f"{quantity(cost.peak_bytes)}B",
+            duration(cost.seconds),
+        )
+        for cost in found.variants
+    ]
+    print(aligned(rows, right="lrrrrr"))
+    print(
+        f"\nAltogether {quantity(found.tokens)} training tokens and {quantity(found.flops)}FLOP; about "
+        f"{duration(found.seconds)} with {found.workers} worker(s) of {found.threads} thread(s) at the "
+        f"{quantity(found.flops_per_second)}FLOP/s measured just now."
+    )
+    print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
+    return 0

@@ -1,0 +1,58 @@
+"""Rank a study's variants, and say which differences are more than noise."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+
+from addnorm.cli._output import print_json
+
+if TYPE_CHECKING:
+    from addnorm.lab.statistics import Ranking
+
+
+@dataclass(frozen=True)
+class Options:
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Folder of a study's runs; or a JSON file of published results; or `source-003` for that source's printed table."""
+    reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Variants to compare with, in place of the study's own. May be given more than once."""
+    margin: float | None = None
+    """Nats per token below which a difference counts as none, in place of the study's own."""
+    json: bool = False
+    """Print JSON."""
+    csv: bool = False
+    """Print comma-separated values."""
+    latex: bool = False
+    """Print a LaTeX table (booktabs)."""
+
+
+def command(options: Options) -> int:
+    from addnorm.report.tables import ranking as tables
+
+    found = _ranking(options).to_json()
+    if options.json:
+        print_json(found)
+    elif options.csv:
+        print(tables.csv(found), end="")
+    elif options.latex:
+        print(tables.latex(found), end="")
+    else:
+        print(tables.text(found))
+    return 0
+
+
+def _ranking(options: Options) -> "Ranking":
+    from addnorm.lab.results import ranking, ranking_of_published
+
+    overrides: dict[str, object] = {}
+    if options.reference:
+        overrides["references"] = options.reference
+    if options.margin is not None:
+        overrides["margin"] = options.margin
+    if str(options.dir) == "source-003" or options.dir.suffix == ".json":
+        return ranking_of_published(options.dir, overrides)
+    from addnorm.store import Study
+
+    return ranking(Study(options.dir), overrides)

@@ -1,0 +1,31 @@
+"""Make a study's index anew from its files. Nothing but speed depends on the index."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._output import print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Folder of a study's runs."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    from addnorm.store import Index, Study
+
+    runs = len(Study(options.dir).runs())
+    damage = Index(options.dir).rebuild()
+    if options.json:
+        print_json({"runs": runs, "damaged": damage})
+    else:
+        print(f"Indexed {runs} runs in {options.dir}.")
+        for run, reason in damage.items():
+            print(f"  {run}: {reason}")
+    return 1 if damage else 0

@@ -1,0 +1,61 @@
+"""Train a study, or go on with it after an interruption.
+
+The study's runs are started in worker processes; everything they do is kept in the folder, so the same command goes on
+where the last one stopped, whatever stopped it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._output import print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    study: Annotated[str, tyro.conf.Positional]
+    """Name of a built-in study, or a study file (.yaml, .py)."""
+    out: Path | None = None
+    """Folder of the study's runs; runs/NAME if not given."""
+    profile: str | None = None
+    """Profile of the study, such as `quick` or `paper`; its default if not given."""
+    set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Change a field: `--set training.steps=500`. May be given more than once."""
+    workers: int | None = None
+    """Runs at the same time; one per GPU or per CPU core if not given."""
+    json: bool = False
+    """Print no table but, at the end, the status as JSON."""
+
+
+def command(options: Options) -> int:
+    from addnorm.cli._live import LiveTable, Silent
+    from addnorm.lab.load import load_study
+    from addnorm.lab.run import default_out, run
+
+    study = load_study(options.study, profile=options.profile, settings=options.set)
+    out = options.out or default_out(study)
+    table = Silent() if options.json else LiveTable(study.name, out)
+    with table:
+        folder = run(study, out=out, workers=options.workers, on_tick=table.show, say=table.say)
+    status = folder.status()
+    states = [entry["state"] for entry in status["runs"]]
+    if options.json:
+        print_json(status)
+    else:
+        _farewell(out, states, options)
+    return 0 if all(state == "finished" for state in states) else 1
+
+
+def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
+    done = states.count("finished")
+    print(f"\n{done} of {len(states)} runs finished in {out}.")
+    lost = len(states) - done - states.count("failed") - states.count("diverged")
+    if lost:
+        print(f"{lost} still to do. To go on, give the same command again:\n  addnorm run {options.study} --out {out}")
+    if "failed" in states or "diverged" in states:
+        print(f"Some failed; the reasons:  addnorm status {out}")
+    if done:
+        print(f"The ranking:  addnorm rank {out}")

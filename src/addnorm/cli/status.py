@@ -1,0 +1,44 @@
+"""Show the state of every run of a study."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._output import aligned, print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Folder of a study's runs."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    from addnorm.store import Study
+
+    status = Study(options.dir).status()
+    if options.json:
+        print_json(status)
+        return 0
+    rows = [("run", "state", "step", "loss", "accuracy", "perplexity", "attempts", "reason")]
+    for entry in status["runs"]:
+        loss, accuracy, perplexity = entry["loss"], entry["accuracy"], entry["perplexity"]
+        rows.append(
+            (
+                entry["run"],
+                entry["state"],
+                f"{entry['step']}/{entry['steps']}",
+                "-" if loss is None else f"{loss:.4f}",
+                "-" if accuracy is None else f"{accuracy:.2%}",
+                "-" if perplexity is None else f"{perplexity:.3f}",
+                str(entry["attempts"]),
+                (entry["reason"] or "").partition("\n")[0],
+            )
+        )
+    print(f"{status['study']}  (plan {status['plan_hash'][:12]})\n")
+    print(aligned(rows, right="llrrrrr"))
+    return 0

@@ -1,0 +1,62 @@
+"""From run folders to what the ranking takes."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from addnorm.lab.statistics import Ranking, Result, rank, read_published, source_003
+from addnorm.store import Study
+
+
+def results(folder: Study) -> list[Result]:
+    """One result per planned run, whatever became of it."""
+    found = []
+    for run in folder.runs():
+        status, ending = run.status(), run.ending() or {}
+        done = status["state"] == "finished"
+        found.append(
+            Result(
+                run=status["run"],
+                variant=status["variant"],
+                seed=status["seed"],
+                state=status["state"],
+                loss=status["loss"] if done else None,
+                accuracy=status["accuracy"] if done else None,
+                perplexity=status["perplexity"] if done else None,
+                content_hash=ending.get("content_hash"),
+                corpus_hash=folder.plan.get("data_hash"),
+                tokenizer_hash=folder.plan.get("tokenizer_hash"),
+                reason=status["reason"],
+            )
+        )
+    return found
+
+
+def ranking(folder: Study, overrides: Mapping[str, Any] | None = None) -> Ranking:
+    """The study's ranking as it stands.
+
+    Args:
+        folder: the study's folder.
+        overrides: `references` or `margin` in place of the plan's.
+
+    Raises:
+        InputError: an unknown reference, or results that cannot be compared.
+    """
+    chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
+    return rank(results(folder), references=tuple(chosen["references"]), margin=chosen["margin"])
+
+
+def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None) -> Ranking:
+    """The ranking of numbers that somebody else printed: `source-003`, or a JSON file of the same form.
+
+    Raises:
+        InputError: the file is missing or not of that form, or an unknown reference.
+    """
+    published = source_003() if str(path) == "source-003" else read_published(path)
+    chosen = {"references": published.references, "margin": 0.005, **(overrides or {})}
+    return rank(
+        published.results,
+        references=tuple(chosen["references"]),
+        margin=chosen["margin"],
+        assumed_sd=published.assumed_sd,
+    )

@@ -1,0 +1,28 @@
+"""Honest ranking: which differences between variants are more than noise, and what it would take to know the rest.
+
+`rank` takes one `Result` per run and returns a `Ranking`. numpy and scipy only. The method and its limits are in
+docs/guide/ranking.md; that its error rates hold is simulated in the tests.
+"""
+
+from addnorm.lab.statistics.pairs import FEWEST_SEEDS
+from addnorm.lab.statistics.procedure import rank
+from addnorm.lab.statistics.published import Published, read_published, source_003
+from addnorm.lab.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
+from addnorm.lab.statistics.result import ENDED, Result, State
+
+__all__ = [
+    "ENDED",
+    "FEWEST_SEEDS",
+    "Comparison",
+    "Published",
+    "Ranking",
+    "Result",
+    "State",
+    "Tier",
+    "Value",
+    "VariantRank",
+    "Verdict",
+    "rank",
+    "read_published",
+    "source_003",
+]

@@ -1,0 +1,1 @@
+"""What is shown of finished work: tables, plots, one-file pages. Never imports torch."""

@@ -1,0 +1,1 @@
+"""Tables, one file per kind of result; each as plain text, CSV and LaTeX."""

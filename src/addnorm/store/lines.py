@@ -1,0 +1,236 @@
+"""Append-only files with one JSON object per line: how they are written, and how they are read while being written.
+
+A line is there when its line break is there. A crash can leave a torn last line: readers leave it out, the next writer
+cuts it off. Anything else that is not a JSON object is damage, and is refused rather than skipped.
+
+JSON has no NaN and no infinities; they are written as the texts "NaN", "Infinity" and "-Infinity" and read back as
+numbers. Those three words are therefore not available as texts.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from addnorm.errors import InputError, JobError
+from addnorm.store.files import Damaged, disk_error, to_bytes
+
+Record = dict[str, Any]
+
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_BLOCK_BYTES = 1 << 16
+
+
+class LineWriter:
+    """The one writer of a file of lines. Every line is handed to the system at once, so it survives kill -9.
+
+    Opening cuts off a torn last line. A write that the disk refuses leaves no half line behind.
+
+    Raises:
+        DiskFull, JobError: the file cannot be opened or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+            size = os.fstat(self._handle).st_size
+            self._end = _end_of_last_line(self._handle, size)
+            self._torn = self._end != size
+            self._mend()
+        except OSError as error:
+            raise disk_error(error, path) from error
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Add one line.
+
+        Raises:
+            InputError: a value that is not a number, text, None, or a list or dict of those.
+            DiskFull: no room; the file ends with the line before, and a later `append` may succeed.
+            JobError: another writer is at work in the file, or the system refuses.
+        """
+        line = encode(record)
+        try:
+            self._mend()
+            if os.fstat(self._handle).st_size != self._end:
+                raise JobError(f"{self.path} must have one writer, but another process has changed it. Stop the other.")
+            self._torn = True
+            written = 0
+            while written < len(line):
+                written += os.write(self._handle, line[written:])
+            self._torn = False
+            self._end += len(line)
+        except OSError as error:
+            self._try_to_mend()
+            raise disk_error(error, self.path) from error
+
+    def sync(self) -> None:
+        """Make every line survive a power cut too."""
+        try:
+            os.fsync(self._handle)
+        except OSError as error:
+            raise disk_error(error, self.path) from error
+
+    def close(self) -> None:
+        """Close the file; nothing happens if it is closed."""
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
+
+    def _mend(self) -> None:
+        if self._torn:
+            os.ftruncate(self._handle, self._end)
+            self._torn = False
+
+    def _try_to_mend(self) -> None:
+        # If it fails the line stays marked as torn: the next append, or the next writer, cuts it off.
+        with suppress(OSError):
+            self._mend()
+
+
+def encode(record: Mapping[str, Any]) -> bytes:
+    """One line, with its line break.
+
+    Raises:
+        InputError: a value that is not a number, text, None, or a list or dict of those.
+    """
+    text = json.dumps(_to_json(record, "$"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return to_bytes(text + "\n")
+
+
+def decode(line: bytes) -> Record:
+    """What a line holds.
+
+    Raises:
+        ValueError: the line is not a JSON object.
+    """
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise ValueError("not a JSON object")
+    if b'NaN"' in line or b'Infinity"' in line:
+        return {name: _from_json(value) for name, value in record.items()}
+    return record
+
+
+def read_lines(
+    path: Path, offset: int = 0, *, limit_bytes: int | None = None, decode: Callable[[bytes], Record] = decode
+) -> tuple[list[Record], int]:
+    """The whole lines from byte `offset` on, and the offset to go on from. A missing file has no lines.
+
+    Args:
+        path: the file; it may grow while it is read.
+        offset: where an earlier read ended, or 0.
+        limit_bytes: read about that many bytes at most (always at least one line, if there is one).
+        decode: takes a line apart; a ValueError says that it is damaged.
+
+    Raises:
+        Damaged: a whole line is not a JSON object, or the file was replaced by another since `offset` was given.
+    """
+    if not starts_line(path, offset):
+        raise Damaged(f"{path} was cut short, replaced or deleted: no line starts at byte {offset} any more.")
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset)
+            data = file.read(-1 if limit_bytes is None else limit_bytes)
+            if limit_bytes is not None:
+                data += file.readline()
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise JobError(f"could not read {path} ({error.strerror}).") from error
+    records: list[Record] = []
+    place = offset
+    for line in data.split(b"\n")[:-1]:
+        try:
+            records.append(decode(line))
+        except ValueError as error:
+            raise Damaged(
+                f"{path} is damaged at line {_line_number(path, place)} (byte {place}): {error}. "
+                "Restore it from a copy, or delete the file's lines from there on and run again."
+            ) from error
+        place += len(line) + 1
+    return records, place
+
+
+def starts_line(path: Path, offset: int) -> bool:
+    """Whether a line can start at byte `offset`: false once the file was cut short, replaced or deleted."""
+    if offset == 0:
+        return True
+    try:
+        with open(path, "rb") as file:
+            file.seek(offset - 1)
+            return file.read(1) == b"\n"
+    except FileNotFoundError:
+        return False
+
+
+def lines_from_end(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Whole lines, newest first, each with the offset where it ends; reads no more of the file than is asked for."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115  closed by the `with` below; opened apart to tell a missing file
+    except FileNotFoundError:
+        return
+    with file:
+        start = file.seek(0, os.SEEK_END)
+        rest = b""
+        torn = True
+        while start > 0:
+            take = min(_BLOCK_BYTES, start)
+            start -= take
+            file.seek(start)
+            first, *lines = (file.read(take) + rest).split(b"\n")
+            end = start + len(first) + 1 + sum(len(line) + 1 for line in lines)
+            for line in reversed(lines):
+                end -= len(line) + 1
+                if not torn:
+                    yield end + len(line) + 1, line
+                torn = False
+            rest = first
+        if not torn:
+            yield len(rest) + 1, rest
+
+
+def _end_of_last_line(handle: int, size: int) -> int:
+    start = size
+    while start > 0:
+        take = min(_BLOCK_BYTES, start)
+        start -= take
+        found = os.pread(handle, take, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+    return 0
+
+
+def _line_number(path: Path, offset: int) -> int:
+    with open(path, "rb") as file:
+        return file.read(offset).count(b"\n") + 1
+
+
+def _to_json(value: Any, where: str) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return float(value)
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, str | int):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _to_json(item, f"{where}.{name}") for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_to_json(item, f"{where}[{place}]") for place, item in enumerate(value)]
+    raise InputError(
+        f"{where} must be a number, a text, None, or a list or dict of those, got {type(value).__name__}. "
+        "Turn a tensor into a number with .item() or into a list with .tolist()."
+    )
+
+
+def _from_json(value: Any) -> Any:
+    if isinstance(value, str):
+        return _NON_FINITE.get(value, value)
+    if isinstance(value, dict):
+        return {name: _from_json(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_from_json(item) for item in value]
+    return value

@@ -1,0 +1,189 @@
+"""A study's folder: the frozen plan and its runs.
+
+`study.json` is written once. A second `addnorm run` with the same plan goes on where the first stopped; with another
+plan it is refused, because two plans in one folder would be ranked as one.
+"""
+
+import time
+from pathlib import Path
+from typing import Any, TypedDict
+
+from addnorm.errors import InputError, JobError
+from addnorm.store.files import Damaged, make_folder, read_json, write_json
+from addnorm.store.lock import Lock
+from addnorm.store.run import Run, RunStatus
+
+FORMAT = 1
+"""Version of the folder's layout."""
+
+_RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
+_PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
+_RESERVED = frozenset({"data", "study.json", "supervisor.lock", "supervisor.jsonl", "index.db"})
+_TRIES, _PAUSE_S = 500, 0.01
+
+
+class StudyStatus(TypedDict):
+    """What `addnorm status --json` prints."""
+
+    study: str
+    plan_hash: str
+    runs: list[RunStatus]
+
+
+class Study:
+    """A study's folder that exists.
+
+    Raises:
+        InputError: the folder holds no study, or one of another format.
+        Damaged: `study.json` is damaged.
+    """
+
+    def __init__(self, out: str | Path) -> None:
+        self.path = Path(out)
+        path = self.path / "study.json"
+        if not path.exists():
+            raise InputError(
+                f"{self.path} holds no study: there is no study.json. Give a folder made by `addnorm run`."
+            )
+        self.plan: dict[str, Any] = read_json(path)
+        if not isinstance(self.plan, dict) or "plan_hash" not in self.plan:
+            raise Damaged(f"{path} is damaged: it holds no plan. Restore it from a copy.")
+        _check_format(self.plan, self.path)
+        self._runs = [Run(self.path / entry["run"], entry) for entry in self.plan["runs"]]
+
+    @classmethod
+    def create(cls, out: str | Path, plan: dict[str, Any]) -> "Study":
+        """Freeze the plan in the folder, or open the folder if it holds this very plan.
+
+        Args:
+            out: the folder; made if missing.
+            plan: `study`, `plan_hash`, `runs` (each with `run`, `variant`, `seed`, `steps`; the whole entry becomes
+                the run's `spec.json`), and whatever else is to be kept.
+
+        Raises:
+            InputError: the plan lacks something, or the folder holds another plan or another format.
+            DiskFull, JobError: the folder cannot be written.
+        """
+        _check_plan(plan)
+        out = Path(out)
+        make_folder(out)
+        if not (out / "study.json").exists():
+            _freeze(out, plan)
+        study = cls(out)
+        if study.plan_hash != plan["plan_hash"]:
+            raise InputError(
+                f"{out} holds study {study.name!r} with plan {study.plan_hash}, but this is study {plan['study']!r} "
+                f"with plan {plan['plan_hash']}{_difference(study.plan, plan)}. One folder holds one plan: choose "
+                "another folder with --out, or undo the change to go on with the old plan."
+            )
+        for run in study._runs:
+            make_folder(run.path)
+            if not (run.path / "spec.json").exists():
+                write_json(run.path / "spec.json", run.spec)
+        return study
+
+    @property
+    def name(self) -> str:
+        """The study's name."""
+        return str(self.plan["study"])
+
+    @property
+    def plan_hash(self) -> str:
+        """The frozen plan's hash, as its maker gave it."""
+        return str(self.plan["plan_hash"])
+
+    @property
+    def lock_path(self) -> Path:
+        """What the one supervisor holds."""
+        return self.path / "supervisor.lock"
+
+    def runs(self) -> list[Run]:
+        """The runs in plan order; the same objects every time."""
+        return list(self._runs)
+
+    def run(self, name: str) -> Run:
+        """The run of that name.
+
+        Raises:
+            InputError: no such run.
+        """
+        for run in self._runs:
+            if run.name == name:
+                return run
+        raise InputError(f"{self.path} has no run {name!r}. Known: {', '.join(run.name for run in self._runs)}.")
+
+    def status(self) -> StudyStatus:
+        """Every run's state and newest numbers, read from the files."""
+        return StudyStatus(study=self.name, plan_hash=self.plan_hash, runs=[run.status() for run in self._runs])
+
+
+def open_runs(folder: str | Path) -> Study:
+    """The study in a folder, to look at its runs.
+
+    Raises:
+        InputError, Damaged: as `Study`.
+    """
+    return Study(folder)
+
+
+def _freeze(out: Path, plan: dict[str, Any]) -> None:
+    lock = Lock(out / "supervisor.lock")
+    for _ in range(_TRIES):
+        if lock.try_acquire():
+            break
+        if (out / "study.json").exists():
+            return
+        time.sleep(_PAUSE_S)  # somebody else is about to write it
+    else:
+        raise JobError(f"process {lock.held_by()} works in {out}, but its study.json is gone. Stop that process first.")
+    try:
+        if not (out / "study.json").exists():
+            write_json(out / "study.json", {"format": FORMAT, **plan})
+    finally:
+        lock.release()
+
+
+def _check_format(plan: dict[str, Any], path: Path) -> None:
+    found = plan.get("format")
+    if found == FORMAT:
+        return
+    newer = isinstance(found, int) and found > FORMAT
+    advice = "Install that version of addnorm to open it" if newer else "Start the study anew"
+    raise InputError(
+        f"{path} has folder format {found}, made by {'a newer' if newer else 'another'} addnorm "
+        f"({plan.get('addnorm_version', 'version unknown')}); this one reads format {FORMAT}. {advice}, or choose "
+        "another folder with --out."
+    )
+
+
+def _check_plan(plan: dict[str, Any]) -> None:
+    _check_fields("plan", plan, _PLAN_FIELDS)
+    names: set[str] = set()
+    for place, entry in enumerate(plan["runs"]):
+        _check_fields(f"plan.runs[{place}]", entry, _RUN_FIELDS)
+        name = entry["run"]
+        if not name or name in _RESERVED or name.startswith(".") or "/" in name or "\0" in name:
+            raise InputError(f"plan.runs[{place}].run must be able to name a folder, got {name!r}.")
+        if name in names:
+            raise InputError(f"every run of a plan must have its own name, but {name!r} occurs twice.")
+        names.add(name)
+
+
+def _check_fields(where: str, found: dict[str, Any], fields: dict[str, type]) -> None:
+    for name, kind in fields.items():
+        if not isinstance(found.get(name), kind):
+            raise InputError(f"{where}.{name} must be of type {kind.__name__}, got {found.get(name)!r}.")
+
+
+def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    before, now = ({entry["run"]: entry for entry in plan["runs"]} for plan in (old, new))
+    parts = [
+        f"{word} {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
+        for word, names in (
+            ("without", [name for name in before if name not in now]),
+            ("with new", [name for name in now if name not in before]),
+            ("with changed", [name for name in now if name in before and before[name] != now[name]]),
+        )
+        if names
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""

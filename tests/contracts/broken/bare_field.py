@@ -1,0 +1,33 @@
+r"""A field without a docstring.
+
+    x + a f(x)
+
+Why: to be rejected.
+
+Source: none; a planted fault.
+Differs from the source: everything.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.shape import Shape
+
+BREAKS = "fields_are_documented"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BareField(ResidualSpec):
+    """A broken residual."""
+
+    alpha: float = 1.0
+
+    def build(self, shape: Shape) -> "BareFieldResidual":
+        return BareFieldResidual()
+
+
+class BareFieldResidual(Residual):
+    def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
+        return state + y

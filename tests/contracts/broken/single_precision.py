@@ -1,0 +1,31 @@
+r"""The stream is rounded to float32 after every branch.
+
+    float32(x + f(x))
+
+Why: to be rejected.
+
+Source: none; a planted fault.
+Differs from the source: everything.
+"""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.shape import Shape
+
+BREAKS = "keeps_shape_and_dtype"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SinglePrecision(ResidualSpec):
+    """A broken residual."""
+
+    def build(self, shape: Shape) -> "SinglePrecisionResidual":
+        return SinglePrecisionResidual()
+
+
+class SinglePrecisionResidual(Residual):
+    def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
+        return (state + y).float()

@@ -1,0 +1,62 @@
+"""The contract is itself tested: every deliberately wrong sibling is rejected, by the law that it names in `BREAKS`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_files import missing_from
+from tracing import compiles, exports
+
+from addnorm.blocks.contract import check_mechanism, tiny
+from addnorm.blocks.laws import LAWS, BrokenLaw
+from addnorm.catalogue import ROOMS, Spec, add_plugin, remove_plugin
+from addnorm.errors import InputError
+
+FOLDER = Path(__file__).parent / "broken"
+Loaded = tuple[str, Spec, str]
+
+
+@pytest.fixture(params=sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
+def broken(request: pytest.FixtureRequest) -> Iterator[Loaded]:
+    """(room, spec, name of the law that it breaks) of one wrong sibling, loaded as a user's plugin would be."""
+    room, kind = add_plugin(request.param)
+    spec = room.make(kind)
+    yield room.name, spec, sys.modules[type(spec).__module__].BREAKS
+    remove_plugin(kind)
+
+
+def test_it_is_rejected_by_the_law_that_it_breaks(broken: Loaded) -> None:
+    room, spec, law = broken
+    if law == "exports":
+        pytest.skip("tracing is tested in the other session")
+    if law == "docstring_is_complete":
+        assert missing_from(ROOMS[room].doc(spec.kind)) == ["Source:"]
+        check_mechanism(room, spec)  # a user's file need not say where it comes from
+        return
+    with pytest.raises(BrokenLaw, match=rf"^{room} '{spec.kind}' breaks the law '{law}': ") as caught:
+        check_mechanism(room, spec)
+    assert isinstance(caught.value, InputError)
+    if law in LAWS:
+        with pytest.raises(BrokenLaw, match=law):
+            LAWS[law](tiny(room, spec))
+
+
+def test_every_law_has_a_sibling_that_breaks_it() -> None:
+    declared = {line.split('"')[1] for path in FOLDER.glob("*.py") for line in path.read_text().splitlines()
+                if line.startswith("BREAKS = ")}  # fmt: skip
+    laws = {*LAWS, "fields_are_documented", "spec_round_trips", "docstring_is_complete", "exports"}
+    assert declared == laws
+
+
+@pytest.mark.compiled
+def test_what_asks_the_data_neither_exports_nor_compiles() -> None:
+    room, kind = add_plugin(FOLDER / "asks_the_data.py")
+    spec = tiny(room.name, room.make(kind), depth=2)
+    try:
+        with pytest.raises(Exception, match=r"data-dependent|Could not guard"):
+            exports(spec)
+        with pytest.raises(Exception, match=r"[Dd]ata-dependent"):
+            compiles(spec)
+    finally:
+        remove_plugin(kind)

@@ -1,0 +1,30 @@
+"""The two laws about torch's tracers. They take seconds, so they are not among those that a plugin passes at load time."""
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.blocks.laws import BrokenLaw, rounding, some_tokens, subject
+from addnorm.blocks.spec import ModelSpec
+
+
+def exports(spec: ModelSpec) -> None:
+    """`torch.export` gives a program with the same logits."""
+    model, tokens = subject(spec), some_tokens(spec)
+    with torch.no_grad():
+        program = torch.export.export(model, (tokens,), strict=False)
+        _agree("exports", model, tokens, program.module()(tokens))
+
+
+def compiles(spec: ModelSpec) -> None:
+    """`torch.compile` traces it as one graph with the same logits."""
+    model, tokens = subject(spec), some_tokens(spec)
+    torch._dynamo.reset()
+    compiled: nn.Module = torch.compile(model, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        _agree("compiles", model, tokens, compiled(tokens))
+
+
+def _agree(law: str, model: nn.Module, tokens: Tensor, logits: Tensor) -> None:
+    gap, allowed = (logits - model(tokens)).abs().max().item(), rounding(model, tokens)
+    if not gap <= allowed:
+        raise BrokenLaw(law, f"a logit differs by {gap:.1e}; rounding explains {allowed:.0e}.", "Trace it by hand.")

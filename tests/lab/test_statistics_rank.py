@@ -1,0 +1,327 @@
+"""What `rank` says about small, hand-made studies."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from addnorm.errors import InputError, UnknownName
+from addnorm.lab.statistics import Result, rank, read_published
+
+LEVELS = {"base": 0.0, "good": -0.05, "bad": 0.06, "twin": 0.0005}
+
+
+def study(seeds: int = 4, levels: Mapping[str, float] = LEVELS, noise: float = 0.001, **fields: Any) -> list[Result]:
+    """Losses with a seed effect ten times the noise, whose mean is zero: `levels` are the observed differences."""
+    rng = np.random.default_rng(8)
+    drawn = noise * rng.normal(size=(len(levels), seeds))
+    drawn -= drawn.mean(axis=1, keepdims=True)
+    return [
+        Result(variant=name, seed=seed, loss=2.5 + level + 0.01 * np.cos(seed) + drawn[row, seed], **fields)
+        for row, (name, level) in enumerate(levels.items())
+        for seed in range(seeds)
+    ]
+
+
+def without(results: Sequence[Result], variant: str, *seeds: int) -> list[Result]:
+    return [r for r in results if not (r.variant == variant and (not seeds or r.seed in seeds))]
+
+
+def test_verdicts_order_and_tiers() -> None:
+    ranking = rank(study(), references=["base"])
+    assert [row.variant for row in ranking.variants] == ["good", "base", "twin", "bad"]
+    assert {row.variant: row.versus["base"].verdict for row in ranking.variants if row.versus} == {
+        "good": "better",
+        "twin": "equivalent",
+        "bad": "worse",
+    }
+    assert ranking["good"].tier.label == "above base"
+    assert ranking["good"].tier.firm
+    assert ranking["twin"].tier.label == "level with base"
+    assert not ranking["twin"].tier.firm
+    assert ranking["bad"].tier.gaps == (1,)
+    assert ranking["base"].tier.label == "reference"
+    assert ranking["good"].rank_interval == (1, 1)
+    assert ranking["twin"].rank_interval == ranking["base"].rank_interval == (2, 3)
+    assert not ranking.provisional
+    assert ranking.warnings == ()
+
+
+def test_json_has_the_documented_shape() -> None:
+    ranking = rank(study(), references=["base"]).to_json()
+    assert {"metric", "margin", "provisional", "references", "variants", "warnings"} <= ranking.keys()
+    row = ranking["variants"][0]
+    assert {"variant", "seeds", "mean", "interval", "accuracy", "tier", "rank_interval", "versus"} <= row.keys()
+    assert {"verdict", "difference", "interval", "seeds_needed"} <= row["versus"]["base"].keys()
+    assert json.loads(json.dumps(ranking, allow_nan=False)) == ranking
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_under_three_seeds_there_are_values_and_no_verdict(seeds: int) -> None:
+    ranking = rank(study(seeds), references=["base"])
+    comparison = ranking["good"].versus["base"]
+    assert comparison.verdict is None
+    assert comparison.difference == pytest.approx(-0.05)
+    assert comparison.interval is None
+    assert comparison.reason is not None
+    assert "a verdict needs 3" in comparison.reason
+    assert ranking["good"].rank_interval == (1, 4)
+    assert ranking["good"].tier.label == "open"
+    assert any("the order as listed is not supported" in warning for warning in ranking.warnings)
+
+
+def test_two_seeds_measure_noise_enough_to_plan_with() -> None:
+    planned = rank(study(2), references=["base"])["bad"].versus["base"]
+    assert planned.seeds_needed is not None
+    assert planned.seeds_needed >= 3
+    assert rank(study(1), references=["base"])["bad"].versus["base"].seeds_needed is None
+
+
+def test_undecided_says_how_many_seeds_would_decide() -> None:
+    levels = {"base": 0.0, "close": 0.012, "other": 0.2}
+    comparison = rank(study(3, levels, noise=0.01), references=["base"])["close"].versus["base"]
+    assert comparison.verdict == "undecided"
+    assert comparison.seeds_needed is not None
+    assert comparison.seeds_needed > 3
+    assert comparison.seeds_needed_for in ("difference", "equivalence")
+
+
+def test_the_margin_decides_between_equivalent_and_different() -> None:
+    levels = {"base": 0.0, "a": 0.003, "b": 0.2, "c": -0.1}
+    wide = rank(study(6, levels, noise=0.0002), references=["base"], margin=0.005)["a"].versus["base"]
+    narrow = rank(study(6, levels, noise=0.0002), references=["base"], margin=0.001)["a"].versus["base"]
+    assert wide.verdict == "equivalent"
+    assert wide.reason == "certainly higher, by less than the margin"
+    assert narrow.verdict == "worse"
+
+
+def test_references_mirror_each_other_and_share_one_test() -> None:
+    ranking = rank(study(), references=["base", "good"])
+    there, back = ranking["good"].versus["base"], ranking["base"].versus["good"]
+    assert (there.verdict, back.verdict) == ("better", "worse")
+    assert there.difference == -(back.difference or 0)
+    assert there.interval is not None
+    assert back.interval == (-there.interval[1], -there.interval[0])
+    assert there.p == back.p
+    assert ranking.family == 3 + 2
+
+
+def test_references_that_cannot_be_told_apart_are_one_line() -> None:
+    ranking = rank(study(), references=["base", "twin", "good"])
+    assert ranking.lines == (("good",), ("base", "twin"))
+    assert ranking["bad"].tier.label == "below base / twin"
+    assert any("base and twin cannot be told apart" in warning for warning in ranking.warnings)
+
+
+def test_no_references_still_give_ranks() -> None:
+    ranking = rank(study())
+    assert ranking["good"].versus == {}
+    assert ranking["bad"].rank_interval == (4, 4)
+
+
+def test_copies_by_hash_count_once_even_when_digits_differ() -> None:
+    results = [Result(**{**vars(r), "content_hash": f"{r.variant}{r.seed}"}) for r in study(3)]
+    copy = Result(variant="base", seed=9, loss=2.7, content_hash="base0")
+    ranking = rank([*results, copy], references=["base"])
+    assert ranking["base"].seeds == 3
+    assert [value.counted for value in ranking["base"].values] == [True, True, True, False]
+    assert ranking.warnings == ("base/9 repeats base/0 bit for bit: a copy, not a replicate. Counted once.",)
+
+
+def test_equal_digits_with_different_hashes_are_two_runs() -> None:
+    results = study(3)
+    same = [Result(variant="base", seed=s, loss=2.4, content_hash=str(s)) for s in (7, 8)]
+    assert rank([*results, *same])["base"].seeds == 5
+
+
+def test_a_variant_that_is_another_under_a_second_name_takes_no_part_in_the_count() -> None:
+    alone = rank(study(), references=["base"])
+    again = [Result(**{**vars(r), "variant": "alias"}) for r in study() if r.variant == "bad"]
+    both = rank([*study(), *again], references=["base"])
+    assert both["alias"].same_as == "bad"
+    assert both["alias"].versus["base"] == both["bad"].versus["base"] == alone["bad"].versus["base"]
+    assert both.family == alone.family
+    assert both.noise_df == alone.noise_df
+    assert any("alias repeats variant bad" in warning for warning in both.warnings)
+
+
+def test_a_copy_of_the_reference_is_equivalent_to_it() -> None:
+    again = [Result(**{**vars(r), "variant": "alias"}) for r in study() if r.variant == "base"]
+    comparison = rank([*again, *study()], references=["base"])["alias"].versus["base"]
+    assert comparison.verdict == "equivalent"
+    assert comparison.interval == (0.0, 0.0)
+
+
+def test_one_run_under_two_variants_is_called_mislabelled() -> None:
+    results = [Result(**{**vars(r), "content_hash": f"{r.variant}{r.seed}"}) for r in study(4)]
+    stolen = [Result(**{**vars(r), "content_hash": "base1"}) if r.name == "bad/1" else r for r in results]
+    ranking = rank(stolen, references=["base"])
+    assert ranking["bad"].seeds == 3
+    assert any("one of the two is mislabelled" in warning for warning in ranking.warnings)
+
+
+def test_failed_variants_are_listed_last_with_their_reason() -> None:
+    lost = [Result(variant="deep", seed=s, state="failed", reason="out of memory") for s in range(4)]
+    ranking = rank([*lost, *study()], references=["base"])
+    assert ranking.variants[-1].variant == "deep"
+    assert ranking["deep"].versus["base"].verdict == "failed"
+    assert ranking["deep"].tier.label == "failed"
+    assert ranking["deep"].rank_interval is None
+    assert "deep: seeds 0, 1, 2, 3 failed (out of memory)." in ranking.warnings
+    assert ranking.family == 3
+
+
+@pytest.mark.parametrize(("variant", "verdict"), [("good", "failed"), ("twin", "failed"), ("bad", "worse")])
+def test_a_variant_that_diverged_at_one_seed_can_lose_but_not_win_or_tie(variant: str, verdict: str) -> None:
+    results = [*without(study(5), variant, 2), Result(variant=variant, seed=2, state="diverged")]
+    comparison = rank(results, references=["base"])[variant].versus["base"]
+    assert comparison.verdict == verdict
+    assert comparison.seeds == 4
+
+
+@pytest.mark.parametrize(("variant", "verdict"), [("good", "better"), ("twin", None), ("bad", None)])
+def test_a_reference_that_diverged_at_one_seed_can_be_beaten_only(variant: str, verdict: str | None) -> None:
+    results = [*without(study(5), "base", 2), Result(variant="base", seed=2, state="diverged")]
+    comparison = rank(results, references=["base"])[variant].versus["base"]
+    assert comparison.verdict == verdict
+    if verdict is None:
+        assert comparison.reason is not None
+        assert "diverged at seed 2" in comparison.reason
+
+
+def test_a_failed_reference_gives_no_verdict_and_no_line() -> None:
+    lost = [Result(variant="gone", seed=s, state="diverged") for s in range(4)]
+    ranking = rank([*study(), *lost], references=["gone", "base"])
+    assert ranking["good"].versus["gone"].verdict is None
+    assert ranking["good"].versus["base"].verdict == "better"
+    assert ranking.lines == (("base",),)
+
+
+@pytest.mark.parametrize(("planned", "provisional"), [(True, True), (False, False)])
+def test_provisional_while_planned_runs_have_not_ended(planned: bool, provisional: bool) -> None:
+    waiting = Result(variant="good", seed=9, state="running", planned=planned)
+    assert rank([*study(), waiting], references=["base"]).provisional is provisional
+
+
+def test_runs_still_to_come_make_no_verdict_cheaper() -> None:
+    waiting = [Result(variant="later", seed=s, state="queued") for s in range(4)]
+    assert rank([*study(), *waiting], references=["base"]).family == 4
+
+
+def test_seeds_added_after_a_look_are_named() -> None:
+    ranking = rank(study(), references=["base"], added_after_look=[3])
+    assert ranking.to_json()["added_after_look"] == [3]
+    assert any("seeds added after results had been seen: 3" in warning for warning in ranking.warnings)
+
+
+def test_missing_seeds_do_not_pass_for_a_better_variant() -> None:
+    """`bad` ran on the easy seeds only: its plain mean is lower, its level at equal seeds is not."""
+    easy, hard = {0: 0.0, 1: 0.0, 2: 0.001}, {3: 1.0, 4: 1.1}
+    rng = np.random.default_rng(3)
+    results = [
+        Result(variant=name, seed=seed, loss=2.5 + level + shift + 0.001 * rng.normal())
+        for name, level in {"base": 0.0, "bad": 0.05, "c": 0.01}.items()
+        for seed, shift in (easy | hard).items()
+        if name != "bad" or seed in easy
+    ]
+    ranking = rank(results, references=["base"])
+    assert (ranking["bad"].mean or 0) < (ranking["base"].mean or 0)
+    assert ranking.variants[-1].variant == "bad"
+    assert ranking["bad"].versus["base"].verdict == "worse"
+    assert ranking["bad"].versus["base"].seeds == 3
+
+
+def test_accuracy_that_disagrees_with_loss_is_flagged() -> None:
+    accuracy = {"base": 0.5, "good": 0.49, "bad": 0.48, "twin": 0.5}
+    results = [Result(**{**vars(r), "accuracy": accuracy[r.variant]}) for r in study()]
+    ranking = rank(results, references=["base"])
+    assert ranking["good"].versus["base"].accuracy_agrees is False
+    assert ranking["bad"].versus["base"].accuracy_agrees is True
+    assert [w for w in ranking.warnings if "disagree" in w] == [
+        f"accuracy and loss disagree on good against base: loss {ranking['good'].versus['base'].difference:+.4f}, "
+        "accuracy -1.00 points."
+    ]
+
+
+def test_differences_without_any_noise_are_not_judged() -> None:
+    results = [
+        Result(variant=name, seed=seed, loss=2.5 + level + 0.25 * seed)
+        for name, level in {"a": 0.0, "b": 0.125}.items()
+        for seed in range(4)
+    ]
+    comparison = rank(results, references=["a"])["b"].versus["a"]
+    assert comparison.verdict is None
+    assert comparison.reason is not None
+    assert "no noise to judge it by" in comparison.reason
+
+
+def test_uneven_noise_is_named() -> None:
+    levels = {f"v{i}": 0.0 for i in range(8)}
+    results = study(5, levels)
+    rng = np.random.default_rng(0)
+    loud = [
+        Result(variant="v7", seed=r.seed, loss=2.5 + 0.2 * rng.normal()) if r.variant == "v7" else r for r in results
+    ]
+    assert rank(results, references=["v0"]).noise_even
+    ranking = rank(loud, references=["v0"])
+    assert not ranking.noise_even
+    assert any("variants differ in noise" in w and "to v7" in w for w in ranking.warnings)
+
+
+@pytest.mark.parametrize("what", ["corpus", "tokenizer"])
+def test_runs_on_different_data_are_refused(what: str) -> None:
+    mixed = [*study(3, **{f"{what}_hash": "aaa"}), Result(variant="new", seed=0, loss=2.4, **{f"{what}_hash": "bbb"})]
+    with pytest.raises(
+        InputError, match=rf"only runs on one {what} can be ranked: base/0 has {what} hash aaa, new/0 has bbb"
+    ):
+        rank(mixed, references=["base"])
+
+
+def test_a_run_that_does_not_say_its_corpus_is_refused_beside_one_that_does() -> None:
+    with pytest.raises(InputError, match="hash aaa, new/0 has none"):
+        rank([*study(3, corpus_hash="aaa"), Result(variant="new", seed=0, loss=2.4)])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: rank([]), "at least one run"),
+        (lambda: rank(study(), references=["bas"]), "Did you mean 'base'"),
+        (lambda: rank(study(), references=["base", "base"]), "named once"),
+        (lambda: rank([*study(), study()[0]]), "one run per variant and seed"),
+        (lambda: rank(study(), margin=0.0), "margin is a positive number"),
+        (lambda: rank(study(), confidence=95), "For 95 % give 0.95"),
+        (lambda: rank(study(), assumed_sd=-1.0), "assumed_sd is a positive"),
+        (lambda: Result(variant="a", seed=0), "finished run has a finite loss"),
+        (lambda: Result(variant="a", seed=0, loss=float("nan")), "as 'diverged'"),
+        (lambda: Result(variant="a", seed=0, loss=2.0, state="running"), "only a finished run has a final loss"),
+        (lambda: Result(variant="a", seed=0, loss=2.0, accuracy=50.2), "Divide per cent by 100"),
+    ],
+)
+def test_wrong_input_is_rejected_readably(call: Any, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        call()
+
+
+def test_unknown_states_are_named() -> None:
+    with pytest.raises(UnknownName, match="Did you mean 'finished'"):
+        Result(variant="a", seed=0, loss=2.0, state="finishd")  # type: ignore[arg-type]
+
+
+def test_a_results_file_with_a_misspelt_field_is_refused(tmp_path: Any) -> None:
+    file = tmp_path / "results.json"
+    file.write_text('{"runs": [{"variant": "a", "seed": 0, "los": 2.0}]}')
+    with pytest.raises(InputError, match=r"\$\.runs\[0\]: a run has no field 'los'\. Did you mean 'loss'"):
+        read_published(file)
+    with pytest.raises(InputError, match="No such file"):
+        read_published(tmp_path / "none.json")
+
+
+def test_importing_the_room_loads_neither_torch_nor_scipy_stats() -> None:
+    code = "import addnorm.lab.statistics, sys; print([m for m in ('torch', 'scipy.stats') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
