@@ -34,7 +34,7 @@ class Everything:
 
     number: float = 0.5
     count: int = 1
-    either: int | float = 1
+    either: float | int = 1
     limit: float | None = None
     choice: Literal["near", "far"] = "near"
     on: bool = False
@@ -105,7 +105,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Everything, {"text": 3}, "$.text: must be text, got 3. Put it in quotes."),
     (Everything, {"text": ["a"]}, "$.text: must be text, got a list of 1."),
     (Everything, {"limit": "x"}, "$.limit: must be a number or null, got 'x'."),
-    (Everything, {"either": "x"}, "$.either: must be a whole number or a number, got 'x'."),
+    (Everything, {"either": "x"}, "$.either: must be a number or a whole number, got 'x'."),
     (Everything, {"choice": "fr"}, "$.choice: no choice 'fr', did you mean 'far'? Known: near, far."),
     (Everything, {"choice": 1}, "$.choice: no choice 1. Known: near, far."),
     (Everything, {"counts": 3}, "$.counts: must be a list, got 3. Write [3]."),
