@@ -151,7 +151,9 @@ def test_a_variant_that_is_another_under_a_second_name_takes_no_part_in_the_coun
 
 def test_a_copy_of_the_reference_is_equivalent_to_it() -> None:
     again = [Result(**{**vars(r), "variant": "alias"}) for r in study() if r.variant == "base"]
-    comparison = rank([*again, *study()], references=["base"])["alias"].versus["base"]
+    ranking = rank([*again, *study()], references=["base"])
+    assert (ranking["alias"].same_as, ranking["base"].same_as) == ("base", None)
+    comparison = ranking["alias"].versus["base"]
     assert comparison.verdict == "equivalent"
     assert comparison.interval == (0.0, 0.0)
 
@@ -181,6 +183,14 @@ def test_a_variant_that_diverged_at_one_seed_can_lose_but_not_win_or_tie(variant
     comparison = rank(results, references=["base"])[variant].versus["base"]
     assert comparison.verdict == verdict
     assert comparison.seeds == 4
+
+
+def test_a_variant_that_diverged_at_one_seed_takes_no_rank_from_others() -> None:
+    whole = rank(study(5))
+    assert (whole["good"].rank_interval, whole["bad"].rank_interval) == ((1, 1), (4, 4))
+    holed = rank([*without(study(5), "good", 2), Result(variant="good", seed=2, state="diverged")])
+    assert holed["good"].rank_interval == (1, 4)
+    assert holed["bad"].rank_interval == (3, 4)
 
 
 @pytest.mark.parametrize(("variant", "verdict"), [("good", "better"), ("twin", None), ("bad", None)])
@@ -294,7 +304,7 @@ def test_a_run_that_does_not_say_its_corpus_is_refused_beside_one_that_does() ->
         (lambda: rank(study(), references=["base", "base"]), "named once"),
         (lambda: rank([*study(), study()[0]]), "one run per variant and seed"),
         (lambda: rank(study(), margin=0.0), "margin is a positive number"),
-        (lambda: rank(study(), confidence=95), "For 95 % give 0.95"),
+        (lambda: rank(study(), confidence=95.0), "For 95 % give 0.95"),
         (lambda: rank(study(), assumed_sd=-1.0), "assumed_sd is a positive"),
         (lambda: Result(variant="a", seed=0), "finished run has a finite loss"),
         (lambda: Result(variant="a", seed=0, loss=float("nan")), "as 'diverged'"),
@@ -309,7 +319,7 @@ def test_wrong_input_is_rejected_readably(call: Any, message: str) -> None:
 
 def test_unknown_states_are_named() -> None:
     with pytest.raises(UnknownName, match="Did you mean 'finished'"):
-        Result(variant="a", seed=0, loss=2.0, state="finishd")  # type: ignore[arg-type]
+        Result(variant="a", seed=0, loss=2.0, state="finishd")
 
 
 def test_a_results_file_with_a_misspelt_field_is_refused(tmp_path: Any) -> None:
@@ -325,3 +335,19 @@ def test_importing_the_room_loads_neither_torch_nor_scipy_stats() -> None:
     code = "import addnorm.lab.statistics, sys; print([m for m in ('torch', 'scipy.stats') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("side", "verdict", "end"), [(1.0, "worse", 0), (-1.0, "better", 1)])
+def test_a_later_step_of_holm_claims_a_direction_and_its_interval_ends_at_zero(
+    side: float, verdict: str, end: int
+) -> None:
+    """2.5 standard errors pass Holm's last step (2.0) and not its first (3.0): nine larger differences come before."""
+    levels = {"base": 0.0, "close": 0.0} | {f"far{i}": 1.0 + i for i in range(9)}
+    error = rank(study(4, levels), references=["base"], margin=1e-6)["close"].versus["base"].standard_error
+    assert error is not None
+    levels["close"] = side * 2.5 * error
+    comparison = rank(study(4, levels), references=["base"], margin=1e-6)["close"].versus["base"]
+    assert comparison.verdict == verdict
+    assert comparison.interval is not None
+    assert comparison.interval[end] == 0.0
+    assert comparison.interval[1 - end] == pytest.approx(side * (2.5 + 3.0) * error, rel=0.02)
