@@ -73,7 +73,8 @@ def read(hint: Any, value: object, path: str, problems: Problems) -> Any:
     if is_dataclass(hint):
         return _read_dataclass(hint, value, path, problems)
     problems.add(
-        path, f"is annotated with {hint}, which a study cannot hold. Use numbers, text, tuples or dataclasses."
+        path,
+        f"is annotated with {_in_words(hint)}, which a study cannot hold. Use numbers, text, tuples or dataclasses.",
     )
     return UNREADABLE
 
@@ -99,21 +100,25 @@ def read_fields(cls: Any, value: Mapping[Any, object], path: str, problems: Prob
 
 def _read_dataclass(cls: Any, value: object, path: str, problems: Problems) -> Any:
     before = len(problems)
-    if not isinstance(value, Mapping):
-        short = SHORT_FORMS.get(cls)
-        if short is None:
-            problems.add(path, f"{cls.__name__} must be a mapping of its fields, got {shown(value)}.")
-            return UNREADABLE
-        entry = get_type_hints(cls)[fields(cls)[0].name]
-        plain = read(entry, value, path, problems)
-        return UNREADABLE if len(problems) > before else construct(lambda: short(plain), path, problems)
-    given = read_fields(cls, value, path, problems)
     hints = get_type_hints(cls)
+    if not isinstance(value, Mapping):
+        return _read_short_form(cls, hints[fields(cls)[0].name], value, path, problems)
+    given = read_fields(cls, value, path, problems)
     for field in fields(cls):
         required = field.init and field.default is MISSING and field.default_factory is MISSING
         if required and field.name not in value:
             problems.add(path, f"{cls.__name__} needs the field '{field.name}' ({_in_words(hints[field.name])}).")
     return UNREADABLE if len(problems) > before else construct(lambda: cls(**given), path, problems)
+
+
+def _read_short_form(cls: type, entry: Any, value: object, path: str, problems: Problems) -> Any:
+    short, unsaid = SHORT_FORMS.get(cls), Problems()
+    plain = read(entry, value, path, unsaid)
+    if short is None or len(unsaid):
+        also = "" if short is None else f"{_in_words(entry)} or "
+        problems.add(path, f"must be {also}a mapping of the fields of {cls.__name__}, got {shown(value)}.")
+        return UNREADABLE
+    return construct(lambda: short(plain), path, problems)
 
 
 def construct(make: Callable[[], Any], path: str, problems: Problems) -> Any:

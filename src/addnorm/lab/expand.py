@@ -39,7 +39,7 @@ def validate(study: Study) -> None:
                 model.build()
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
-        except Exception as error:
+        except Exception as error:  # a user's plugin may raise anything while it is built; our own mistakes stay loud
             if not any(_plugins_in(model)):
                 raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
