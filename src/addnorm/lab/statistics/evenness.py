@@ -58,7 +58,7 @@ def trusted_df(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndar
 def _inverse_trigamma(target: np.ndarray) -> np.ndarray:
     """Newton's method on 1 / trigamma, which is convex (Smyth 2004, appendix)."""
     root = 0.5 + 1 / target
-    for _ in range(50):
+    for _ in range(15):
         value = polygamma(1, root)
         root = root + value * (1 - value / target) / polygamma(2, root)
     return np.asarray(root)
