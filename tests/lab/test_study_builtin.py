@@ -14,7 +14,7 @@ from addnorm.blocks.presets import PRESETS
 from addnorm.errors import InputError, UnknownName
 from addnorm.lab.codec import decode, encode
 from addnorm.lab.corpora.text import Text
-from addnorm.lab.expand import decode_run, expand, fit_models, run_identity, run_name, validate
+from addnorm.lab.expand import expand, fit_models, run_identity, run_name, validate
 from addnorm.lab.load import load_study, profile_names, study_names, study_source
 from addnorm.lab.optimizers.adamw import AdamW
 from addnorm.lab.schedules.cosine import Cosine
@@ -112,7 +112,7 @@ def test_runs_go_seed_by_seed() -> None:
     runs = expand(small(), "hash")
     assert [(run.seed, run.variant) for run in runs] == [(4, "a"), (4, "b"), (2, "a"), (2, "b")]
     assert {run.data_hash for run in runs} == {"hash"}
-    assert [decode_run(encode(run)) for run in runs] == list(runs)
+    assert [decode(RunSpec, encode(run)) for run in runs] == list(runs)
 
 
 def test_a_runs_name_is_variant_seed_and_identity() -> None:
@@ -152,12 +152,3 @@ def test_names_are_the_same_in_every_process() -> None:
         check=True,
     )
     assert again.stdout.strip() == run_name(expand(load_study("residual-scores"), "h")[-1])
-
-
-def test_a_run_that_is_none_is_told() -> None:
-    with pytest.raises(InputError, match=r"^\$: must be a mapping of the fields of RunSpec, got 3\.$"):
-        decode_run(3)
-    with pytest.raises(InputError, match=r"^\$\.plugins: must be a list, got 'x'\.$"):
-        decode_run({"plugins": "x"})
-    with pytest.raises(InputError, match=r"^\$: RunSpec needs the field 'study' \(text\)\."):
-        decode(RunSpec, {})

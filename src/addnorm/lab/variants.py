@@ -12,7 +12,7 @@ from addnorm.lab.problems import Problems, nearest, shown
 
 
 def read_variants(model: object, variants: object, problems: Problems) -> dict[str, ModelSpec]:
-    """The models by name.
+    """The models by name, without those that have problems.
 
     A variant is its own preset, else the model's, else `ModelSpec` as it stands; over that lie the model's fields, and
     over those its own.
@@ -42,7 +42,9 @@ def read_variants(model: object, variants: object, problems: Problems) -> dict[s
         base = _preset(own, shared, path, problems)
         if base is not UNREADABLE:
             whole = lay_over(lay_over(base, _without_preset(shared)), _without_preset(own))
-            found[name] = read(ModelSpec, whole, path, problems)
+            made = read(ModelSpec, whole, path, problems)
+            if made is not UNREADABLE:
+                found[name] = made
     return found
 
 
