@@ -1,8 +1,8 @@
 """What moved a model's learned scalars: weight decay, or the gradient.
 
 In each step a scalar p moves by  -r p + u:  decay takes the share r of it, the gradient's update u is the rest. Both are added
-up step by step in float64, so that init + decay + gradient = value, to the last bits of float64. Beside them stand the sums that
-a gradient's signal-to-noise needs, and, per mechanism, the triangular factor R of all gradients seen (G = Q R, row per step):
+up step by step in float64, so that init + decay + gradient = value, to the last bits of float64. Beside them stand the sums
+that a gradient's signal-to-noise needs, and, per mechanism, the triangular factor R of all gradients seen (G = Q R, row per step):
 its singular values are G's, so a direction in which no gradient ever pointed shows as a zero, without keeping G and
 without squaring it.
 
