@@ -2,8 +2,8 @@
 
 In each step a scalar p moves by  -r p + u:  decay takes the share r of it, the gradient's update u is the rest. Both are added
 up step by step in float64, so that init + decay + gradient = value, to the last bits of float64. Beside them stand the sums
-that a gradient's signal-to-noise needs, and, per mechanism, the triangular factor R of all gradients seen (G = Q R, row per step):
-its singular values are G's, so a direction in which no gradient ever pointed shows as a zero, without keeping G and
+that a gradient's signal-to-noise needs, and, per mechanism, the triangular factor R of all gradients seen (G = Q R, one row
+per step): its singular values are G's, so a direction in which no gradient ever pointed shows as a zero, without keeping G and
 without squaring it.
 
 Why R and not the covariance GᵀG: squaring halves the digits, and a redundant direction known to float32's 1e-7 would drown.
@@ -102,13 +102,17 @@ class ScalarRecorder:
         """
         self._take_in()
         count = max(self.steps, 1)
-        names = ("decay", "gradient", "mean", "mean_square", "mean_absolute")
-        sums = {
-            name: row / (1 if name in ("decay", "gradient") else count)
-            for name, row in zip(names, self._sums, strict=True)
+        moves = {"decay": self._sums[0], "gradient": self._sums[1]}
+        means = dict(zip(("mean", "mean_square", "mean_absolute"), self._sums[2:] / count, strict=True))
+        factors = {f"R.{path}": factor.contiguous() for path, factor in self._factors.items()}
+        return {
+            "init": self.init,
+            "value": self._values(),
+            "steps": torch.tensor(self.steps),
+            **moves,
+            **means,
+            **factors,
         }
-        factors = {f"R.{path}": factor for path, factor in self._factors.items()}
-        return {"init": self.init, "value": self._values(), "steps": torch.tensor(self.steps), **sums, **factors}
 
     def names(self) -> list[str]:
         """The name of each tracked entry, in order: `scores.log_a.3[1]`."""
