@@ -21,6 +21,8 @@ def main() -> int:
     print(f"worker {os.getpid()} begins", flush=True)
     if "exit_unclaimed" in fault:
         return int(fault["exit_unclaimed"])
+    while os.environ.get("FAKE_WAITS_FOR_A_RIVAL") and not run.is_held():
+        time.sleep(0.01)
     try:
         with run.claim() as events:
             return work(run, fault, events, stops)
