@@ -286,6 +286,34 @@ def test_a_blocked_run_is_tried_again_by_the_next_call(out: Path) -> None:
     assert_nothing_lost_or_doubled(study)
 
 
+def test_a_crash_on_a_full_disk_is_no_failure(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = make(out, 1, fault={"at": 6, "once": True, "raise": True})
+    with monkeypatch.context() as full:
+        full.setattr("addnorm.lab.care.free_bytes", lambda path: 1000)
+        full.setattr("addnorm.lab.supervise.free_bytes", lambda path: 1000)
+        assert go(study, retries=0) == ["blocked"]
+    reason = study.runs()[0].status()["reason"]
+    assert reason is not None
+    assert "exit code 1" in reason
+    assert "almost full" in reason
+    assert go(study) == ["finished"]
+    assert_nothing_lost_or_doubled(study)
+
+
+def test_the_next_start_waits_until_there_is_room(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"cause": "disk", "need_bytes": 500}
+    study = make(out, 2, fault={"at": 6, "once": True, "mark": "blocked", "values": values, "exit": 74})
+    free = [100]
+    monkeypatch.setattr("addnorm.lab.care.free_bytes", lambda path: free[0])
+
+    def make_room(statuses: list[RunStatus]) -> None:
+        if statuses[0]["state"] == "blocked" and statuses[1]["step"] >= 3:
+            free[0] = 1000  # while the second run is still at work
+
+    assert go(study, make_room, slots=1) == ["finished"] * 2
+    assert [entry["run"] for entry in journal(study, "started")][:2] == ["v-0", "v-1"]
+
+
 def test_an_old_block_is_not_taken_for_a_new_one(out: Path) -> None:
     study = make(out, 1, fault={"exit_unclaimed": 3})
     study.runs()[0].mark("blocked", reason="long ago", step=0)
