@@ -6,9 +6,8 @@ import sys
 import time
 from typing import Any
 
+from addnorm.lab.executors import Exit
 from addnorm.store import EventWriter, NotClaimed, Run, read_json, write_json
-
-EXIT = {"finished": 0, "failed": 1, "diverged": 1, "running": 75}
 
 
 def main() -> int:
@@ -21,11 +20,13 @@ def main() -> int:
     print(f"worker {os.getpid()} begins", flush=True)
     if "exit_unclaimed" in fault:
         return int(fault["exit_unclaimed"])
+    while os.environ.get("FAKE_WAITS_FOR_A_RIVAL") and not run.is_held():
+        time.sleep(0.01)
     try:
         with run.claim() as events:
             return work(run, fault, events, stops)
     except NotClaimed as error:
-        return EXIT[error.state]
+        return Exit.of(error.state)
 
 
 def work(run: Run, fault: dict[str, Any], events: EventWriter, stops: list[int]) -> int:

@@ -113,6 +113,16 @@ def test_a_changed_byte_or_a_cut_is_refused_and_the_one_before_serves(tmp_path: 
     assert "step-00000200.pt is damaged" in rejected.reason
 
 
+def test_no_byte_of_the_trailer_can_change_unnoticed(tmp_path: Path) -> None:
+    path = tmp_path / "a.pt"
+    save(path, state_at(1))
+    good = path.read_bytes()
+    for place in range(len(good) - 90, len(good)):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(Damaged):
+            load(path)
+
+
 def test_two_damaged_ones_leave_none_and_say_so(tmp_path: Path) -> None:
     for step in (100, 200):
         (save_step(tmp_path, step, state_at(step))).write_bytes(b"")
@@ -268,4 +278,4 @@ def test_final_weights_are_safetensors_with_tied_weights_under_each_name(tmp_pat
         assert torch.equal(found[name], tensor)
     assert names(tmp_path) == ["final.safetensors"]
     with pytest.raises(InputError, match="'step' is of type int"):
-        save_final(tmp_path / "final.safetensors", {"step": 3})  # type: ignore[dict-item]
+        save_final(tmp_path / "final.safetensors", {"step": 3})

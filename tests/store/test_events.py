@@ -78,7 +78,8 @@ def test_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
 def test_a_limit_gives_whole_events_and_at_least_one(tmp_path: Path) -> None:
     path = tmp_path / "e"
     write(path, range(10))
-    found, end = [], 0
+    found: list[int] = []
+    end = 0
     while True:
         events, reached = read_events(path, end, limit_bytes=1)
         if reached == end:

@@ -73,7 +73,7 @@ def test_sync_reads_new_bytes_alone(out: Path, monkeypatch: pytest.MonkeyPatch) 
     write(out, range(100))
     index.sync()
     asked: list[int] = []
-    read = sys.modules["addnorm.store.index"].read_events  # type: ignore[attr-defined]
+    read = sys.modules["addnorm.store.index"].read_events
 
     def spy(path: Path, offset: int = 0, **rest: Any) -> Any:
         asked.append(offset)
@@ -177,6 +177,18 @@ def test_a_run_that_was_started_anew_replaces_its_rows(out: Path) -> None:
     assert len(stored(out)) == 4
 
 
+def test_a_run_that_was_started_anew_with_lines_of_the_same_lengths_replaces_its_rows(out: Path) -> None:
+    for now in (111.5, 222.5):
+        with EventWriter(out / "a" / "events.jsonl", attempt=1, clock=lambda now=now: now) as events:  # type: ignore[misc]
+            for step in range(10, 20):
+                events.write("train", step=step, loss=now)
+        assert Index(out).curve("a", "train.loss") == [(step, now) for step in range(10, 20)]
+        Index(out).sync()
+        assert Index(out).curve("a", "train.loss") == [(step, now) for step in range(10, 20)]
+        assert len(stored(out)) == 10
+        (out / "a" / "events.jsonl").unlink()
+
+
 def test_damaged_events_are_told_and_do_not_stop_the_others(out: Path) -> None:
     write(out, range(5))
     index = Index(out)
@@ -227,7 +239,7 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(out: Path, monkeypatch: p
     connect = sqlite3.connect
 
     def small(*args: Any, **rest: Any) -> sqlite3.Connection:
-        database = connect(*args, **rest)
+        database: sqlite3.Connection = connect(*args, **rest)
         database.execute("PRAGMA max_page_count = 10")
         return database
 

@@ -1,3 +1,4 @@
+import fcntl
 import os
 import signal
 import subprocess
@@ -66,14 +67,15 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     if child == 0:
         os.write(told, b".")
         signal.pause()
-    assert os.read(ready, 1) == b"."
-    os.close(lock._handle or -1)  # what death does: the file is closed, not unlocked
-    lock._handle = None
-    assert not is_held(tmp_path / "lock")
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    os.close(ready)
-    os.close(told)
+    try:
+        assert os.read(ready, 1) == b"."
+        lock._close()  # what death does: the file is closed, not unlocked
+        assert not is_held(tmp_path / "lock")
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(ready)
+        os.close(told)
 
 
 def test_looking_never_keeps_a_worker_from_its_lock(tmp_path: Path) -> None:
@@ -109,6 +111,25 @@ def test_a_deleted_lock_file_excludes_nobody_for_long(tmp_path: Path) -> None:
     assert is_held(path)
     lock.release()
     kill(holder)
+
+
+def test_a_lock_file_that_is_swapped_while_it_is_taken_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "lock"
+    real, swaps = fcntl.flock, [1]
+
+    def swap_then_lock(handle: int, how: int) -> None:
+        if swaps:
+            swaps.pop()
+            path.unlink()
+        real(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", swap_then_lock)
+    lock = Lock(path)
+    assert lock.try_acquire()
+    assert is_held(path)
+    lock.release()
 
 
 def test_a_lock_in_no_folder_is_explained(tmp_path: Path) -> None:

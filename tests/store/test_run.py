@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from addnorm.store import EventWriter, Lock, NotClaimed, Run, newest
+from addnorm.store import EventWriter, Lock, NotClaimed, Run, events, newest
 from addnorm.store.newest import Newest
 
 SPEC = {"run": "add-0", "variant": "add", "seed": 0, "steps": 100}
@@ -77,7 +77,7 @@ def test_a_marker_made_by_hand_counts(run: Run, name: str) -> None:
 
 def test_done_wins_over_the_others(run: Run) -> None:
     for state in ("blocked", "failed", "finished"):
-        run.mark(state, reason=state, step=1)  # type: ignore[arg-type]
+        run.mark(state, reason=state, step=1)
     assert run.status()["state"] == "finished"
 
 
@@ -156,16 +156,16 @@ def test_the_newest_is_found_by_every_way_of_looking(tmp_path: Path, monkeypatch
     path = tmp_path / "events.jsonl"
     old = Newest(path)
     seen: list[int] = []
-    decode = newest.decode_event
+    decode = events.decode_event
 
     def spy(line: bytes) -> Any:
         seen.append(len(line))
         return decode(line)
 
     monkeypatch.setattr(newest, "decode_event", spy)
-    with EventWriter(path, attempt=1) as events:
+    with EventWriter(path, attempt=1) as writer:
         for step in range(200):
-            events.write("eval" if step % 50 == 0 else "train", step=step, note='"type":"eval"')
+            writer.write("eval" if step % 50 == 0 else "train", step=step, note='"type":"eval"')
             old.look()
     seen.clear()
     new = Newest(path).look()

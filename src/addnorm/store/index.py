@@ -192,7 +192,6 @@ class Index:
             end = reached
 
     def _delete(self) -> None:
-        # The journal goes first: SQLite would replay a journal that it finds beside a new database.
         for suffix in ("-wal", "-shm", ""):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
