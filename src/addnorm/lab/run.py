@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import addnorm
-from addnorm.lab.encoding import digest, encode
 from addnorm.lab.data import prepare
+from addnorm.lab.encoding import digest, encode
 from addnorm.lab.executors.local import WORKER, LocalExecutor
 from addnorm.lab.expand import expand, fit_models, run_name, validate
 from addnorm.lab.study import Study
