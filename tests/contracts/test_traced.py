@@ -1,12 +1,12 @@
-"""Every sibling exports and compiles to the same numbers."""
+"""Every sibling exports, and compiles in every setting, to the same numbers."""
 
 import pytest
-from siblings import mechanisms, name
+from siblings import mechanisms, name, siblings
 from tracing import compiles, exports
 
 from addnorm import preset
 from addnorm.blocks.contract import shrunk, tiny
-from addnorm.catalogue import Spec
+from addnorm.catalogue import ROOMS, Spec
 
 pytestmark = pytest.mark.compiled
 
@@ -14,9 +14,9 @@ MECHANISMS = mechanisms()
 every_mechanism = pytest.mark.parametrize(("room", "spec"), MECHANISMS, ids=[name(*m) for m in MECHANISMS])
 
 
-@every_mechanism
-def test_sibling_exports(room: str, spec: Spec) -> None:
-    exports(tiny(room, spec, depth=2))
+@pytest.mark.parametrize(("room", "kind"), siblings())
+def test_sibling_exports(room: str, kind: str) -> None:
+    exports(tiny(room, ROOMS[room].make(kind), depth=2))
 
 
 @every_mechanism

@@ -1,7 +1,6 @@
 """The public door: `attend`, and `choose`, which says what impl="auto" takes."""
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
@@ -13,9 +12,12 @@ from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
 from addnorm.kernels.grouped_attention.streaming import streaming
 
-IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = MappingProxyType(
-    {"reference": reference, "sdpa": sdpa, "streaming": streaming}
-)
+# A plain dict: torch.compile breaks its graph at a mapping proxy once any dict has changed before it.
+IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = {
+    "reference": reference,
+    "sdpa": sdpa,
+    "streaming": streaming,
+}
 """What `impl` may name, besides "auto"."""
 
 

@@ -1,0 +1,133 @@
+"""Hidden-stream residuals are what mechanisms.md section 1 says, in float64, gradients included."""
+
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from comparing import assert_same_function, gradients, make, tiny, twins
+from oracle import Oracle
+
+from addnorm.bias import Biases
+from addnorm.blocks.laws import some_tokens, subject
+from addnorm.blocks.passage import Pattern
+from addnorm.blocks.spec import ModelSpec
+
+WEIGHTS = ("sum", "mean", "softmax")
+SCOPES = ("layer", "feedforward")
+
+
+@pytest.mark.parametrize("weights", ["mean", "softmax"])
+def test_cumulative_is_its_formula(weights: str) -> None:
+    model = subject(tiny(depth=4, residual=make("residual", "cumulative", weights=weights)))
+    assert_same_function(model, Oracle(model).logits)
+
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "grouped queries, rope": {},
+    "biases, layer norm, gelu": {"bias": Biases.all(True), "norm": ("layer",), "activation": "gelu", "kv_heads": 4},
+    "summed scores": {"scores": ("sum",)},
+    "learned scores": {"scores": ("weighted",), "kv_heads": 1},
+    "accumulated projections": {"scores": ("accumulated_projections",), "position": ("learned",)},
+    "batch norm": {"norm": ("batch",), "bias": Biases.all(True)},
+    "no norm": {"norm": ("none",), "init_std": 0.1},
+}
+
+
+def replay_model(weights: str, scope: str, setting: str) -> ModelSpec:
+    changes = {
+        field: make(field, *value) if isinstance(value, tuple) else value for field, value in SETTINGS[setting].items()
+    }
+    return tiny(residual=make("residual", "replay", weights=weights, scope=scope), **changes)
+
+
+@pytest.mark.parametrize(("weights", "scope", "setting"), list(product(WEIGHTS, SCOPES, SETTINGS)))
+def test_replay_in_one_batched_call_is_a_loop_over_layers(weights: str, scope: str, setting: str) -> None:
+    model = subject(replay_model(weights, scope, setting))
+    assert_same_function(model, Oracle(model).logits)
+
+
+def test_replay_in_training_with_batch_norm_is_the_loop_too() -> None:
+    model = subject(replay_model("mean", "layer", "batch norm")).train()
+    tokens = some_tokens(model.spec)
+    oracle = Oracle(model).logits(tokens)
+    torch.testing.assert_close(model(tokens), oracle, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("kind", ["cumulative", "replay"])
+def test_softmax_weights_start_as_the_mean(kind: str) -> None:
+    one, mean = twins(
+        tiny(residual=make("residual", kind, weights="softmax")), tiny(residual=make("residual", kind, weights="mean"))
+    )
+    assert_same_function(one, mean, mean)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"kind": "cumulative", "weights": w} for w in WEIGHTS[1:]]
+    + [{"kind": "replay", "weights": w, "scope": s} for w, s in product(WEIGHTS, SCOPES)],
+    ids=lambda fields: "-".join(fields.values()),
+)
+def test_at_depth_one_it_is_add(fields: dict[str, str]) -> None:
+    one, add = twins(tiny(depth=1, residual=make("residual", **fields)), tiny(depth=1))
+    assert_same_function(one, add, add)
+    two, plain = twins(tiny(depth=2, residual=make("residual", **fields)), tiny(depth=2))
+    tokens = some_tokens(two.spec)
+    assert (two(tokens) - plain(tokens)).abs().max() > 1e-3  # and at depth two it is not
+
+
+def by_hand(model: torch.nn.Module, tokens: torch.Tensor, alpha: Any) -> torch.Tensor:
+    """x + alpha f(x) at every site, with the oracle's branches; alpha is asked for each site's index and stream."""
+    oracle = Oracle(model)
+    x = model.embedding.weight[tokens]
+    for layer in range(model.spec.depth):
+        q, k = oracle.project(layer, oracle.norm(layer, "attention", x))
+        P = oracle.softmax(q @ k.transpose(-1, -2) / oracle.dk**0.5)
+        x = x + alpha(2 * layer, x) * oracle.attention(layer, x, P)
+        x = x + alpha(2 * layer + 1, x) * oracle.feedforward(layer, x)
+    return oracle.linear(model.head, oracle._norm(model.final_norm, x))
+
+
+def test_scale_is_its_formula() -> None:
+    model = subject(tiny(residual=make("residual", "scale", alpha=0.3)))
+    assert_same_function(model, lambda tokens: by_hand(model, tokens, lambda *_: 0.3))
+
+
+def test_rezero_is_its_formula() -> None:
+    model = subject(tiny(residual=make("residual", "rezero")))
+    assert_same_function(model, lambda tokens: by_hand(model, tokens, lambda site, _: model.residual.alpha[site]))
+
+
+def test_rezero_starts_as_the_identity() -> None:
+    model = tiny(residual=make("residual", "rezero"), placement=make("placement", "none")).build().double()
+    tokens = some_tokens(model.spec)
+    assert torch.equal(model(tokens), model.head(model.embedding(tokens)))
+    found = gradients(model, model(tokens))
+    assert (found["residual.alpha"].abs() > 0).all()
+    assert all((g == 0).all() for name, g in found.items() if name.startswith("layers."))
+
+
+@pytest.mark.parametrize("width", ["scalar", "vector"])
+def test_gate_is_its_formula(width: str) -> None:
+    model = subject(tiny(residual=make("residual", "gate", width=width)))
+
+    def alpha(site: int, x: torch.Tensor) -> torch.Tensor:
+        z = torch.einsum("bsd,gd->bsg", x, model.residual.weight[site]) + model.residual.bias[site]
+        return 1 / (1 + torch.exp(-z))
+
+    assert_same_function(model, lambda tokens: by_hand(model, tokens, alpha))
+
+
+def test_gate_starts_at_one_half() -> None:
+    one, half = twins(tiny(residual=make("residual", "gate")), tiny(residual=make("residual", "scale", alpha=0.5)))
+    assert_same_function(one, half, half)
+
+
+def test_patterns_of_unequal_weights_are_not_folded_into_one_call() -> None:
+    """Each layer's own scores, but scaled by layer: a fold with the first layer's weight would be another model."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 1, 2, 5, 4, dtype=torch.float64) for _ in range(3))
+    patterns = [Pattern((q[i],), (k[i],), (w,), True, None, None, 0.0) for i, w in enumerate((0.5, 2.0))]
+    together = Pattern.apply_many(patterns, v)
+    alone = torch.stack([pattern.apply(value) for pattern, value in zip(patterns, v, strict=True)])
+    torch.testing.assert_close(together, alone, rtol=1e-13, atol=1e-13)
