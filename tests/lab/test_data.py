@@ -63,6 +63,10 @@ class Fixed(TokenizerSpec):
 
     vocab: int = 70_000
 
+    @property
+    def size(self) -> int:
+        return self.vocab
+
     def fit(self, texts: Iterable[str]) -> Tokenizer:
         tokenizer = Wide()
         tokenizer.vocab = self.vocab
