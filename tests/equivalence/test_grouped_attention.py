@@ -13,7 +13,7 @@ from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
 
-LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (1, 7), (5, 130)]
+LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (5, 130)]
 SETTINGS = cases(terms=(1, 3), causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False))
 # One unit of float64 rounding per entry of the longest sum (a row of scores, of values, of dS), times the few sums that
 # follow each other; results are of size 1 to 10.
@@ -39,7 +39,9 @@ def small_tiles(problem):
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_every_implementation_equals_the_reference(query: int, key: int, weights: str, dropout: float) -> None:
     others = {"streaming": small_tiles} if dropout else {"streaming": small_tiles, "sdpa": IMPLEMENTATIONS["sdpa"]}
-    for case in SETTINGS:
+    # Long ones take the half of the settings in which every pair of values still occurs.
+    half = [case for i, case in enumerate(SETTINGS) if i.bit_count() % 2]
+    for case in half if query >= 64 else SETTINGS:
         case = replace(case, query=query, key=key, weights=weights, dropout=dropout)
         expected = run(case, IMPLEMENTATIONS["reference"])
         assert all(tensor.isfinite().all() for tensor in expected), case
