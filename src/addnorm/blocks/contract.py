@@ -5,14 +5,14 @@ import inspect
 from dataclasses import asdict, fields, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, get_type_hints
 
 from addnorm.bias import Biases
 from addnorm.blocks.laws import LAWS, BrokenLaw
 from addnorm.blocks.presets import ROOM_OF_FIELD
 from addnorm.blocks.spec import Dropout, ModelSpec
 from addnorm.catalogue import MECHANISM_ROOMS, Spec, room
-from addnorm.errors import UnknownName
+from addnorm.errors import InputError, UnknownName
 
 _FIELD_OF_ROOM = {name: field for field, name in ROOM_OF_FIELD.items()}
 
@@ -53,6 +53,9 @@ def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
     """
     if room_name not in MECHANISM_ROOMS:
         raise UnknownName("room of mechanisms", room_name, MECHANISM_ROOMS)
+    base = get_type_hints(ModelSpec)[_FIELD_OF_ROOM[room_name]]
+    if not isinstance(spec, base):
+        raise InputError(f"a {room_name} must be a {base.__name__}, got {spec!r}.")
     parts: dict[str, Any] = {"bias": Biases.all(True), "kv_heads": 2, _FIELD_OF_ROOM[room_name]: spec}
     return shrunk(ModelSpec(**parts), **changes)
 
