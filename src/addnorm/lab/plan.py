@@ -4,9 +4,8 @@ FLOPs and saved activations are counted, not estimated: one training step of eac
 has shapes and no numbers. Time is estimated from the speed of a real step of the first variant on this machine.
 """
 
-import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,14 +21,6 @@ from addnorm.lab.study import Study, Training
 
 _PROBE_FLOPS = 3e10
 """Largest step that is run for real to measure the speed; bigger models are measured with fewer, shorter sequences."""
-
-
-def _accumulated_product(_: Any, a: Sequence[int], b: Sequence[int], **rest: Any) -> int:
-    return 2 * math.prod(a) * b[-1]
-
-
-_IN_PLACE = {torch.ops.aten.baddbmm_: _accumulated_product, torch.ops.aten.addmm_: _accumulated_product}
-"""Products that accumulate in place, which torch's counter passes over."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +124,7 @@ def count(model: ModelSpec, training: Training) -> Counted:
     parameters = {id(p): p for p in built.parameters()}.values()
     weights = sum(p.numel() * p.element_size() for p in parameters)
     owned = {p.untyped_storage()._cdata for p in parameters}
-    with FlopCounterMode(display=False, custom_mapping=_IN_PLACE) as flops, _saved_bytes(owned) as saved:
+    with FlopCounterMode(display=False) as flops, _saved_bytes(owned) as saved:
         logits = built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
         loss.backward()

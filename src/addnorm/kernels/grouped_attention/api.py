@@ -86,6 +86,9 @@ def choose(problem: Problem) -> str:
     p = problem
     if p.seed is not None or holds_matrix(p):
         return "streaming"
+    if p.value.is_meta:
+        # Only counted, not computed. Torch's attention keeps the matrix on the meta device, which no real device would do.
+        return "streaming"
     if len(p.queries) == 1:
         return "sdpa" if p.head_dim == p.value_dim else "streaming"
     return "sdpa" if p.value_dim <= len(p.queries) * p.head_dim <= SDPA_WIDTH else "streaming"
