@@ -128,23 +128,27 @@ def test_a_finished_study_starts_nothing(out: Path) -> None:
 def test_kill_9_of_workers_at_random_steps(out: Path, seed: int) -> None:
     study = make(out)
     chance = random.Random(seed)
-    plan = {run.name: sorted(chance.sample(range(1, STEPS), 6)) for run in study.runs()}
+    plan = {run.name: sorted(chance.sample(range(1, STEPS - 5), 6)) for run in study.runs()}
     killed = 0
 
     def strike(statuses: list[RunStatus]) -> None:
         nonlocal killed
         for status in statuses:
             left = plan[status["run"]]
-            pid = study.run(status["run"]).worker()
+            run = study.run(status["run"])
+            pid = run.worker()
             if pid and left and status["step"] >= left[0]:
                 os.kill(pid, signal.SIGKILL)
-                plan[status["run"]] = [step for step in left if step > status["step"]]
+                wait_until(lambda run=run: not run.is_held())  # type: ignore[misc]
+                # It went on until it died: the next one is killed when it has got further than that.
+                reached = run.status()["step"]
+                plan[status["run"]] = [step for step in left if step > reached]
                 killed += 1
 
     # Each gets further than the one before, so one retry is enough for any number of them.
     assert go(study, strike, retries=1) == ["finished"] * 3
-    assert killed >= 6
-    assert sum(entry["code"] == -signal.SIGKILL for entry in journal(study, "ended")) == killed
+    died = sum(entry["code"] == -signal.SIGKILL for entry in journal(study, "ended"))
+    assert 6 <= died <= killed  # one that has just finished dies no more
     assert_nothing_lost_or_doubled(study)
 
 
