@@ -1,7 +1,7 @@
 """The one worker command: `python -m addnorm.lab.worker [PLUGIN.py ...] RUN_DIR` trains a run from where it stands.
 
-All state is in the run's folder. Exit codes: 0 finished, 1 failed (the reason is in FAILED), 74 blocked (BLOCKED), 75
-stopped on request after the present step. Anything else is a crash, and the executor may start the worker again.
+All state is in the run's folder. Exit codes are those of `executors.Exit`; any other is a crash, and the supervisor may
+start the worker again.
 """
 
 import hashlib
@@ -18,11 +18,10 @@ from types import FrameType
 from typing import Any
 
 from addnorm.errors import AddnormError, InputError, JobError
+from addnorm.lab.executors import Exit
 from addnorm.store.events import EventWriter, read_events
 from addnorm.store.files import DiskFull, write_atomic
 from addnorm.store.run import NotClaimed, Run
-
-FINISHED, FAILED, BLOCKED, STOPPED = 0, 1, 74, 75
 
 
 class Stop:
@@ -50,9 +49,9 @@ def main(arguments: list[str] | None = None) -> int:
             return _work(run, events, stop, plugins)
     except NotClaimed as error:
         print(error, file=sys.stderr)  # noqa: T201
-        return FINISHED
+        return Exit.of(error.state)
     except DiskFull as error:
-        return _give_up(run, "blocked", f"disk: {error}", BLOCKED)
+        return _give_up(run, "blocked", f"disk: {error}", Exit.BLOCKED, cause="disk")
 
 
 def _work(run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> int:
@@ -61,20 +60,20 @@ def _work(run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> 
     except DiskFull:
         raise
     except AddnormError as error:
-        return _give_up(run, "failed", str(error), FAILED)
+        return _give_up(run, "failed", str(error), Exit.FAILED)
     except MemoryError as error:
-        return _give_up(run, "failed", f"out of memory: {error}", FAILED)
+        return _give_up(run, "failed", f"out of memory: {error}", Exit.FAILED)
     except RuntimeError as error:
         if _is_out_of_memory(error):
-            return _give_up(run, "failed", f"out of memory: {str(error).splitlines()[0]}", FAILED)
+            return _give_up(run, "failed", f"out of memory: {str(error).splitlines()[0]}", Exit.FAILED)
         raise
 
 
-def _give_up(run: Run, state: Any, reason: str, code: int) -> int:
+def _give_up(run: Run, state: Any, reason: str, code: int, **values: Any) -> int:
     print(f"{state}: {reason}", file=sys.stderr)  # noqa: T201
     last = run.last_event() or {}
     try:
-        run.mark(state, reason=reason, step=int(last.get("step", 0)))
+        run.mark(state, reason=reason, step=int(last.get("step", 0)), **values)
     except JobError as error:  # a disk so full that not even the reason fits: the exit code alone says it
         print(error, file=sys.stderr)  # noqa: T201
     return code
@@ -135,7 +134,7 @@ class Attempt:
                 state, reason = problem
                 self.events.write("diverged" if state == "diverged" else "failed", step=step, reason=reason)
                 self.run.mark(state, reason=reason, step=step)
-                return FAILED
+                return Exit.FAILED
             last = step == training.steps
             if step % training.log_every == 0 or last or self.stop.asked:
                 self._log(window, rate)
@@ -146,7 +145,7 @@ class Attempt:
                 self._checkpoint(window)
             if self.stop.asked and not last:
                 self.events.write("end", step=step, reason="stopped on request")
-                return STOPPED
+                return Exit.STOPPED
         return self._finish()
 
     def _resume(self) -> None:
@@ -222,7 +221,7 @@ class Attempt:
         save_final(self.run.final_path, state)
         self.events.write("end", step=self.trainer.step, reason="finished")
         self.run.mark("finished", step=self.trainer.step, content_hash=_content_hash(state), peak_bytes=_peak_bytes())
-        return FINISHED
+        return Exit.DONE
 
 
 class Window:
