@@ -20,7 +20,7 @@ IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = {
 }
 """What `impl` may name, besides "auto"."""
 
-SDPA_WIDTH = 64
+SDPA_WIDTH = 32
 """Largest summed width of several terms that impl="auto" hands to torch's attention."""
 
 
@@ -77,11 +77,15 @@ def choose(problem: Problem) -> str:
     """The implementation that impl="auto" takes: "sdpa" or "streaming", never one that holds a query × key tensor.
 
     "sdpa" where it holds none, without dropout, and either for one term of equal widths, or for several terms whose
-    widths add up to at least value_dim and at most 64. Else "streaming", whatever the length.
+    widths add up to at least value_dim and at most 32. Else "streaming", whatever the length.
 
-    Measured on two AVX-512 cores, forward and backward, causal, batch 8, 8 heads, lengths 128 to 512: at a summed width
-    of 16 to 64 "sdpa" takes 0.3 to 0.7 of the time of "streaming", at 128 the two are level, from 256 on it takes 1.1
-    to 1.6 times as long, for the value is filled up with zeros to the summed width. Not measured on accelerators.
+    Measured in processor time of one AVX-512 core, forward and backward, causal, batch 8, 8 heads: "sdpa" takes, of the
+    time of "streaming" at lengths 128 / 256 / 512, with two to eight terms
+
+        summed width 16: 0.4 / 0.5 / 0.7      32: 0.6 / 0.8 / 1.0-1.1     64: 0.8-0.9 / 1.0 / 1.4-1.5
+                    128: 0.9-1.1 / 1.1-1.3 / 1.5-1.8                     512: 1.3 / 2.2 / 2.3
+
+    since the value is filled up with zeros to the summed width. Not measured on accelerators.
     """
     p = problem
     if p.seed is not None or holds_matrix(p):
