@@ -1,10 +1,12 @@
 """Source 003's eighteen printed runs: what an honest ranking can and cannot say about them."""
 
 import math
+from pathlib import Path
 
 import pytest
 
 from addnorm.lab.statistics import Ranking, rank, source_003
+from addnorm.report.tables.ranking import text
 
 PRINTED = """
 base 50.21 2.5297 12.55 | base_2 50.21 2.5297 12.55 | v2m1 50.10 2.5340 12.60
@@ -93,3 +95,9 @@ def test_the_sources_tiers_follow_accuracy_against_loss_in_one_place(ranking: Ra
     assert [w.split(":")[0] for w in ranking.warnings if "disagree" in w] == [
         "accuracy and loss disagree on v4m6 against v2m1"
     ]
+
+
+def test_the_guide_prints_the_real_output(ranking: Ranking) -> None:
+    guide = Path(__file__).parents[2] / "docs" / "guide" / "ranking.md"
+    shown = guide.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    assert shown == text(ranking.to_json())

@@ -23,6 +23,8 @@ from addnorm.lab.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.lab.tokenizers.bpe import Bpe
 from addnorm.lab.tokenizers.bytes import Bytes, ByteTokenizer
 
+SMALL = Synthetic(num_documents=20, num_lines=32)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Listed(CorpusSpec):
@@ -61,6 +63,10 @@ class Fixed(TokenizerSpec):
 
     vocab: int = 70_000
 
+    @property
+    def size(self) -> int:
+        return self.vocab
+
     def fit(self, texts: Iterable[str]) -> Tokenizer:
         tokenizer = Wide()
         tokenizer.vocab = self.vocab
@@ -97,8 +103,8 @@ class TestPrepare:
         assert {path.name for path in (tmp_path / "deep").iterdir()} == {"data", ".data.lock"}
 
     def test_is_the_same_bytes_every_time(self, tmp_path: Path) -> None:
-        one = prepare(Synthetic(), Bpe(vocab=300), tmp_path / "one")
-        two = prepare(Synthetic(), Bpe(vocab=300), tmp_path / "two")
+        one = prepare(SMALL, Bpe(vocab=300), tmp_path / "one")
+        two = prepare(SMALL, Bpe(vocab=300), tmp_path / "two")
         assert contents(one.folder) == contents(two.folder)
 
     def test_a_large_vocabulary_takes_four_bytes(self, tmp_path: Path) -> None:
@@ -170,7 +176,7 @@ class TestHash:
         assert self.made(tmp_path, *changed) != self.made(tmp_path, *self.BASE)
 
     def test_changes_with_the_tokenizer(self, tmp_path: Path) -> None:
-        hashes = {prepare(Synthetic(), Bpe(vocab=v), tmp_path / str(v)).hash for v in (290, 300)}
+        hashes = {prepare(SMALL, Bpe(vocab=v), tmp_path / str(v)).hash for v in (290, 300)}
         assert len(hashes) == 2
 
     def test_ignores_dates_places_and_how_the_text_was_named_in_the_study(self, tmp_path: Path) -> None:
@@ -235,8 +241,8 @@ class TestReopening:
             Dataset.load(folder)
 
     def test_another_tokenizers_file_is_refused(self, tmp_path: Path) -> None:
-        one = prepare(Synthetic(), Bpe(vocab=300), tmp_path / "one")
-        two = prepare(Synthetic(), Bpe(vocab=301), tmp_path / "two")
+        one = prepare(SMALL, Bpe(vocab=300), tmp_path / "one")
+        two = prepare(SMALL, Bpe(vocab=301), tmp_path / "two")
         shutil.copy(two.folder / "tokenizer.json", one.folder / "tokenizer.json")
         with pytest.raises(InputError, match=r"tokenizer\.json has hash .* the tokens were made with"):
             one.tokenizer()
@@ -286,7 +292,7 @@ if len(sys.argv) > 2:
         os.rename = lambda *paths: os._exit(9)
     else:
         os.rename = lambda *paths: (rename(*paths), os._exit(9))
-print(prepare(Synthetic(), Bytes(), Path(sys.argv[1])).hash)
+print(prepare(Synthetic(num_documents=20, num_lines=32), Bytes(), Path(sys.argv[1])).hash)
 """
 
 
@@ -306,10 +312,17 @@ class TestWholeOrAbsent:
             Dataset.load(folder)
         else:
             assert (tmp_path / ".data.building").exists(), "the kill came while it was being made"
-        dataset = prepare(Synthetic(), Bytes(), folder)
-        assert contents(folder) == contents(prepare(Synthetic(), Bytes(), tmp_path / "fresh").folder)
+        dataset = prepare(SMALL, Bytes(), folder)
+        assert contents(folder) == contents(prepare(SMALL, Bytes(), tmp_path / "fresh").folder)
         assert dataset.hash == Dataset.load(folder).hash
         assert not (tmp_path / ".data.building").exists()
+
+    def test_nothing_of_a_dead_writer_stays(self, tmp_path: Path) -> None:
+        (tmp_path / ".data.building").mkdir()
+        (tmp_path / ".data.building" / "left.over").write_text("half")
+        prepare(Listed(), Bytes(), tmp_path / "data")
+        assert {path.name for path in tmp_path.iterdir()} == {"data", ".data.lock"}
+        assert not (tmp_path / "data" / "left.over").exists()
 
     def test_two_at_once_agree(self, tmp_path: Path) -> None:
         processes = [start(str(tmp_path / "data")) for _ in range(2)]
@@ -439,10 +452,11 @@ class TestMasking:
     TOKENS = np.arange(40_000, dtype=np.int64).reshape(200, 200) % 50
 
     def test_proportions(self) -> None:
-        inputs, targets, scored = mask_tokens(self.TOKENS, vocab=50, mask_id=50, seed=0, step=0)
+        tokens = np.tile(self.TOKENS, (10, 1))
+        inputs, targets, scored = mask_tokens(tokens, vocab=50, mask_id=50, seed=0, step=0)
         masked = inputs == 50
         changed = (inputs != targets) & ~masked
-        n = self.TOKENS.size
+        n = tokens.size
 
         def within(count: int, total: int, share: float) -> bool:
             return abs(count - total * share) < 6 * math.sqrt(total * share * (1 - share))

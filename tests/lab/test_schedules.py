@@ -23,18 +23,18 @@ KINDS = ROOMS["schedule"].kinds()
 @pytest.mark.parametrize("kind", KINDS)
 class TestEvery:
     def test_warms_up_in_a_line_from_zero_to_the_peak(self, kind: str) -> None:
-        schedule = ROOMS["schedule"].make(kind, warmup=4)
+        schedule = ROOMS["schedule"].make(kind, warmup=4.0)
         assert [schedule.factor(step, 10) for step in range(5)] == [0, 0.25, 0.5, 0.75, 1]
 
     def test_without_warm_up_starts_at_the_peak(self, kind: str) -> None:
-        assert ROOMS["schedule"].make(kind, warmup=0).factor(0, 10) == 1
+        assert ROOMS["schedule"].make(kind, warmup=0.0).factor(0, 10) == 1
 
     def test_stays_between_zero_and_one(self, kind: str) -> None:
         schedule = ROOMS["schedule"].make(kind)
         assert all(0 <= schedule.factor(step, 1000) <= 1 for step in range(1000))
 
     @pytest.mark.parametrize(
-        ("warmup", "steps", "count"), [(0.015, 170_025, 2551), (0.1, 30, 3), (0.5, 3, 2), (7, 10, 7), (0, 10, 0)]
+        ("warmup", "steps", "count"), [(0.015, 170_025, 2551), (0.07, 100, 7), (0.5, 3, 2), (7.0, 10, 7), (0.0, 10, 0)]
     )
     def test_a_share_is_rounded_up_to_steps(self, kind: str, warmup: float, steps: int, count: int) -> None:
         assert ROOMS["schedule"].make(kind, warmup=warmup).warmup_steps(steps) == count
@@ -44,10 +44,14 @@ class TestEvery:
         with pytest.raises(InputError, match="warmup is a share of all steps below 1, or a whole number of steps"):
             ROOMS["schedule"].make(kind, warmup=warmup)
 
-    @pytest.mark.parametrize(("warmup", "steps"), [(10, 10), (0.9, 1)])
+    @pytest.mark.parametrize(("warmup", "steps"), [(10.0, 10), (0.9, 1)])
     def test_a_warm_up_as_long_as_the_run_is_refused(self, kind: str, warmup: float, steps: int) -> None:
         with pytest.raises(InputError, match=f"warm-up must be shorter than the run: {steps} steps of {steps}"):
             ROOMS["schedule"].make(kind, warmup=warmup).factor(0, steps)
+
+    def test_all_factors_at_once_are_the_factors(self, kind: str) -> None:
+        schedule = ROOMS["schedule"].make(kind, warmup=0.1)
+        assert schedule.factors(50).tolist() == [schedule.factor(step, 50) for step in range(50)]
 
     @pytest.mark.parametrize("step", [-1, 10])
     def test_a_step_outside_the_run_is_refused(self, kind: str, step: int) -> None:
@@ -57,13 +61,13 @@ class TestEvery:
 
 class TestCosine:
     def test_by_hand(self) -> None:
-        schedule = Cosine(warmup=2, final=0.2)
+        schedule = Cosine(warmup=2.0, final=0.2)
         root = math.sqrt(0.5)
         expected = [0, 0.5, 1, 0.2 + 0.4 * (1 + root), 0.6, 0.2 + 0.4 * (1 - root)]
         assert [schedule.factor(step, 6) for step in range(6)] == pytest.approx(expected, rel=1e-15)
 
     def test_the_end_lies_one_step_behind_the_last(self) -> None:
-        schedule = Cosine(warmup=0)
+        schedule = Cosine(warmup=0.0)
         assert schedule.factor(99, 100) == pytest.approx((1 - math.cos(math.pi / 100)) / 2, rel=1e-10)
 
     @pytest.mark.parametrize("final", [-0.1, 1.1, math.nan])
@@ -73,7 +77,7 @@ class TestCosine:
 
 
 def test_constant_stays_at_the_peak() -> None:
-    assert {Constant(warmup=3).factor(step, 100) for step in range(3, 100)} == {1.0}
+    assert {Constant(warmup=3.0).factor(step, 100) for step in range(3, 100)} == {1.0}
 
 
 class TestDecayFactor:
@@ -89,7 +93,7 @@ class TestDecayFactor:
         exponent = 3e-5 * 170_025 / 2
         assert -math.log(decay_factor(*self.SOURCE_003)) == pytest.approx(exponent, abs=2 * 3e-5 + 170_025 * 3e-5**2)
 
-    @pytest.mark.parametrize("warmup", [0, 0.1])
+    @pytest.mark.parametrize("warmup", [0.0, 0.1])
     def test_is_what_a_trained_scalar_without_gradient_shows_to_the_bit(self, warmup: float) -> None:
         schedule, spec, steps = Cosine(warmup=warmup), AdamW(learning_rate=0.05, weight_decay=0.1), 500
         scalar = nn.Parameter(torch.ones(()))
@@ -102,11 +106,11 @@ class TestDecayFactor:
 
     def test_constant_is_a_power(self) -> None:
         spec = Sgd(learning_rate=0.5, weight_decay=0.01)
-        assert decay_factor(Constant(warmup=0), spec, 100) == pytest.approx((1 - 0.005) ** 100, rel=1e-13)
+        assert decay_factor(Constant(warmup=0.0), spec, 100) == pytest.approx((1 - 0.005) ** 100, rel=1e-13)
 
     def test_tiger_decays_scalars_at_half_the_rate(self) -> None:
         spec = TigerSpec(learning_rate=0.5, weight_decay=0.01)
-        assert decay_factor(Constant(warmup=0), spec, 100) == pytest.approx((1 - 0.0025) ** 100, rel=1e-13)
+        assert decay_factor(Constant(warmup=0.0), spec, 100) == pytest.approx((1 - 0.0025) ** 100, rel=1e-13)
 
     def test_no_decay_leaves_everything(self) -> None:
         assert decay_factor(Cosine(), AdamW(weight_decay=0.0), 100) == 1

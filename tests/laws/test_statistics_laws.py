@@ -37,7 +37,7 @@ def studies(draw: st.DrawFn, complete: bool = False) -> list[Result]:
                     seed=seed,
                     loss=None if lost else float(losses[variant, seed]),
                     accuracy=None if lost else float(rng.uniform(0.4, 0.6)),
-                    state=state,  # type: ignore[arg-type]
+                    state=state,
                 )
             )
     return results

@@ -114,6 +114,15 @@ class Transformer(nn.Module):
             yield Site(2 * index, index, "attention", *replays), layer.attention, (passage,)
             yield Site(2 * index + 1, index, "feedforward", *replays), layer.feedforward, ()
 
+    def mechanisms(self) -> dict[str, nn.Module]:
+        """The parts that came from mechanism rooms, by their path in the model."""
+        found: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
+        for path, module in self.named_modules():
+            last = path.rpartition(".")[2]
+            if last == "qk_bias" or last.endswith("_norm"):
+                found[path] = module
+        return found
+
     def new_cache(self) -> Cache:
         """An empty cache for decoding."""
         return Cache(self.spec.depth)

@@ -28,7 +28,7 @@ def commands() -> dict[str, str]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    arguments = sys.argv[1:] if arguments is None else [*arguments]
     try:
         return _dispatch(arguments)
     except AddnormError as error:
@@ -48,7 +48,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
         print(f"addnorm {__version__}")
         return 0
-    name, rest = arguments[0], list(arguments[1:])
+    name, rest = arguments[0], [*arguments[1:]]  # `list` is a command's module here
     if name not in commands():
         raise UnknownName("command", name, commands())
     module = importlib.import_module(f"addnorm.cli.{name}")

@@ -3,7 +3,6 @@
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.live import Live
@@ -27,7 +26,7 @@ _LINE_EVERY_S = 15.0
 class Silent:
     """Shows nothing."""
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Silent":
         return self
 
     def __exit__(
@@ -54,7 +53,7 @@ class LiveTable(Silent):
         self._steps_before: int | None = None
         self._tokens_per_step = 0
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Silent":
         if self._live is not None:
             self._live.start()
         return self

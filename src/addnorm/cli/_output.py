@@ -29,7 +29,7 @@ def aligned(rows: Sequence[Sequence[str]], *, right: str = "") -> str:
     return "\n".join(lines)
 
 
-def duration(seconds: float) -> str:
+def duration(seconds: float | int) -> str:
     """`45 s`, `12 min`, `3 h 05 min`, `4.2 days`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
@@ -40,7 +40,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 86400:.1f} days"
 
 
-def quantity(number: float) -> str:
+def quantity(number: float | int) -> str:
     """`512`, `51.7 k`, `2.31 M`, `4.10 T`: three significant digits."""
     for factor, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= factor:

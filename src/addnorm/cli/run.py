@@ -4,6 +4,7 @@ The study's runs are started in worker processes; everything they do is kept in 
 where the last one stopped, whatever stopped it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -48,7 +49,7 @@ def command(options: Options) -> int:
     return 0 if all(state == "finished" for state in states) else 1
 
 
-def _farewell(out: Path, states: list[str], options: Options) -> None:
+def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
     done = states.count("finished")
     print(f"\n{done} of {len(states)} runs finished in {out}.")
     lost = len(states) - done - states.count("failed") - states.count("diverged")

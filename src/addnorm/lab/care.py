@@ -8,6 +8,7 @@ same step every time is.
 import shutil
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from addnorm.lab.executors import Worker
@@ -17,6 +18,11 @@ _LONGEST_WAIT_S = 60.0
 _LEAST_ROOM_BYTES = 16 << 20
 _LOG_LINES = 20
 _LOG_BYTES = 16384
+
+
+def free_bytes(path: Path) -> int:
+    """Free space on the disk that holds `path`."""
+    return shutil.disk_usage(path).free
 
 
 @dataclass
@@ -80,10 +86,13 @@ class Care:
         """Whether the cause of a full disk seems to be gone. Other causes are looked at by the next `addnorm run`."""
         if self.waits_for is None or self.waits_for.get("cause") != "disk":
             return False
-        checkpoints = self.run.checkpoints_path
-        largest = max((path.stat().st_size for path in checkpoints.glob("*.pt")), default=0)
-        need = int(self.waits_for.get("need_bytes") or max(_LEAST_ROOM_BYTES, 3 * largest))
-        return shutil.disk_usage(self.run.path).free >= need
+        need = int(self.waits_for.get("need_bytes") or self.room_bytes())
+        return free_bytes(self.run.path) >= need
+
+    def room_bytes(self) -> int:
+        """Free space without which it is of no use to start the run: three checkpoints, and never less than 16 MiB."""
+        largest = max((path.stat().st_size for path in self.run.checkpoints_path.glob("*.pt")), default=0)
+        return max(_LEAST_ROOM_BYTES, 3 * largest)
 
     def status(self) -> RunStatus:
         """The run's status, with what its files do not say yet: a worker that is starting, a block that did not fit."""

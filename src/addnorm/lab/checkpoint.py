@@ -148,7 +148,7 @@ def latest(folder: Path) -> Latest:
     return Latest(found=None, rejected=tuple(rejected))
 
 
-def save_final(path: Path, state_dict: Mapping[str, Tensor]) -> None:
+def save_final(path: Path, state_dict: Mapping[str, Any]) -> None:
     """Write the result's weights as safetensors, wholly or not at all. Tied weights are written once per name.
 
     Raises:

@@ -12,15 +12,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
-from functools import cache
-from importlib import import_module
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from addnorm.bias import Biases
 from addnorm.blocks.spec import Dropout
-from addnorm.catalogue import ROOMS, Room, Spec
+from addnorm.catalogue import Room, Spec
 from addnorm.errors import InputError
+from addnorm.lab.annotations import WORDS, in_words, rooms_by_base
 from addnorm.lab.encoding import canonical, digest, encode
 from addnorm.lab.problems import Problems, nearest, shown
 
@@ -35,7 +34,6 @@ SHORT_FORMS: dict[type, Callable[[Any], Any]] = {Dropout: Dropout.all, Biases: B
 """Dataclasses that one plain value stands for: `dropout: 0.1`, `bias: true`."""
 
 _EXPONENT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)[eE][+-]?\d+")
-_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false", NoneType: "null"}
 
 
 def decode(cls: type[T], value: object, path: str = "$") -> T:
@@ -66,14 +64,15 @@ def read(hint: Any, value: object, path: str, problems: Problems) -> Any:
         return _read_tuple(get_args(hint), value, path, problems)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         return _read_mapping(get_args(hint)[1], value, path, problems)
-    if hint in _WORDS:
+    if hint in WORDS:
         return _read_plain(hint, value, path, problems)
-    if hint in _rooms_by_base():
-        return _read_sibling(_rooms_by_base()[hint], value, path, problems)
+    if hint in rooms_by_base():
+        return _read_sibling(rooms_by_base()[hint], value, path, problems)
     if is_dataclass(hint):
         return _read_dataclass(hint, value, path, problems)
     problems.add(
-        path, f"is annotated with {hint}, which a study cannot hold. Use numbers, text, tuples or dataclasses."
+        path,
+        f"is annotated with {in_words(hint)}, which a study cannot hold. Use numbers, text, tuples or dataclasses.",
     )
     return UNREADABLE
 
@@ -99,21 +98,25 @@ def read_fields(cls: Any, value: Mapping[Any, object], path: str, problems: Prob
 
 def _read_dataclass(cls: Any, value: object, path: str, problems: Problems) -> Any:
     before = len(problems)
-    if not isinstance(value, Mapping):
-        short = SHORT_FORMS.get(cls)
-        if short is None:
-            problems.add(path, f"{cls.__name__} must be a mapping of its fields, got {shown(value)}.")
-            return UNREADABLE
-        entry = get_type_hints(cls)[fields(cls)[0].name]
-        plain = read(entry, value, path, problems)
-        return UNREADABLE if len(problems) > before else construct(lambda: short(plain), path, problems)
-    given = read_fields(cls, value, path, problems)
     hints = get_type_hints(cls)
+    if not isinstance(value, Mapping):
+        return _read_short_form(cls, hints[fields(cls)[0].name], value, path, problems)
+    given = read_fields(cls, value, path, problems)
     for field in fields(cls):
         required = field.init and field.default is MISSING and field.default_factory is MISSING
         if required and field.name not in value:
-            problems.add(path, f"{cls.__name__} needs the field '{field.name}' ({_in_words(hints[field.name])}).")
+            problems.add(path, f"{cls.__name__} needs the field '{field.name}' ({in_words(hints[field.name])}).")
     return UNREADABLE if len(problems) > before else construct(lambda: cls(**given), path, problems)
+
+
+def _read_short_form(cls: type, entry: Any, value: object, path: str, problems: Problems) -> Any:
+    short, unsaid = SHORT_FORMS.get(cls), Problems()
+    plain = read(entry, value, path, unsaid)
+    if short is None or len(unsaid):
+        also = "" if short is None else f"{in_words(entry)} or "
+        problems.add(path, f"must be {also}a mapping of the fields of {cls.__name__}, got {shown(value)}.")
+        return UNREADABLE
+    return construct(lambda: short(plain), path, problems)
 
 
 def construct(make: Callable[[], Any], path: str, problems: Problems) -> Any:
@@ -122,7 +125,7 @@ def construct(make: Callable[[], Any], path: str, problems: Problems) -> Any:
         return make()
     except InputError as error:
         problems.add(path, str(error))
-    except Exception as error:  # the __post_init__ of a user's plugin may raise anything
+    except Exception as error:  # noqa: BLE001 - the __post_init__ of a user's plugin may raise anything
         problems.add(path, f"{type(error).__name__}: {error}")
     return UNREADABLE
 
@@ -156,7 +159,7 @@ def _read_plain(hint: type, value: object, path: str, problems: Problems) -> Any
         advice = " Put it in quotes."
     elif hint is float and isinstance(value, float | int) and not isinstance(value, bool):
         advice = " It must be finite."
-    problems.add(path, f"must be {_WORDS[hint]}, got {shown(value)}.{advice}")
+    problems.add(path, f"must be {WORDS[hint]}, got {shown(value)}.{advice}")
     return UNREADABLE
 
 
@@ -189,9 +192,9 @@ def _read_union(members: tuple[Any, ...], value: object, path: str, problems: Pr
         if not len(attempt):
             return made
     rest = [member for member in members if member is not NoneType]
-    if len(rest) == 1 and rest[0] not in _WORDS and value is not None:
+    if len(rest) == 1 and rest[0] not in WORDS and value is not None:
         return read(rest[0], value, path, problems)
-    problems.add(path, f"must be {' or '.join(_in_words(member) for member in members)}, got {shown(value)}.")
+    problems.add(path, f"must be {' or '.join(in_words(member) for member in members)}, got {shown(value)}.")
     return UNREADABLE
 
 
@@ -225,24 +228,3 @@ def _read_mapping(member: Any, value: object, path: str, problems: Problems) -> 
         else:
             problems.add(path, f"names must be text, got {shown(name)}. Put it in quotes.")
     return UNREADABLE if len(problems) > before else made
-
-
-@cache
-def _rooms_by_base() -> dict[Any, Room]:
-    return {getattr(import_module(room.package), room.base): room for room in ROOMS.values()}
-
-
-def _in_words(hint: Any) -> str:
-    if hint in _WORDS:
-        return _WORDS[hint]
-    origin = get_origin(hint)
-    if origin is Literal:
-        return " or ".join(str(choice) for choice in get_args(hint))
-    if origin in (Union, UnionType):
-        return " or ".join(_in_words(member) for member in get_args(hint))
-    if origin is tuple:
-        return "a list"
-    if isinstance(origin, type) and issubclass(origin, Mapping):
-        return "a mapping"
-    room = _rooms_by_base().get(hint)
-    return f"a {room.name}" if room else getattr(hint, "__name__", str(hint))

@@ -59,7 +59,7 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
     raise InputError(f"{path}: a {type(value).__name__} cannot be written into a study, got {value!r}.")
 
 
-def _encode_number(value: float, hint: Any, path: str) -> int | float:
+def _encode_number(value: int | float, hint: Any, path: str) -> int | float:
     # Specs made in Python may hold 1 where 1.0 is meant, or -0.0: equal specs, so both are written alike.
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if isinstance(value, int) and (int in members or float not in members):

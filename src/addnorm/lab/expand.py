@@ -1,6 +1,6 @@
 """From a study to its runs: what each run is, and the name that this gives it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
@@ -9,9 +9,9 @@ import torch
 from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
-from addnorm.lab.codec import decode, digest
-from addnorm.lab.plugins import load_plugins, plugin_hash, plugin_of
-from addnorm.lab.problems import Problems, shown
+from addnorm.lab.codec import digest
+from addnorm.lab.plugins import plugin_hash, plugin_of
+from addnorm.lab.problems import Problems
 from addnorm.lab.study import RunSpec, Study
 
 
@@ -39,7 +39,9 @@ def validate(study: Study) -> None:
                 model.build()
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
-        except Exception as error:  # a user's plugin may raise anything while it is built
+        except Exception as error:  # a user's plugin may raise anything while it is built; our own mistakes stay loud
+            if not any(_plugins_in(model)):
+                raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
     problems.raise_any()
 
@@ -88,19 +90,6 @@ def run_name(run: RunSpec) -> str:
         InputError: a plugin's file cannot be read.
     """
     return f"{run.variant}-s{run.seed}-{run_identity(run)[:8]}"
-
-
-def decode_run(value: object) -> RunSpec:
-    """The run that `encode` wrote, its plugins loaded first.
-
-    Raises:
-        InputError: the value is no run, or a plugin is not as it should be.
-    """
-    plugins = value.get("plugins", ()) if isinstance(value, Mapping) else ()
-    if not isinstance(plugins, list | tuple):
-        raise InputError(f"$.plugins: must be a list, got {shown(plugins)}.")
-    load_plugins([str(path) for path in plugins], Path())
-    return decode(RunSpec, value)
 
 
 def _plugins_in(spec: object) -> Iterator[str]:

@@ -39,14 +39,14 @@ def export_run(run: Run, to: Path) -> Path:
     return to
 
 
-def load_exported(folder: str | Path) -> Transformer:
+def load(folder: str | Path) -> Transformer:
     """The model that `addnorm export` wrote, in evaluation mode.
 
     Raises:
         InputError: the folder does not hold an exported model, or its weights do not fit its spec.
     """
     folder = Path(folder)
-    spec = read_exported_spec(folder)
+    spec = read_spec(folder)
     model = spec.build()
     try:
         weights = load_file(folder / WEIGHTS)
@@ -56,7 +56,7 @@ def load_exported(folder: str | Path) -> Transformer:
     return model.eval()
 
 
-def read_exported_spec(folder: Path) -> ModelSpec:
+def read_spec(folder: Path) -> ModelSpec:
     """The spec of an exported model.
 
     Raises:

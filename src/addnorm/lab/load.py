@@ -89,7 +89,8 @@ def profile_names(path_or_name: str | Path) -> tuple[str, ...]:
 def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[Setting]) -> Study:
     content = _content(file, where)
     profiles = content.pop("profiles", None) or {}
-    profile = content.pop("default_profile", None) if profile is None else profile
+    default = content.pop("default_profile", None)
+    profile = default if profile is None else profile
     if profile is not None:
         if not isinstance(profile, str) or profile not in profiles:
             raise InputError(f"{where}: no profile {shown(profile)}{nearest(profile, profiles)}")

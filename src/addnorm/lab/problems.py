@@ -48,10 +48,10 @@ class Problems:
 
 def nearest(name: object, known: Iterable[object]) -> str:
     """`, did you mean 'add'? Known: add, scale.`: the end of a sentence about a name that is not known."""
-    known = [str(entry) for entry in known]
-    close = get_close_matches(str(name), known, n=1, cutoff=0.6)
+    names = [str(entry) for entry in known]
+    close = get_close_matches(name, names, n=1, cutoff=0.6) if isinstance(name, str) else []
     hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"{hint} Known: {', '.join(known) or 'none'}."
+    return f"{hint} Known: {', '.join(names) or 'none'}."
 
 
 def shown(value: object) -> str:

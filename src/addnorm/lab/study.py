@@ -11,6 +11,7 @@ from typing import Literal
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError, did_you_mean
+from addnorm.fields import check_fields
 from addnorm.lab.corpora import CorpusSpec
 from addnorm.lab.corpora.stdlib import Stdlib
 from addnorm.lab.optimizers import OptimizerSpec
@@ -55,6 +56,7 @@ class Training:
     """CPU threads per worker. More threads change the last bits of the loss, so all runs of a study use the same."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "training")
         for name in (
             "steps",
             "batch",
@@ -66,7 +68,7 @@ class Training:
             "threads",
         ):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            if value < 1:
                 raise InputError(f"training.{name} must be a whole number of at least 1, got {value!r}.")
         if self.clip is not None and self.clip <= 0:
             raise InputError(f"training.clip must be positive or null, got {self.clip!r}.")
@@ -98,11 +100,14 @@ class Study:
     """Files with mechanisms of the user's own. A study file gives them relative to itself; loading makes them absolute."""
 
     def __post_init__(self) -> None:
+        check_fields(self, "study")
         _require_file_name(self.name, "$.name")
         if not self.variants:
             raise InputError(f"$.variants: study '{self.name}' has no variants. Give at least one.")
         for variant in self.variants:
             _require_file_name(variant, "$.variants")
+        if any(type(seed) is not int for seed in self.seeds):
+            raise InputError(f"$.seeds: seeds must be whole numbers, got {list(self.seeds)}.")
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
             raise InputError(
                 f"$.seeds: study '{self.name}' needs at least one seed, each only once and not negative, "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from addnorm.errors import JobError
-from addnorm.lab.care import Care
+from addnorm.lab.care import Care, free_bytes
 from addnorm.lab.executors import Executor, Exit
 from addnorm.lab.journal import Journal
 from addnorm.lab.stop_signals import StopSignals
@@ -143,7 +143,13 @@ class _Supervisor:
             return  # nothing left to do, or another worker was there first and is adopted in this tick
         if state == "blocked" or code == Exit.BLOCKED:
             self.block(care, ending or {"reason": "the disk was full", "cause": "disk"})
-        elif not self.stops:
+        elif self.stops:
+            pass  # asked to stop, or killed for not listening: interrupted, not failed
+        elif code != Exit.STOPPED and free_bytes(care.run.path) < care.room_bytes():
+            # A full disk kills in many ways, and a run must not be failed for it.
+            reason = f"the worker ended early ({how}) and the disk that holds {care.run.path} is almost full"
+            self.block(care, {"reason": reason, "cause": "disk"})
+        else:
             care.fail(f"the worker ended early ({how})", self.backoff_s)
             if care.failures > self.retries:
                 self.give_up(care, code)

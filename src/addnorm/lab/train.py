@@ -15,6 +15,7 @@ from torch import nn
 from addnorm.blocks.model import generator_for
 from addnorm.lab.data import Dataset, held_batches, train_batch
 from addnorm.lab.objective import measure, report, score
+from addnorm.lab.scalars import ScalarRecorder
 from addnorm.lab.study import RunSpec
 
 
@@ -40,8 +41,9 @@ class Trainer:
     def __init__(self, spec: RunSpec, dataset: Dataset, device: torch.device) -> None:
         self.spec, self.dataset, self.device = spec, dataset, device
         self.training = spec.training
-        self.model: nn.Module = spec.model.build(spec.seed).to(device)
+        self.model = spec.model.build(spec.seed).to(device)
         self.optimizer = self.training.optimizer.build(self.training.optimizer.groups(self.model))
+        self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)
         self.step = 0
 
     @property
@@ -63,7 +65,9 @@ class Trainer:
         grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
+        self.scalars.before_step()
         self.optimizer.step()
+        self.scalars.after_step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         return Stepped(loss=loss.item(), grad_norm=grad_norm.item())
@@ -87,12 +91,18 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Everything that a later process needs to go on: tensors and plain numbers."""
-        return {"step": self.step, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+        return {
+            "step": self.step,
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scalars": self.scalars.state(),
+        }
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
+        self.scalars.load_state(state["scalars"])
         self.step = state["step"]
 
     def _score(self, windows: np.ndarray, step: int) -> Any:

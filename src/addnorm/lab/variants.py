@@ -1,6 +1,7 @@
 """A study file's variants: a preset, what all variants share, and what each has of its own."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
 
 from addnorm.blocks.presets import PRESETS
@@ -11,7 +12,7 @@ from addnorm.lab.problems import Problems, nearest, shown
 
 
 def read_variants(model: object, variants: object, problems: Problems) -> dict[str, ModelSpec]:
-    """The models by name.
+    """The models by name, without those that have problems.
 
     A variant is its own preset, else the model's, else `ModelSpec` as it stands; over that lie the model's fields, and
     over those its own.
@@ -41,7 +42,9 @@ def read_variants(model: object, variants: object, problems: Problems) -> dict[s
         base = _preset(own, shared, path, problems)
         if base is not UNREADABLE:
             whole = lay_over(lay_over(base, _without_preset(shared)), _without_preset(own))
-            found[name] = read(ModelSpec, whole, path, problems)
+            made = read(ModelSpec, whole, path, problems)
+            if made is not UNREADABLE:
+                found[name] = made
     return found
 
 
@@ -51,7 +54,11 @@ def _own_fields(value: object, path: str, problems: Problems) -> Mapping[str, An
     if not isinstance(value, Mapping):
         problems.add(path, f"must be a mapping of a model's fields, got {shown(value)}.")
         return {}
-    return value
+    known = ("preset", *(field.name for field in fields(ModelSpec)))
+    for name in value:
+        if name not in known:
+            problems.add(path, f"ModelSpec has no field {shown(name)}{nearest(name, known)}")
+    return {name: entry for name, entry in value.items() if name in known}
 
 
 def _preset(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:

@@ -5,6 +5,7 @@ stopped on request after the present step. Anything else is a crash, and the exe
 """
 
 import hashlib
+import json
 import math
 import os
 import platform
@@ -18,7 +19,7 @@ from typing import Any
 
 from addnorm.errors import AddnormError, InputError, JobError
 from addnorm.store.events import EventWriter, read_events
-from addnorm.store.files import DiskFull
+from addnorm.store.files import DiskFull, write_atomic
 from addnorm.store.run import NotClaimed, Run
 
 FINISHED, FAILED, BLOCKED, STOPPED = 0, 1, 74, 75
@@ -200,12 +201,23 @@ class Attempt:
 
         self.events.sync()
         save_step(self.run.checkpoints_path, self.trainer.step, self.trainer.state())
+        self._keep_scalars()
         self.events.write("checkpoint", step=self.trainer.step)
         window.restart_clock()
+
+    def _keep_scalars(self) -> None:
+        from safetensors.torch import save
+
+        scalars = self.trainer.scalars
+        content = save(
+            scalars.summary(), metadata={"names": json.dumps(scalars.names()), "step": str(self.trainer.step)}
+        )
+        write_atomic(self.run.path / "scalars.safetensors", content)
 
     def _finish(self) -> int:
         from addnorm.lab.checkpoint import save_final
 
+        self._keep_scalars()
         state = self.trainer.model.state_dict()
         save_final(self.run.final_path, state)
         self.events.write("end", step=self.trainer.step, reason="finished")

@@ -34,7 +34,7 @@ class BatchNorm(nn.BatchNorm1d):
     def __init__(self, dim: int, eps: float, momentum: float, *, shift: bool) -> None:
         super().__init__(dim, eps=eps, momentum=momentum)
         if not shift:
-            self.bias = None
+            self.register_parameter("bias", None)
 
     def forward(self, x: Float[Tensor, "batch seq dim"]) -> Float[Tensor, "batch seq dim"]:
         return super().forward(x.flatten(0, 1)).view_as(x)

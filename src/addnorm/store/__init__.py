@@ -5,7 +5,7 @@ from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atom
 from addnorm.store.index import Index
 from addnorm.store.lock import Lock, is_held
 from addnorm.store.run import NotClaimed, Run, RunStatus, State
-from addnorm.store.study import Study, StudyStatus
+from addnorm.store.study import Study, StudyStatus, open_runs
 
 __all__ = [
     "Damaged",
@@ -22,6 +22,7 @@ __all__ = [
     "StudyStatus",
     "atomic",
     "is_held",
+    "open_runs",
     "read_events",
     "read_json",
     "write_atomic",

@@ -192,7 +192,6 @@ class Index:
             end = reached
 
     def _delete(self) -> None:
-        # The journal goes first: SQLite would replay a journal that it finds beside a new database.
         for suffix in ("-wal", "-shm", ""):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
@@ -238,7 +237,7 @@ def _points(events: Iterable[Event]) -> Iterator[Point]:
                 and isinstance(value, int | float)
                 and not isinstance(value, bool)
             ):
-                yield attempt, f"{kind}.{name}", step, float(value)
+                yield attempt, f"{kind}.{name}", step, float(value) + 0.0  # as SQLite, which drops the sign of zero
 
 
 def _head(path: Path) -> str:

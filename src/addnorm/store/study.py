@@ -117,6 +117,15 @@ class Study:
         return StudyStatus(study=self.name, plan_hash=self.plan_hash, runs=[run.status() for run in self._runs])
 
 
+def open_runs(folder: str | Path) -> Study:
+    """The study in a folder, to look at its runs.
+
+    Raises:
+        InputError, Damaged: as `Study`.
+    """
+    return Study(folder)
+
+
 def _freeze(out: Path, plan: dict[str, Any]) -> None:
     lock = Lock(out / "supervisor.lock")
     for _ in range(_TRIES):

@@ -1,5 +1,8 @@
 """Grouped attention: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V over the terms of several layers, exactly."""
 
 from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose
+from addnorm.kernels.grouped_attention.counting import count_in_place_products
+
+count_in_place_products()
 
 __all__ = ["IMPLEMENTATIONS", "attend", "choose"]

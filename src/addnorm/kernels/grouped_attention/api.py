@@ -20,6 +20,9 @@ IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = {
 }
 """What `impl` may name, besides "auto"."""
 
+SDPA_WIDTH = 64
+"""Largest summed width of several terms that impl="auto" hands to torch's attention."""
+
 
 def attend(
     queries: Sequence[Float[Tensor, "batch heads query head_dim"]] | Float[Tensor, "term batch heads query head_dim"],
@@ -71,7 +74,18 @@ def attend(
 
 
 def choose(problem: Problem) -> str:
-    """The implementation that impl="auto" takes: "sdpa" or "streaming"."""
-    if problem.seed is not None or len(problem.queries) > 1 or holds_matrix(problem):
+    """The implementation that impl="auto" takes: "sdpa" or "streaming", never one that holds a query × key tensor.
+
+    "sdpa" where it holds none, without dropout, and either for one term of equal widths, or for several terms whose
+    widths add up to at least value_dim and at most 64. Else "streaming", whatever the length.
+
+    Measured on two AVX-512 cores, forward and backward, causal, batch 8, 8 heads, lengths 128 to 512: at a summed width
+    of 16 to 64 "sdpa" takes 0.3 to 0.7 of the time of "streaming", at 128 the two are level, from 256 on it takes 1.1
+    to 1.6 times as long, for the value is filled up with zeros to the summed width. Not measured on accelerators.
+    """
+    p = problem
+    if p.seed is not None or holds_matrix(p):
         return "streaming"
-    return "sdpa" if problem.head_dim == problem.value_dim else "streaming"
+    if len(p.queries) == 1:
+        return "sdpa" if p.head_dim == p.value_dim else "streaming"
+    return "sdpa" if p.value_dim <= len(p.queries) * p.head_dim <= SDPA_WIDTH else "streaming"

@@ -112,7 +112,7 @@ def _differentiate_tile(
     d_keys.baddbmm_(d_scores.mT, weighted, alpha=panel.scale)
     d_terms = torch.bmm(d_scores, panel.keys[:, :last]).view(queries.shape)
     if found.weights is not None:
-        found.weights[panel.batch, panel.heads] += torch.einsum("bhrtd,bhrtd->bht", d_terms, queries)
+        found.weights[panel.batch, panel.heads] += (d_terms * queries).sum((2, -1))
     d_queries = panel.weighted(d_terms).view(queries.shape).mul_(panel.scale)
     for i, d_query in enumerate(found.queries):
         d_query[panel.batch, panel.heads, rows] = d_queries[..., i, :].to(d_query.dtype)

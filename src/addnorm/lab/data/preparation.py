@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+from jaxtyping import Int
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
@@ -166,7 +167,7 @@ class _Side:
         """What `dataset.json` says of this side."""
         return {"documents": self.documents, "tokens": self.tokens, "bytes": self.bytes}
 
-    def _append(self, ids: np.ndarray[Any, Any]) -> None:
+    def _append(self, ids: Int[np.ndarray, " tokens"]) -> None:
         vocab = self._tokenizer.vocab
         if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
             raise InputError(f"a tokenizer's ids lie in [0, vocab): got {ids.min()} to {ids.max()}, vocab {vocab}.")

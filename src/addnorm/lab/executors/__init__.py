@@ -9,6 +9,8 @@ from abc import ABC, abstractmethod
 from enum import IntEnum
 from pathlib import Path
 
+from addnorm.store import State
+
 
 class Exit(IntEnum):
     """What a worker's exit code says. Any other, and death by a signal, is a crash."""
@@ -21,6 +23,13 @@ class Exit(IntEnum):
     """Something outside the run is in the way (a full disk); `BLOCKED` is written if there was room for it."""
     STOPPED = 75
     """The worker was asked to stop and kept a checkpoint, or found another worker in its place."""
+
+    @classmethod
+    def of(cls, state: State) -> "Exit":
+        """The code with which a worker leaves a run that is in this state."""
+        return {"finished": cls.DONE, "failed": cls.FAILED, "diverged": cls.FAILED, "blocked": cls.BLOCKED}.get(
+            state, cls.STOPPED
+        )
 
 
 class Worker(ABC):

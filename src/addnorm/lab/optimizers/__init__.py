@@ -52,6 +52,8 @@ class OptimizerSpec(Spec, ABC):
     def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
         """Share of the parameter that weight decay takes away in a step begun in the present state.
 
+        Proportional to the learning rate.
+
         Args:
             group: the parameter's entry in `optimizer.param_groups`, with this step's `lr`.
         """

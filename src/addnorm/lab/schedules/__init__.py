@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float64
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
@@ -49,13 +50,23 @@ class ScheduleSpec(Spec, ABC):
             return step / warmup
         return self.after_warmup((step - warmup) / (steps - warmup))
 
+    def factors(self, steps: int) -> Float64[np.ndarray, "{steps}"]:
+        """The factors of all `steps` updates of a run.
+
+        Raises:
+            InputError: the warm-up is as long as the run.
+        """
+        warmup = self.warmup_steps(steps)
+        after = [self.after_warmup((step - warmup) / (steps - warmup)) for step in range(warmup, steps)]
+        return np.concatenate([np.arange(warmup) / max(1, warmup), after])
+
     def warmup_steps(self, steps: int) -> int:
         """Number of warm-up steps in a run of `steps`.
 
         Raises:
             InputError: the warm-up leaves no step after it.
         """
-        # The small margin keeps a product like 0.1 · 30 = 3.0000000000000004 from becoming 4.
+        # The small margin keeps a product like 0.07 · 100 = 7.000000000000001 from becoming 8.
         count = math.ceil(self.warmup * steps - 1e-9) if self.warmup < 1 else int(self.warmup)
         if count >= steps:
             raise InputError(f"warm-up must be shorter than the run: {count} steps of {steps}. Lower warmup.")
@@ -78,10 +89,7 @@ def decay_factor(
     Raises:
         InputError: the warm-up is as long as the run.
     """
-    scalar = torch.zeros(())
-    group = {"weight_decay": optimizer.weight_decay, "role": "elementwise"}
-    left = dtype(1)
-    for step in range(steps):
-        rate = optimizer.decay_rate(scalar, {**group, "lr": optimizer.learning_rate * schedule.factor(step, steps)})
-        left = dtype(left * dtype(1 - rate))
-    return float(left)
+    group = {"lr": 1.0, "weight_decay": optimizer.weight_decay, "role": "elementwise"}
+    rate = optimizer.decay_rate(torch.zeros(()), group)  # proportional to the learning rate
+    kept = 1 - optimizer.learning_rate * schedule.factors(steps) * rate
+    return float(np.multiply.accumulate(kept.astype(dtype))[-1])  # step by step, each product rounded

@@ -8,16 +8,16 @@ from addnorm.lab.statistics.pairs import FEWEST_SEEDS
 from addnorm.lab.statistics.procedure import rank
 from addnorm.lab.statistics.published import Published, read_published, source_003
 from addnorm.lab.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
-from addnorm.lab.statistics.result import ENDED, Result, State
+from addnorm.lab.statistics.result import ENDED, STATES, Result
 
 __all__ = [
     "ENDED",
     "FEWEST_SEEDS",
+    "STATES",
     "Comparison",
     "Published",
     "Ranking",
     "Result",
-    "State",
     "Tier",
     "Value",
     "VariantRank",

@@ -65,7 +65,8 @@ def fit_noise(values: Float[np.ndarray, "*batch variant seed"], present: Bool[np
     squares = residual**2 @ member
     variances = np.where(known, squares / np.where(known, variant_df, 1.0), np.nan)
     return Noise(
-        sd=np.sqrt(squares.sum(axis=-1) / df),
+        # numpy turns an array without axes into a scalar; the fields stay arrays whatever the batch.
+        sd=np.asarray(np.sqrt(squares.sum(axis=-1) / df)),
         df=df,
         variant_sd=np.sqrt(variances),
         trusted_df=trusted_df(variances, variant_df),

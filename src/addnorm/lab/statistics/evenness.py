@@ -36,7 +36,7 @@ def bartlett_p(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndar
 def prior_df(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, " variant"]) -> np.ndarray:
     """d_0 of each batch entry: small where variants differ much in noise, infinite where no more than chance makes."""
     excess = np.log(variances).var(axis=-1, ddof=1) - polygamma(1, df / 2).mean()
-    return np.where(excess > 0, 2 * _inverse_trigamma(np.maximum(excess, 1e-6)), np.inf)
+    return np.where(excess > 0, 2 * _inverse_trigamma(np.asarray(np.maximum(excess, 1e-6))), np.inf)
 
 
 def trusted_df(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, " variant"]) -> np.ndarray:
@@ -58,7 +58,7 @@ def trusted_df(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndar
 def _inverse_trigamma(target: np.ndarray) -> np.ndarray:
     """Newton's method on 1 / trigamma, which is convex (Smyth 2004, appendix)."""
     root = 0.5 + 1 / target
-    for _ in range(50):
+    for _ in range(15):
         value = polygamma(1, root)
         root = root + value * (1 - value / target) / polygamma(2, root)
     return np.asarray(root)

@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from addnorm.lab.statistics.result import State
-
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]
 
@@ -77,7 +75,7 @@ class Value:
 
     run: str
     seed: int
-    state: State
+    state: str
     loss: float | None
     accuracy: float | None
     counted: bool

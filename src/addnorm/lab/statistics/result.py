@@ -2,13 +2,13 @@
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 from addnorm.errors import InputError, UnknownName
 
-State = Literal["queued", "running", "interrupted", "blocked", "failed", "finished", "diverged"]
+STATES = ("queued", "running", "interrupted", "blocked", "failed", "finished", "diverged")
+"""Every state that a run can be in."""
 
-ENDED: tuple[State, ...] = ("finished", "failed", "diverged")
+ENDED = ("finished", "failed", "diverged")
 """States that no further work changes."""
 
 
@@ -29,7 +29,8 @@ class Result:
     """Share of scored positions whose argmax is the target, 0 to 1."""
     perplexity: float | None = None
     """exp(loss), as the run reported it."""
-    state: State = "finished"
+    state: str = "finished"
+    """One of `STATES`."""
     content_hash: str | None = None
     """Hash of what the run produced. Equal hashes mean the same computation, not a replicate."""
     corpus_hash: str | None = None
@@ -42,8 +43,8 @@ class Result:
     """The run's own name, for messages; `variant/seed` where there is none."""
 
     def __post_init__(self) -> None:
-        if self.state not in get_args(State):
-            raise UnknownName("run state", self.state, get_args(State))
+        if self.state not in STATES:
+            raise UnknownName("run state", self.state, STATES)
         if self.state == "finished" and (self.loss is None or not math.isfinite(self.loss)):
             raise InputError(
                 f"a finished run has a finite loss: {self.name} arrived with loss {self.loss}. "

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 
 from addnorm.catalogue import Spec
 
@@ -25,7 +25,7 @@ class Tokenizer(ABC):
         """Token ids of the text."""
 
     @abstractmethod
-    def decode(self, tokens: Int[np.ndarray, " tokens"]) -> str:
+    def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Text of the ids; bytes that are not UTF-8 become the replacement character."""
 
     @abstractmethod

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -100,7 +100,7 @@ class BpeTokenizer(Tokenizer):
         """Token ids of the text, without a separator."""
         return np.array(self._engine.encode(text, add_special_tokens=False).ids, dtype=np.int64)
 
-    def decode(self, tokens: Int[np.ndarray, " tokens"]) -> str:
+    def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Text of the ids; separators show as nothing, bytes that are not UTF-8 as the replacement character."""
         return str(self._engine.decode(np.asarray(tokens).tolist(), skip_special_tokens=True))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 
 from addnorm.errors import InputError
 from addnorm.lab.tokenizers import Tokenizer, TokenizerSpec
@@ -62,7 +62,7 @@ class ByteTokenizer(Tokenizer):
         """The text's UTF-8 bytes."""
         return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int64)
 
-    def decode(self, tokens: Int[np.ndarray, " tokens"]) -> str:
+    def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Text of the bytes; what is not UTF-8 becomes the replacement character."""
         return np.asarray(tokens, dtype=np.uint8).tobytes().decode("utf-8", errors="replace")
 

@@ -55,7 +55,8 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
     parts = [textwrap.fill(title, width), "\n".join(_aligned(head, body, left={1, 6}))]
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
-        parts.append(f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence:")
+        heading = f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence:"
+        parts.append(textwrap.fill(heading, width))
         parts += _side_by_side(ranking["references"], found, width)
     notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in ranking["warnings"]]
     if notes:

@@ -1,0 +1,37 @@
+r"""Fading residual: the stream itself is damped a little at every branch, so that old contributions fade.
+
+    x_{l+1} = gamma_l x_l + f_l(x_l),        gamma_l = 1 at initialisation
+
+Why: an example. A stream that only ever grows makes late branches small beside it; here the model may learn to forget.
+Copy this file, change `write`, and name it in a study under `plugins`.
+
+Source: none.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fading(ResidualSpec):
+    """One learned damping factor per branch."""
+
+    gamma_init: float = 1.0
+    """Value of every factor at the start; 1 is the plain residual."""
+
+    def build(self, shape: Shape) -> "FadingResidual":
+        return FadingResidual(shape, self.gamma_init)
+
+
+class FadingResidual(Residual):
+    def __init__(self, shape: Shape, gamma_init: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((2 * shape.depth,), gamma_init))
+
+    def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
+        return self.gamma[site.index] * state + y

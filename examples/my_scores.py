@@ -1,0 +1,43 @@
+r"""A window of layers: the scores of the last few layers are averaged.
+
+    s_{m,i} = 1/(c sqrt(d_k)) for the last c = min(window, m) layers, 0 before
+
+Why: an example. `sum` and `mean` listen to every layer below; here only to the nearest ones.
+
+Source: none.
+"""
+
+from dataclasses import dataclass
+
+from addnorm.errors import InputError
+from addnorm.scores import Scores, ScoresSpec
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window(ScoresSpec):
+    """The mean over a window of layers."""
+
+    window: int = 2
+    """Layers whose scores join, the present one included; 1 is the ordinary Transformer."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window < 1:
+            raise InputError(f"window must be at least 1, got {self.window}.")
+
+    def build(self, shape: Shape) -> "WindowScores":
+        return WindowScores(shape, self.window)
+
+
+class WindowScores(Scores):
+    def __init__(self, shape: Shape, window: int) -> None:
+        super().__init__()
+        self.scale, self.window = shape.head_dim**-0.5, window
+
+    def terms(self, layer: int) -> int:
+        return min(self.window, layer + 1)
+
+    def weights(self, layer: int) -> tuple[float, ...]:
+        count = self.terms(layer)
+        return (self.scale / count,) * count

@@ -1,0 +1,234 @@
+"""Every command as a user gives it: its help, its JSON, its exit codes, and what it says of mistakes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from addnorm.cli import commands, main
+
+STATUS_KEYS = [
+    "run", "variant", "seed", "state", "step", "steps", "loss", "accuracy", "perplexity", "attempts", "reason",
+]  # fmt: skip
+RANK_KEYS = {"metric", "margin", "provisional", "references", "variants", "warnings"}
+RANK_VARIANT_KEYS = {"variant", "seeds", "mean", "interval", "accuracy", "tier", "rank_interval", "versus"}
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_help_names_every_command(capsys):
+    code, out, _ = said(capsys, "--help")
+    assert code == 0
+    assert {"list", "new", "plan", "run", "status", "rank", "export", "reindex", "doctor"} <= set(commands())
+    for name, summary in commands().items():
+        assert name in out
+        assert summary in out
+        assert summary.endswith("."), f"{name}: the help's first line is a sentence"
+
+
+@pytest.mark.parametrize("name", list(commands()))
+def test_every_command_has_help_and_json(name, capsys):
+    code, out, _ = said(capsys, name, "--help")
+    assert code == 0
+    assert "--json" in out
+
+
+def test_unknown_command_names_the_nearest(capsys):
+    code, out, err = said(capsys, "rnak", "somewhere")
+    assert code == 2
+    assert out == ""
+    assert "no command 'rnak'. Did you mean 'rank'?" in err
+
+
+def test_unknown_option_names_the_nearest(capsys):
+    code, _, err = said(capsys, "status", ".", "--jsn")
+    assert code == 2
+    assert "--json" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["plan", "residual-score"], "Did you mean 'residual-scores'?"),
+        (["run", "nowhere.yaml"], "nowhere.yaml"),
+        (["new", "residual-score"], "Did you mean 'residual-scores'?"),
+        (["list", "residuals"], "Did you mean 'residual'?"),
+        (["status", "nowhere"], "nowhere holds no study"),
+        (["rank", "nowhere"], "nowhere holds no study"),
+        (["reindex", "nowhere"], "nowhere holds no study"),
+        (["export", "nowhere"], "nowhere"),
+        (["plan", "residual-scores", "--set", "training.stepz=3"], "did you mean 'steps'?"),
+        (["plan", "residual-scores", "--set", "model.heads=5"], "heads must divide the width"),
+        (["plan", "residual-scores", "--profile", "papr"], "Did you mean 'paper'?"),
+    ],
+)
+def test_wrong_input_gets_one_message_and_exit_code_2(arguments, expected, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = said(capsys, *arguments)
+    assert code == 2, err
+    assert out == ""
+    assert expected.lower() in err.lower()
+    assert err.startswith("addnorm: ")
+    assert "Traceback" not in err
+
+
+def test_list_everything(capsys):
+    code, out, _ = said(capsys, "list", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert "residual-scores" in found["study"]
+    assert {"add", "scale", "rezero", "gate", "cumulative", "replay"} <= set(found["residual"])
+    assert "v4m7" in found["preset"]
+
+
+def test_list_a_room_gives_formula_and_source(capsys):
+    _, out, _ = said(capsys, "list", "residual")
+    assert "x_{l+1} = x_l + alpha_l * f_l(x_l)" in out
+    assert "arXiv:2003.04887" in out
+
+
+def test_new_writes_a_study_that_loads_and_refuses_to_overwrite(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = said(capsys, "new", "residual-scores", "--json")
+    assert code == 0
+    assert json.loads(out) == {"study": "residual-scores", "file": "residual-scores.yaml"}
+    before = Path("residual-scores.yaml").read_text(encoding="utf-8")
+    code, _, err = said(capsys, "new", "residual-scores")
+    assert code == 2
+    assert "exists already" in err
+    assert Path("residual-scores.yaml").read_text(encoding="utf-8") == before
+
+
+def test_plan_counts_before_anything_starts(capsys, tmp_path, monkeypatch, tiny_study_text):
+    monkeypatch.chdir(tmp_path)
+    Path("tiny.yaml").write_text(tiny_study_text, encoding="utf-8")
+    code, out, _ = said(capsys, "plan", "tiny.yaml", "--workers", "2", "--json")
+    plan = json.loads(out)
+    assert code == 0
+    assert plan["runs"] == 6
+    assert plan["tokens"] == 6 * 6 * 2 * 16
+    assert [cost["variant"] for cost in plan["variants"]] == ["base", "v4m5"]
+    assert plan["variants"][1]["parameters"] == plan["variants"][0]["parameters"] + 1 + 2
+    assert plan["variants"][0]["relative"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tiny.yaml"], "planning must leave nothing behind"
+
+
+def test_status_of_a_finished_study(finished, capsys):
+    code, out, _ = said(capsys, "status", str(finished), "--json")
+    status = json.loads(out)
+    assert code == 0
+    assert status["study"] == "tiny"
+    assert len(status["runs"]) == 6
+    for entry in status["runs"]:
+        assert list(entry)[: len(STATUS_KEYS)] == STATUS_KEYS
+        assert entry["state"] == "finished"
+        assert entry["step"] == entry["steps"] == 6
+        assert entry["perplexity"] == pytest.approx(2.718281828459045 ** entry["loss"])
+        assert 0 <= entry["accuracy"] <= 1
+
+
+def test_rank_of_a_finished_study(finished, capsys):
+    code, out, _ = said(capsys, "rank", str(finished), "--json")
+    ranking = json.loads(out)
+    assert code == 0
+    assert set(ranking) >= RANK_KEYS
+    assert ranking["provisional"] is False
+    assert ranking["references"] == ["base"]
+    assert {row["variant"] for row in ranking["variants"]} == {"base", "v4m5"}
+    for row in ranking["variants"]:
+        assert set(row) >= RANK_VARIANT_KEYS
+        assert row["seeds"] == 3
+
+
+@pytest.mark.parametrize(("option", "sign"), [("--csv", "variant,"), ("--latex", "\\toprule")])
+def test_rank_in_other_forms(finished, capsys, option, sign):
+    code, out, _ = said(capsys, "rank", str(finished), option)
+    assert code == 0
+    assert sign in out
+
+
+def test_rank_on_the_printed_numbers_of_source_003(capsys):
+    code, out, _ = said(capsys, "rank", "source-003")
+    assert code == 0
+    assert "v4m7" in out
+
+
+def test_reindex(finished, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    (copy / "index.db").unlink()
+    code, out, _ = said(capsys, "reindex", str(copy), "--json")
+    assert code == 0
+    assert json.loads(out) == {"runs": 6, "damaged": {}}
+    assert (copy / "index.db").exists()
+
+
+def test_export_and_load_give_the_trained_model(finished, tmp_path, capsys):
+    import torch
+    from safetensors.torch import load_file
+
+    import addnorm
+    from addnorm.store import Study
+
+    run = Study(finished).runs()[1]
+    code, out, _ = said(capsys, "export", str(run.path), "--to", str(tmp_path / "model"), "--json")
+    assert code == 0
+    assert json.loads(out)["files"] == ["model.json", "model.safetensors", "tokenizer.json"]
+    model = addnorm.load(tmp_path / "model")
+    trained = load_file(run.final_path)
+    assert {name: tensor.shape for name, tensor in model.state_dict().items()} == {
+        n: t.shape for n, t in trained.items()
+    }
+    assert all(torch.equal(tensor, trained[name]) for name, tensor in model.state_dict().items())
+    code, _, err = said(capsys, "export", str(run.path), "--to", str(tmp_path / "model"))
+    assert code == 2
+    assert "empty or a new folder" in err
+
+
+def test_export_of_an_unfinished_run_is_refused(finished, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    run = next(path for path in copy.iterdir() if path.name.startswith("base-s0"))
+    (run / "final.safetensors").unlink()
+    (run / "DONE").unlink()
+    code, _, err = said(capsys, "export", str(run), "--to", str(tmp_path / "model"))
+    assert code == 2
+    assert "only a finished run" in err
+
+
+def test_run_goes_on_with_what_is_there_and_refuses_another_plan(finished, tmp_path, capsys, tiny_study_text):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    file = tmp_path / "tiny.yaml"
+    file.write_text(tiny_study_text, encoding="utf-8")
+    code, out, _ = said(capsys, "run", str(file), "--out", str(copy), "--json")
+    assert code == 0
+    assert {entry["attempts"] for entry in json.loads(out)["runs"]} == {1}, "finished runs must not be run again"
+    code, _, err = said(capsys, "run", str(file), "--out", str(copy), "--set", "training.steps=7")
+    assert code == 2
+    assert "another folder with --out" in err
+
+
+def test_doctor(capsys, tmp_path):
+    code, out, _ = said(capsys, "doctor", "--dir", str(tmp_path), "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert all(check["ok"] for check in found.values())
+
+
+def test_commands_that_only_read_files_import_no_torch(finished):
+    program = (
+        "import sys; from addnorm.cli import main; "
+        f"assert main(['status', {str(finished)!r}, '--json']) == 0; "
+        "assert main(['--help']) == 0; assert main(['list', 'scores']) == 0; "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)

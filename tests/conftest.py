@@ -1,0 +1,55 @@
+"""Fixtures for the whole suite."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from addnorm.lab.load import load_study
+from addnorm.lab.run import run
+from addnorm.store import Lock, Study
+
+torch.set_num_threads(1)
+
+TINY_STUDY = """
+name: tiny
+about: Small enough for tests.
+margin: 0.01
+references: [base]
+seeds: [0, 1, 2]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 6, batch: 2, seq: 16, log_every: 2, eval_every: 3, eval_sequences: 4, checkpoint_every: 2}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}
+variants:
+  base: {}
+  v4m5: {preset: v4m5}
+"""
+
+
+@pytest.fixture(scope="session")
+def tiny_study_text() -> str:
+    """A study file that trains in seconds."""
+    return TINY_STUDY
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a study that real workers have finished, trained once for all test processes. Read it only."""
+    root = tmp_path_factory.getbasetemp()
+    root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
+    out, lock = root / "finished-study", Lock(root / "finished-study.lock")
+    while not lock.try_acquire():
+        time.sleep(0.2)
+    try:
+        if not out.exists():
+            file = root / "tiny.yaml"
+            file.write_text(TINY_STUDY, encoding="utf-8")
+            folder = run(load_study(file), out=out, workers=2)
+            assert {entry["state"] for entry in folder.status()["runs"]} == {"finished"}
+        Study(out)
+    finally:
+        lock.release()
+    return out

@@ -1,0 +1,88 @@
+"""Grouped-attention problems for the tests, and the formula in six lines that knows nothing of the library."""
+
+import itertools
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+BATCH, HEADS, HEAD_DIM = 2, 4, 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    terms: int = 3
+    causal: bool = True
+    kv_heads: int = 2
+    padded: bool = True
+    biased: bool = True
+    dropout: float = 0.0
+    weights: str = "per head"
+    value_dim: int = 3
+    query: int = 7
+    key: int = 7
+    dtype: torch.dtype = torch.float64
+
+    def __str__(self) -> str:
+        return "-".join(str(value).removeprefix("torch.") for value in vars(self).values())
+
+    def arguments(self, seed: int = 0) -> dict[str, object]:
+        """Keyword arguments of `attend`, drawn in float64 and rounded; item 1 is all padding, item 0 starts with it."""
+        source = torch.Generator().manual_seed(seed)
+
+        def draw(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=source, dtype=torch.float64).to(self.dtype).requires_grad_()
+
+        padding = None
+        if self.padded:
+            padding = torch.rand(BATCH, self.key, generator=source) < 0.7
+            padding[0, : self.key // 3] = False
+            padding[1] = False
+        return {
+            "queries": [draw(BATCH, HEADS, self.query, HEAD_DIM) for _ in range(self.terms)],
+            "keys": [draw(BATCH, self.kv_heads, self.key, HEAD_DIM) for _ in range(self.terms)],
+            "value": draw(BATCH, self.kv_heads, self.key, self.value_dim),
+            "weights": {
+                "equal": [0.5] * self.terms,
+                "numbers": [0.3 + 0.2 * i for i in range(self.terms)],
+                "per term": draw(self.terms),
+                "per head": draw(HEADS, self.terms),
+            }[self.weights],
+            "causal": self.causal,
+            "bias": draw(1, HEADS, self.query, self.key) if self.biased else None,
+            "padding": padding,
+            "dropout": self.dropout,
+            "seed": torch.tensor(2**40 + 5) if self.dropout else None,
+        }
+
+
+def cases(**axes: tuple[object, ...]) -> list[Case]:
+    """One case per combination of these values; the other fields keep their defaults."""
+    return [replace(Case(), **dict(zip(axes, values, strict=True))) for values in itertools.product(*axes.values())]
+
+
+def leaves(arguments: dict[str, object]) -> list[Tensor]:
+    given = [*arguments["queries"], *arguments["keys"], arguments["value"], arguments["weights"], arguments["bias"]]
+    return [tensor for tensor in given if isinstance(tensor, Tensor)]
+
+
+def with_gradients(attended: Tensor, arguments: dict[str, object]) -> list[Tensor]:
+    """The result and the gradient of every leaf, for one fixed gradient of the result."""
+    source = torch.Generator().manual_seed(99)
+    grad = torch.randn(attended.shape, generator=source, dtype=torch.float64).to(attended.dtype)
+    return [attended.detach(), *torch.autograd.grad(attended, leaves(arguments), grad)]
+
+
+def plain(queries, keys, value, weights, *, causal, bias, padding, **_) -> Tensor:
+    """The formula, for heads that see at least one key each."""
+    groups = queries[0].shape[1] // value.shape[1]
+    weights = torch.as_tensor(weights, dtype=value.dtype).expand(queries[0].shape[1], -1)
+    scores = sum(
+        torch.einsum("bhqd,bhkd,h->bhqk", q, k.repeat_interleave(groups, 1), weights[:, i])
+        for i, (q, k) in enumerate(zip(queries, keys, strict=True))
+    )
+    scores = scores if bias is None else scores + bias
+    scores = scores if padding is None else scores.masked_fill(~padding[:, None, None, :], -torch.inf)
+    later = torch.arange(value.shape[2]) > torch.arange(queries[0].shape[2])[:, None] + value.shape[2] - scores.shape[2]
+    scores = scores.masked_fill(later, -torch.inf) if causal else scores
+    return scores.softmax(-1) @ value.repeat_interleave(groups, 1)

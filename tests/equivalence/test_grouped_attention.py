@@ -1,0 +1,187 @@
+"""Every implementation gives the formula's numbers and gradients."""
+
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from grouped_attention_cases import BATCH, Case, cases, leaves, plain, with_gradients
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
+from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.streaming import streaming
+
+LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (5, 130)]
+SETTINGS = cases(terms=(1, 3), causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False))
+# One unit of float64 rounding per entry of the longest sum (a row of scores, of values, of dS), times the few sums that
+# follow each other; results are of size 1 to 10.
+ROUNDING = 2**-52 * 130 * 3 * 10
+
+
+def assert_same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=ROUNDING * max(1.0, other.abs().max().item()))
+
+
+def run(case: Case, implementation, seed: int = 0) -> list[torch.Tensor]:
+    arguments = case.arguments(seed)
+    return with_gradients(implementation(problem_of(**arguments)), arguments)
+
+
+def small_tiles(problem):
+    return streaming(problem, budget=1)
+
+
+@pytest.mark.parametrize(("query", "key"), LENGTHS)
+@pytest.mark.parametrize("weights", ["equal", "numbers", "per term", "per head"])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_every_implementation_equals_the_reference(query: int, key: int, weights: str, dropout: float) -> None:
+    others = {"streaming": small_tiles} if dropout else {"streaming": small_tiles, "sdpa": IMPLEMENTATIONS["sdpa"]}
+    # Long ones take the half of the settings in which every pair of values still occurs.
+    half = [case for i, case in enumerate(SETTINGS) if i.bit_count() % 2]
+    for case in half if query >= 64 else SETTINGS:
+        case = replace(case, query=query, key=key, weights=weights, dropout=dropout)
+        expected = run(case, IMPLEMENTATIONS["reference"])
+        assert all(tensor.isfinite().all() for tensor in expected), case
+        for name, implementation in others.items():
+            try:
+                assert_same(run(case, implementation), expected)
+            except AssertionError as error:
+                raise AssertionError(f"{name}, {case}: {error}") from error
+
+
+@pytest.mark.parametrize("value_dim", [1, 4, 16])
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+def test_value_width_is_free(value_dim: int, impl: str) -> None:
+    case = Case(value_dim=value_dim)
+    assert_same(run(case, IMPLEMENTATIONS[impl]), run(case, IMPLEMENTATIONS["reference"]))
+
+
+@pytest.mark.parametrize(
+    "case", cases(causal=(True, False), kv_heads=(2, 4), biased=(True, False), key=(7, 9)), ids=str
+)
+def test_reference_equals_the_formula(case: Case) -> None:
+    arguments = replace(case, padded=False).arguments()
+    padding = torch.ones(BATCH, case.key, dtype=torch.bool)
+    padding[1, 1 : case.key // 2] = False
+    arguments["padding"] = padding
+    expected = with_gradients(plain(**arguments), arguments)
+    assert_same(with_gradients(attend(**arguments, impl="reference"), arguments), expected)
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+def test_gradients_are_those_of_finite_differences(impl: str) -> None:
+    arguments = Case(query=3, key=4).arguments()
+    tensors = leaves(arguments)
+
+    def function(q0, q1, q2, k0, k1, k2, value, weights, bias):
+        given = {"queries": [q0, q1, q2], "keys": [k0, k1, k2], "value": value, "weights": weights, "bias": bias}
+        return attend(**{**arguments, **given}, impl=impl)
+
+    assert torch.autograd.gradcheck(function, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("weights", ["equal", "per head"])
+def test_rounding_is_within_twice_that_of_the_plain_computation(impl: str, dtype: torch.dtype, weights: str) -> None:
+    case = Case(query=130, key=130, padded=False, dtype=dtype, weights=weights, value_dim=4)
+    arguments = case.arguments()
+    exact = {name: _double(value) for name, value in arguments.items()}
+    expected = with_gradients(plain(**exact), exact)
+    rounded = with_gradients(plain(**arguments), arguments)
+    found = with_gradients(attend(**arguments, impl=impl), arguments)
+    for one, other, truth in zip(found, rounded, expected, strict=True):
+        assert one.dtype == dtype
+        assert (one - truth).norm() <= 2 * (other - truth).norm()
+
+
+def _double(value):
+    if isinstance(value, list):
+        return [_double(entry) for entry in value]
+    if isinstance(value, torch.Tensor):
+        return value.detach().double().requires_grad_()
+    return value
+
+
+@settings(derandomize=True, deadline=None, max_examples=25)
+@given(key=st.integers(1, 150), shorter=st.integers(0, 149), seed=st.integers(0, 9), drawn=st.sampled_from(SETTINGS))
+def test_any_length(key: int, shorter: int, seed: int, drawn: Case) -> None:
+    case = replace(drawn, key=key, query=max(1, key - shorter))
+    assert_same(run(case, small_tiles, seed), run(case, IMPLEMENTATIONS["reference"], seed))
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+def test_rows_without_a_key_give_zeros_and_no_gradient(impl: str) -> None:
+    arguments = Case(query=7, key=7).arguments()
+    arguments["padding"] = torch.ones(BATCH, 7, dtype=torch.bool)
+    arguments["padding"][0, :3] = False
+    arguments["bias"] = arguments["bias"].detach().clone()
+    arguments["bias"][:, :, 5] = -math.inf
+    arguments["bias"].requires_grad_()
+    attended, *gradients = with_gradients(attend(**arguments, impl=impl), arguments)
+    dead = torch.zeros(BATCH, 7, dtype=torch.bool)
+    dead[0, :3] = dead[:, 5] = True
+    assert (attended.transpose(1, 2)[dead] == 0).all()
+    assert (attended.transpose(1, 2)[~dead] != 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    for gradient in gradients[:3]:
+        assert (gradient.transpose(1, 2)[dead] == 0).all()
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize(("query", "key"), [(130, 130), (5, 130), (1, 9)])
+def test_no_row_reads_a_later_key(impl: str, query: int, key: int) -> None:
+    case = Case(query=query, key=key, padded=False)
+    for row in {0, query // 2, query - 1}:
+        arguments = case.arguments()
+        attended = attend(**arguments, impl=impl)
+        last = row + key - query
+        read = torch.autograd.grad(attended[:, :, row].square().sum(), [*arguments["keys"], arguments["value"]])
+        for gradient in read:
+            assert (gradient[:, :, last + 1 :] == 0).all()
+        assert (read[-1][:, :, last] != 0).any()
+
+
+@pytest.mark.parametrize("case", cases(causal=(True, False), kv_heads=(1, 2, 4)), ids=str)
+def test_the_size_of_a_tile_changes_rounding_only(case: Case) -> None:
+    case = replace(case, query=130, key=130, dropout=0.2)
+    expected = run(case, lambda problem: streaming(problem, budget=2**24))
+    for budget in (1, 130 * 64, 130 * 130 * 2, 130 * 128 * 8):
+        assert_same(run(case, lambda problem, budget=budget: streaming(problem, budget)), expected)
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+def test_inputs_stay_as_they_are_and_nothing_unwritten_is_read(impl: str) -> None:
+    arguments = Case(query=130, key=130).arguments()
+    before = [tensor.detach().clone() for tensor in leaves(arguments)]
+    torch.use_deterministic_algorithms(True)  # Fills what torch.empty returns with NaN.
+    try:
+        results = with_gradients(attend(**arguments, impl=impl), arguments)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(result.isfinite().all() for result in results)
+    assert all(torch.equal(one, other) for one, other in zip(leaves(arguments), before, strict=True))
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+def test_stacked_terms_equal_separate_ones(impl: str) -> None:
+    arguments = Case().arguments()
+    stacked = {**arguments, "queries": torch.stack(arguments["queries"]), "keys": torch.stack(arguments["keys"])}
+    assert torch.equal(attend(**stacked, impl=impl), attend(**arguments, impl=impl))
+
+
+@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+def test_layouts_other_than_contiguous_are_welcome(impl: str) -> None:
+    arguments = Case(query=64, key=64).arguments()
+    expected = with_gradients(attend(**arguments, impl=impl), arguments)
+    for name in ("queries", "keys"):
+        arguments[name] = [_positions_first(tensor) for tensor in arguments[name]]
+    arguments["value"] = _positions_first(arguments["value"])
+    assert_same(with_gradients(attend(**arguments, impl=impl), arguments), expected)
+
+
+def _positions_first(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()

@@ -1,0 +1,142 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addnorm.errors import InputError, JobError
+from addnorm.store import Damaged, Lock, Study
+
+
+def plan(*variants: str, plan_hash: str = "p1", **more: Any) -> dict[str, Any]:
+    runs = [
+        {"run": f"{name}-{seed}", "variant": name, "seed": seed, "steps": 10, "spec": {"width": 8}}
+        for name in variants
+        for seed in (0, 1)
+    ]
+    return {"study": "demo", "plan_hash": plan_hash, "addnorm_version": "0.1.0", "runs": runs, **more}
+
+
+def test_a_study_is_frozen_and_opened_again(tmp_path: Path) -> None:
+    made = Study.create(tmp_path / "deep" / "out", plan("add", "rezero"))
+    opened = Study(tmp_path / "deep" / "out")
+    assert [run.name for run in opened.runs()] == ["add-0", "add-1", "rezero-0", "rezero-1"]
+    assert opened.plan == made.plan == {"format": 1, **plan("add", "rezero")}
+    assert json.loads((opened.path / "add-1" / "spec.json").read_text()) == plan("add")["runs"][1]
+    status = opened.status()
+    assert (status["study"], status["plan_hash"]) == ("demo", "p1")
+    assert [entry["state"] for entry in status["runs"]] == ["queued"] * 4
+
+
+def test_the_same_plan_goes_on_and_completes_what_a_crash_left_out(tmp_path: Path) -> None:
+    Study.create(tmp_path, plan("add"))
+    before = (tmp_path / "study.json").stat().st_mtime_ns
+    (tmp_path / "add-1" / "spec.json").unlink()
+    (tmp_path / "add-1").rmdir()
+    Study.create(tmp_path, plan("add"))
+    assert (tmp_path / "add-1" / "spec.json").exists()
+    assert (tmp_path / "study.json").stat().st_mtime_ns == before
+
+
+def test_another_plan_is_refused_with_what_differs(tmp_path: Path) -> None:
+    Study.create(tmp_path, plan("add", "rezero"))
+    changed = plan("add", "deepnorm", plan_hash="p2")
+    changed["runs"][0]["steps"] = 20
+    with pytest.raises(InputError) as caught:
+        Study.create(tmp_path, changed)
+    message = str(caught.value)
+    for part in (
+        "plan p1",
+        "plan p2",
+        "without rezero-0, rezero-1",
+        "with new deepnorm-0",
+        "with changed add-0",
+        "--out",
+    ):
+        assert part in message
+    assert not (tmp_path / "deepnorm-0").exists()
+
+
+@pytest.mark.parametrize(("found", "word"), [(2, "a newer addnorm"), (0, "another addnorm"), (None, "another addnorm")])
+def test_another_format_is_refused(tmp_path: Path, found: int | None, word: str) -> None:
+    (tmp_path / "study.json").write_text(json.dumps({**plan("add"), "format": found}))
+    with pytest.raises(InputError, match=f"folder format {found}, made by {word}"):
+        Study(tmp_path)
+    with pytest.raises(InputError, match=f"folder format {found}, made by {word}"):
+        Study.create(tmp_path, plan("add"))
+
+
+def test_folders_without_a_study_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="holds no study"):
+        Study(tmp_path)
+    for content in ("{", "[]", "{}"):
+        (tmp_path / "study.json").write_text(content)
+        with pytest.raises(Damaged, match=r"study\.json is damaged"):
+            Study(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"study": None}, "plan.study must be of type str, got None"),
+        ({"runs": [{"run": "a", "variant": "a", "seed": "0", "steps": 1}]}, r"plan.runs\[0\].seed must be of type int"),
+        ({"runs": [{"run": "../a", "variant": "a", "seed": 0, "steps": 1}]}, "must be able to name a folder"),
+        ({"runs": [{"run": "data", "variant": "a", "seed": 0, "steps": 1}]}, "must be able to name a folder"),
+        ({"runs": 2 * [{"run": "a", "variant": "a", "seed": 0, "steps": 1}]}, "'a' occurs twice"),
+        ({"more": {1, 2}}, "study.json holds plain numbers"),
+    ],
+)
+def test_a_plan_that_is_none_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Study.create(tmp_path, {**plan("add"), **change})
+    assert not (tmp_path / "study.json").exists()
+
+
+def test_an_unknown_run_is_told(tmp_path: Path) -> None:
+    study = Study.create(tmp_path, plan("add"))
+    assert study.run("add-1").name == "add-1"
+    with pytest.raises(InputError, match=r"has no run 'x'\. Known: add-0, add-1"):
+        study.run("x")
+
+
+def test_a_supervised_folder_without_a_plan_is_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addnorm.store.study._PAUSE_S", 0)
+    lock = Lock(tmp_path / "supervisor.lock")
+    assert lock.try_acquire()
+    with pytest.raises(JobError, match=rf"process {os.getpid()} works in .* study.json is gone"):
+        Study.create(tmp_path, plan("add"))
+    lock.release()
+
+
+def test_eight_processes_make_one_study(tmp_path: Path) -> None:
+    script = """
+import json, sys
+from addnorm.errors import InputError
+from addnorm.store import Study
+plan = json.loads(sys.argv[2])
+sys.stdin.read()
+try:
+    print(Study.create(sys.argv[1], plan).plan_hash)
+except InputError as error:
+    print("refused")
+"""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(tmp_path / "out"), json.dumps(plan("add", plan_hash=f"p{number % 2}"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(8)
+    ]
+    for process in started:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.stdin = None
+    said = sorted(process.communicate()[0].strip() for process in started)
+    winner = Study(tmp_path / "out").plan_hash
+    assert said == [winner] * 4 + ["refused"] * 4
+    assert not list(tmp_path.glob("**/*.tmp"))
