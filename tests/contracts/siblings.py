@@ -4,7 +4,7 @@ from dataclasses import fields
 from itertools import product
 from typing import Literal, get_args, get_origin, get_type_hints
 
-from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Doc, Spec
 
 
 def settings_of(room: str, kind: str) -> list[Spec]:
@@ -35,3 +35,15 @@ def name(room: str, spec: Spec) -> str:
     """A readable test id."""
     chosen = [str(getattr(spec, field.name)) for field in fields(spec) if getattr(spec, field.name) != field.default]
     return "-".join([room, spec.kind, *chosen])
+
+
+def missing_from(doc: Doc) -> list[str]:
+    """What a sibling's docstring lacks."""
+    parts = {
+        "a summary of one sentence": doc.summary.endswith(".") and len(doc.summary) <= 160,
+        "an indented formula": bool(doc.formula),
+        "Why:": bool(doc.why),
+        "Source:": bool(doc.source),
+        "Differs from the source:": bool(doc.differs),
+    }
+    return [part for part, present in parts.items() if not present]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_files import missing_from
+from siblings import missing_from
 from tracing import compiles, exports
 
 from addnorm.blocks.contract import check_mechanism, tiny

@@ -3,25 +3,13 @@
 from pathlib import Path
 
 import pytest
-from siblings import siblings
+from siblings import missing_from, siblings
 
-from addnorm.catalogue import ROOMS, Doc
+from addnorm.catalogue import ROOMS
 
 LONGEST = 120
 SIBLINGS = siblings()
 every_sibling = pytest.mark.parametrize(("room", "kind"), SIBLINGS, ids=["-".join(s) for s in SIBLINGS])
-
-
-def missing_from(doc: Doc) -> list[str]:
-    """What a sibling's docstring lacks."""
-    parts = {
-        "a summary of one sentence": doc.summary.endswith(".") and len(doc.summary) <= 160,
-        "an indented formula": bool(doc.formula),
-        "Why:": bool(doc.why),
-        "Source:": bool(doc.source),
-        "Differs from the source:": bool(doc.differs),
-    }
-    return [part for part, present in parts.items() if not present]
 
 
 @every_sibling

@@ -26,7 +26,7 @@ def test_keeps_the_laws_of_models(room: str, spec: Spec, law: str) -> None:
 @every_mechanism
 def test_masked_models_keep_the_laws_that_are_not_about_order(room: str, spec: Spec) -> None:
     model = tiny(room, spec, objective="masked")
-    for law in ("keeps_shape_and_dtype", "has_finite_gradients", "leaves_inputs_alone", "survives_its_state_dict"):
+    for law in ("has_finite_gradients", "leaves_inputs_alone", "survives_its_state_dict"):
         LAWS[law](model)
 
 
