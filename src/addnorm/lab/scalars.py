@@ -27,6 +27,9 @@ _BLOCK = 64
 """Gradient rows gathered before R takes them in."""
 
 
+_SUMS = ("decay", "gradient", "log_kept", "mean", "mean_square", "mean_absolute")
+
+
 @dataclass(frozen=True)
 class Scalar:
     """One tracked parameter."""
@@ -65,10 +68,10 @@ class ScalarRecorder:
                     end = place.stop
             if begin < end <= begin + LARGEST_JOINT:
                 self._joint[path] = slice(begin, end)
-        self._sums = torch.zeros(5, end, dtype=torch.float64)
+        self._sums = torch.zeros(len(_SUMS), end, dtype=torch.float64)
         self.init = self._values()
         self._before = self.init
-        self._decay = torch.zeros_like(self.init)
+        self._rates = torch.zeros_like(self.init)
         self.steps = 0
         self._rows: list[Tensor] = []
         self._factors = {path: torch.zeros(0, place.stop - place.start).double() for path, place in self._joint.items()}
@@ -80,16 +83,17 @@ class ScalarRecorder:
         self._before = self._values()
         rates = [self._spec.decay_rate(scalar.parameter, scalar.group) for scalar in self.scalars]
         sizes = torch.tensor([scalar.parameter.numel() for scalar in self.scalars])
-        self._decay = -self._before * torch.tensor(rates, dtype=torch.float64).repeat_interleave(sizes)
+        self._rates = torch.tensor(rates, dtype=torch.float64).repeat_interleave(sizes)
         self._rows.append(self._gradients())
 
     def after_step(self) -> None:
         """To be called when the optimizer has moved the parameters."""
         if not self.scalars:
             return
-        gradient = self._rows[-1]
+        gradient, decay = self._rows[-1], -self._before * self._rates
         moved = self._values() - self._before
-        self._sums += torch.stack((self._decay, moved - self._decay, gradient, gradient.square(), gradient.abs()))
+        kept = torch.log1p(-self._rates)
+        self._sums += torch.stack((decay, moved - decay, kept, gradient, gradient.square(), gradient.abs()))
         self.steps += 1
         if len(self._rows) == _BLOCK:
             self._take_in()
@@ -97,22 +101,18 @@ class ScalarRecorder:
     def summary(self) -> dict[str, Tensor]:
         """Everything known so far, as tensors to be kept in a file. Axes: `scalar` runs over all tracked entries.
 
-        `init, value, decay, gradient` (moves), `mean, mean_square, mean_absolute` (of the gradient over steps), `steps`, and
-        one `R.<mechanism>` of [at most entries, entries] for each mechanism.
+        `init` and `value`; `decay` and `gradient`, the two parts of the move; `log_kept`, the logarithm of what decay alone
+        would have left of a number; `mean, mean_square, mean_absolute` of the gradient over the steps; `steps`; and one
+        `R.<mechanism>` of [at most entries, entries] for each mechanism.
         """
         self._take_in()
         count = max(self.steps, 1)
-        moves = {"decay": self._sums[0], "gradient": self._sums[1]}
-        means = dict(zip(("mean", "mean_square", "mean_absolute"), self._sums[2:] / count, strict=True))
-        factors = {f"R.{path}": factor.contiguous() for path, factor in self._factors.items()}
-        return {
-            "init": self.init,
-            "value": self._values(),
-            "steps": torch.tensor(self.steps),
-            **moves,
-            **means,
-            **factors,
+        sums = {
+            name: row / count if name.startswith("mean") else row.clone()
+            for name, row in zip(_SUMS, self._sums, strict=True)
         }
+        factors = {f"R.{path}": factor.contiguous() for path, factor in self._factors.items()}
+        return {"init": self.init, "value": self._values(), "steps": torch.tensor(self.steps), **sums, **factors}
 
     def names(self) -> list[str]:
         """The name of each tracked entry, in order: `scores.log_a.3[1]`."""
@@ -125,7 +125,7 @@ class ScalarRecorder:
     def state(self) -> dict[str, Any]:
         """What a resumed recorder needs."""
         self._take_in()
-        return {"init": self.init, "sums": self._sums, "steps": self.steps, "factors": dict(self._factors)}
+        return {"init": self.init, "sums": self._sums.clone(), "steps": self.steps, "factors": dict(self._factors)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Go on from a saved state."""

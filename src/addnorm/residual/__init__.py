@@ -23,6 +23,7 @@ from addnorm.catalogue import Spec
 from addnorm.shape import Shape
 
 Stream = Float[Tensor, "batch seq width"]
+Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 Replay = Callable[[Stream], Float[Tensor, "earlier batch seq width"]]
 
 
@@ -58,6 +59,17 @@ class Residual(nn.Module, ABC):
     @abstractmethod
     def write(self, state: Any, y: Stream, site: Site) -> Any:
         """The state after the branch's output `y` has joined."""
+
+    def coefficients(self) -> Coefficients:
+        """What each learned number leads to: for every parameter, the layers of its entries and the coefficients there.
+
+        A parameter of one number per site is known, and is its own coefficient; a sibling of another form says so itself.
+        """
+        return {
+            name: ([entry // 2 for entry in range(parameter.numel())], parameter.detach())
+            for name, parameter in self.named_parameters()
+            if parameter.ndim == 1
+        }
 
     def close(self, state: Any) -> Stream:
         """What the final norm sees."""

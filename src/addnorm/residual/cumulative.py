@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Coefficients, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -59,6 +59,12 @@ class SoftmaxCumulative(Residual):
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))
+
+    def coefficients(self) -> Coefficients:
+        return {
+            name: ([int(name.rpartition(".")[2]) + 1] * weights.numel(), torch.softmax(weights.detach(), dim=0))
+            for name, weights in self.named_parameters()
+        }
 
     def open(self, x: Stream) -> HistoryState:
         return HistoryState(x, ())

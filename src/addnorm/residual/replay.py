@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import AddnormError
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Coefficients, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 Weights = Literal["sum", "mean", "softmax"]
@@ -54,6 +54,12 @@ class ReplayResidual(Residual):
         self.weights, self.scope = weights, scope
         if weights == "softmax":
             self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))
+
+    def coefficients(self) -> Coefficients:
+        return {
+            name: ([int(name.rpartition(".")[2]) + 1] * weights.numel(), torch.softmax(weights.detach(), dim=0))
+            for name, weights in self.named_parameters()
+        }
 
     def open(self, x: Stream) -> ReplayState:
         return ReplayState(x, x)

@@ -10,6 +10,7 @@ Learned positive numbers a are kept as a = exp(alpha) with alpha learned, as in 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -18,6 +19,7 @@ from addnorm.shape import Shape
 
 Queries = Float[Tensor, "batch heads seq head_dim"]
 Keys = Float[Tensor, "batch kv_heads seq head_dim"]
+Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 Weights = tuple[float, ...] | Float[Tensor, " terms"] | Float[Tensor, "heads terms"]
 
 
@@ -31,6 +33,21 @@ class Scores(nn.Module, ABC):
     @abstractmethod
     def weights(self, layer: int) -> Weights:
         """s_{m,i} for the joining layers, earliest first. Constants are Python numbers, learned ones a tensor."""
+
+    def coefficients(self) -> Coefficients:
+        """What each learned number leads to: for every parameter, the layers of its entries and the weights s_{m,i} there.
+
+        Parameters of one number per layer, and lists with one vector per layer, are known; a sibling of another form says
+        so itself.
+        """
+        found: Coefficients = {}
+        for name, parameter in self.named_parameters():
+            last = name.rpartition(".")[2]
+            layers = [int(last)] * parameter.numel() if last.isdigit() else list(range(parameter.numel()))
+            weights = [torch.as_tensor(self.weights(layer)).detach() for layer in sorted(set(layers))]
+            values = weights[0] if last.isdigit() else torch.stack([weight.flatten()[-1] for weight in weights])
+            found[name] = (layers, values)
+        return found
 
     def merge(self, query: Queries, key: Keys, before: tuple[Queries, Keys] | None) -> tuple[Queries, Keys]:
         """What a layer hands on as its queries and keys, given what the layer before handed on."""

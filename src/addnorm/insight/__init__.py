@@ -1,0 +1,1 @@
+"""What a trained model shows, read from a run's files."""
