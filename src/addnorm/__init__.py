@@ -12,6 +12,7 @@ _HOMES = {
     "generate": "addnorm.blocks.generation",
     "attend": "addnorm.kernels.grouped_attention",
     "load": "addnorm.lab.export",
+    "load_spec": "addnorm.lab.export",
     "load_study": "addnorm.lab.load",
     "run": "addnorm.lab.run",
     "open_runs": "addnorm.store",
@@ -23,11 +24,23 @@ if TYPE_CHECKING:
     from addnorm.blocks.spec import ModelSpec as ModelSpec
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.lab.export import load as load
+    from addnorm.lab.export import load_spec as load_spec
     from addnorm.lab.load import load_study as load_study
     from addnorm.lab.run import run as run
     from addnorm.store import open_runs as open_runs
 
-__all__ = ["ModelSpec", "__version__", "attend", "generate", "load", "load_study", "open_runs", "preset", "run"]
+__all__ = [
+    "ModelSpec",
+    "__version__",
+    "attend",
+    "generate",
+    "load",
+    "load_spec",
+    "load_study",
+    "open_runs",
+    "preset",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

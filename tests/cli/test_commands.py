@@ -183,6 +183,9 @@ def test_export_and_load_give_the_trained_model(finished, tmp_path, capsys):
     assert code == 0
     assert json.loads(out)["files"] == ["model.json", "model.safetensors", "tokenizer.json"]
     model = addnorm.load(tmp_path / "model")
+    sizes = {"width": 16, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 16, "max_seq": 16, "vocab": 256}
+    assert addnorm.load_spec(tmp_path / "model") == addnorm.preset("v4m5", **sizes)
+    assert not model.training
     trained = load_file(run.final_path)
     assert {name: tensor.shape for name, tensor in model.state_dict().items()} == {
         n: t.shape for n, t in trained.items()

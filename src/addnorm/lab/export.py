@@ -46,7 +46,7 @@ def load(folder: str | Path) -> Transformer:
         InputError: the folder does not hold an exported model, or its weights do not fit its spec.
     """
     folder = Path(folder)
-    spec = read_spec(folder)
+    spec = load_spec(folder)
     model = spec.build()
     try:
         weights = load_file(folder / WEIGHTS)
@@ -56,12 +56,13 @@ def load(folder: str | Path) -> Transformer:
     return model.eval()
 
 
-def read_spec(folder: Path) -> ModelSpec:
+def load_spec(folder: str | Path) -> ModelSpec:
     """The spec of an exported model.
 
     Raises:
         InputError: the folder holds none, or one that this version cannot read.
     """
+    folder = Path(folder)
     content = read_json(folder / SPEC)
     if not isinstance(content, dict) or "model" not in content:
         raise InputError(f"{folder / SPEC} must hold a table with 'model', got {json.dumps(content)[:80]}.")
