@@ -1,4 +1,8 @@
-"""Write a finished run's weights (safetensors) and spec (JSON) into a folder of its own."""
+"""Write a finished run's weights (safetensors) and spec (JSON) into a folder of its own.
+
+For example:
+    addnorm export runs/first/base-s0-1a2b3c4d --to base
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

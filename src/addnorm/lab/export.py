@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from safetensors import SafetensorError
+from safetensors.torch import load as parse
 from safetensors.torch import load_file
 
 from addnorm.blocks.model import Transformer
@@ -11,28 +13,44 @@ from addnorm.errors import InputError
 from addnorm.lab.codec import decode
 from addnorm.lab.encoding import encode
 from addnorm.lab.study import RunSpec
-from addnorm.store import Run
+from addnorm.store import Damaged, Run
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
 
 SPEC, WEIGHTS = "model.json", "model.safetensors"
+
+FORMAT = 1
+"""Version of the exported files."""
 
 
 def export_run(run: Run, to: Path) -> Path:
     """Write a finished run's weights and spec into a folder.
 
     Raises:
-        InputError: the run has not finished, or the folder holds files already.
+        InputError: the folder is no run, the run has not finished, or the target holds files already.
+        Damaged: the run's spec or weights are damaged.
         JobError: the folder cannot be written.
     """
+    if not (run.path / "spec.json").is_file():
+        inside = [path.parent.name for path in sorted(run.path.glob("*/spec.json"))]
+        hint = (
+            f"It holds runs; give one of them, such as {run.path / inside[0]}." if inside else "Give one run's folder."
+        )
+        raise InputError(f"{run.path} is no run: there is no spec.json. {hint}")
     if not run.final_path.exists():
         state = run.status()["state"]
         raise InputError(f"{run.path} is {state}, only a finished run can be exported. Go on with `addnorm run`.")
-    if to.exists() and any(to.iterdir()):
+    if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise InputError(f"{to} must be an empty or a new folder. Choose another one with --to.")
-    spec = decode(RunSpec, run.spec["spec"])
+    spec, weights = _run_spec(run), run.final_path.read_bytes()
+    try:
+        parse(weights)
+    except SafetensorError as error:
+        raise Damaged(
+            f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run anew."
+        ) from error
     make_folder(to)
-    write_json(to / SPEC, {"format": 1, "run": run.name, "model": encode(spec.model)})
-    write_atomic(to / WEIGHTS, run.final_path.read_bytes())
+    write_json(to / SPEC, {"format": FORMAT, "run": run.name, "model": encode(spec.model)})
+    write_atomic(to / WEIGHTS, weights)
     tokenizer = run.path.parent / "data" / "tokenizer.json"
     if tokenizer.exists():
         write_atomic(to / "tokenizer.json", tokenizer.read_bytes())
@@ -46,13 +64,19 @@ def load(folder: str | Path) -> Transformer:
         InputError: the folder does not hold an exported model, or its weights do not fit its spec.
     """
     folder = Path(folder)
+    if not (folder / SPEC).is_file():
+        raise InputError(
+            f"{folder} holds no exported model: there is no {SPEC}. Give a folder made by `addnorm export`."
+        )
     spec = read_spec(folder)
     model = spec.build()
     try:
         weights = load_file(folder / WEIGHTS)
         model.load_state_dict(weights)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(f"{folder / WEIGHTS} does not hold this model's weights: {error}") from error
+    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+        raise InputError(
+            f"{folder / WEIGHTS} does not hold the weights of the model in {SPEC}: {error} Export the run again."
+        ) from error
     return model.eval()
 
 
@@ -65,4 +89,16 @@ def read_spec(folder: Path) -> ModelSpec:
     content = read_json(folder / SPEC)
     if not isinstance(content, dict) or "model" not in content:
         raise InputError(f"{folder / SPEC} must hold a table with 'model', got {json.dumps(content)[:80]}.")
+    if content.get("format") != FORMAT:
+        raise InputError(
+            f"{folder / SPEC} has format {content.get('format')}; this addnorm reads format {FORMAT}. Load it with the "
+            "addnorm that exported it, or export the run again."
+        )
     return decode(ModelSpec, content["model"], path=f"{folder / SPEC}: $.model")
+
+
+def _run_spec(run: Run) -> RunSpec:
+    content, path = run.spec, run.path / "spec.json"
+    if not isinstance(content, dict) or "spec" not in content:
+        raise Damaged(f"{path} is damaged: it holds no spec. Restore it from a copy.")
+    return decode(RunSpec, content["spec"], path=f"{path}: $.spec")
