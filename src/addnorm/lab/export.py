@@ -1,7 +1,9 @@
 """A trained run as files that stand alone: the weights as safetensors, the model's spec as JSON."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load as parse
@@ -9,9 +11,11 @@ from safetensors.torch import load_file
 
 from addnorm.blocks.model import Transformer
 from addnorm.blocks.spec import ModelSpec
+from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.lab.codec import decode
 from addnorm.lab.encoding import encode
+from addnorm.lab.plugins import load_plugins
 from addnorm.lab.study import RunSpec
 from addnorm.store import Damaged, Run
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
@@ -49,7 +53,15 @@ def export_run(run: Run, to: Path) -> Path:
             f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run anew."
         ) from error
     make_folder(to)
-    write_json(to / SPEC, {"format": FORMAT, "run": run.name, "model": encode(spec.model)})
+    write_json(
+        to / SPEC,
+        {
+            "format": FORMAT,
+            "run": run.name,
+            "plugins": [Path(plugin).name for plugin in spec.plugins],
+            "model": encode(spec.model),
+        },
+    )
     write_atomic(to / WEIGHTS, weights)
     tokenizer = run.path.parent / "data" / "tokenizer.json"
     if tokenizer.exists():
@@ -57,17 +69,24 @@ def export_run(run: Run, to: Path) -> Path:
     return to
 
 
-def load(folder: str | Path) -> Transformer:
+def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transformer:
     """The model that `addnorm export` wrote, in evaluation mode.
 
+    Args:
+        folder: what `addnorm export` wrote.
+        plugins: files of the user's own mechanisms that the model is made of. They are code and get run, so they are
+            never taken from the folder.
+
     Raises:
-        InputError: the folder does not hold an exported model, or its weights do not fit its spec.
+        InputError: a plugin is missing or not given; the folder does not hold an exported model, or its weights do not
+            fit its spec.
     """
     folder = Path(folder)
     if not (folder / SPEC).is_file():
         raise InputError(
             f"{folder} holds no exported model: there is no {SPEC}. Give a folder made by `addnorm export`."
         )
+    load_plugins([str(path) for path in plugins], Path.cwd())
     spec = read_spec(folder)
     model = spec.build()
     try:
@@ -94,6 +113,7 @@ def read_spec(folder: Path) -> ModelSpec:
             f"{folder / SPEC} has format {content.get('format')}; this addnorm reads format {FORMAT}. Load it with the "
             "addnorm that exported it, or export the run again."
         )
+    _require_plugins(content.get("plugins", ()), folder / SPEC, "addnorm.load(…, plugins=[…])")
     return decode(ModelSpec, content["model"], path=f"{folder / SPEC}: $.model")
 
 
@@ -101,4 +121,21 @@ def _run_spec(run: Run) -> RunSpec:
     content, path = run.spec, run.path / "spec.json"
     if not isinstance(content, dict) or "spec" not in content:
         raise Damaged(f"{path} is damaged: it holds no spec. Restore it from a copy.")
+    if isinstance(content["spec"], dict):
+        _require_plugins(content["spec"].get("plugins", ()), path, "--plugin")
     return decode(RunSpec, content["spec"], path=f"{path}: $.spec")
+
+
+def _require_plugins(paths: Any, where: Path, way: str) -> None:
+    """Raises:
+    InputError: a file that the spec's mechanisms come from has not joined in this process.
+    """
+    if not isinstance(paths, list | tuple):
+        raise Damaged(f"{where} is damaged: 'plugins' is no list. Restore it from a copy.")
+    loaded = {kind for room in ROOMS.values() for kind in room.plugins}
+    missing = [str(path) for path in paths if Path(str(path)).stem not in loaded]
+    if missing:
+        raise InputError(
+            f"{where} names mechanisms from {', '.join(missing)}. They are code, so they are not loaded unasked: give "
+            f"the file with {way}."
+        )
