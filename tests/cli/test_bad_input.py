@@ -312,8 +312,14 @@ def test_a_damaged_data_set_is_made_anew(
     ("file", "change", "code", "expected"),
     [
         ("spec.json", b'{"a"', 1, "spec.json is damaged"),
-        ("spec.json", b"[]", 1, "spec.json is damaged: it holds no spec"),
-        ("spec.json", b"{}", 1, "spec.json is damaged: it holds no spec"),
+        ("spec.json", b"[]", 1, "spec.json is damaged: it lacks run, variant, seed, steps"),
+        ("spec.json", b"{}", 1, "spec.json is damaged: it lacks run, variant, seed, steps"),
+        (
+            "spec.json",
+            lambda s: {k: v for k, v in s.items() if k != "spec"},
+            1,
+            "spec.json is damaged: it holds no spec",
+        ),
         (
             "spec.json",
             lambda s: s | {"spec": s["spec"] | {"seeed": 1}},

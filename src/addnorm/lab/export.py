@@ -119,7 +119,7 @@ def read_spec(folder: Path) -> ModelSpec:
 
 def _run_spec(run: Run) -> RunSpec:
     content, path = run.spec, run.path / "spec.json"
-    if not isinstance(content, dict) or "spec" not in content:
+    if "spec" not in content:
         raise Damaged(f"{path} is damaged: it holds no spec. Restore it from a copy.")
     if isinstance(content["spec"], dict):
         _require_plugins(content["spec"].get("plugins", ()), path, "--plugin")
