@@ -192,7 +192,7 @@ def add_plugin(path: str | Path) -> tuple[Room, str]:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a user's file may raise anything, or be a script that ends itself
         del sys.modules[name]
         where = _line_in(error, path)
         raise InputError(f"plugin {path}{where} failed to import: {type(error).__name__}: {error}") from error

@@ -108,10 +108,10 @@ def test_a_position_table_says_where_it_ends() -> None:
     ("name", "prompt", "fields", "message"),
     [
         ("bert", 4, {}, "generation needs a causal model; this one is masked."),
-        ("base", 0, {}, "generation needs a prompt of at least one token."),
-        ("base", 4, {"temperature": -1.0}, "got 1, -1.0, None."),
-        ("base", 4, {"top_k": 0}, "top_k at least 1, got 1, 0.0, 0."),
-        ("base", 4, {"new_tokens": -2}, "must not be negative and top_k at least 1, got -2"),
+        ("base", 0, {}, "generation needs a prompt of at least one token, got shape [2, 0]."),
+        ("base", 4, {"temperature": -1.0}, "temperature must be a finite number of at least 0, got -1.0."),
+        ("base", 4, {"top_k": 0}, "top_k must be a whole number of at least 1, got 0."),
+        ("base", 4, {"new_tokens": -2}, "new_tokens must be a whole number of at least 0, got -2."),
     ],
 )
 def test_wrong_input_is_told_what_is_wrong(name: str, prompt: int, fields: dict[str, object], message: str) -> None:

@@ -175,4 +175,4 @@ def test_a_plugin_that_cannot_be_built_at_the_studys_size_is_told(tmp_path: Path
     study.write_text("name: s\nplugins: [mine.py]\nvariants: {a: {residual: mine}}\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         validate(load_study(study))
-    assert str(caught.value) == "$.variants.a: cannot be built: AssertionError: too deep"
+    assert str(caught.value) == "study 's': $.variants.a: cannot be built: AssertionError: too deep"

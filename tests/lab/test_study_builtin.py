@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_found_before_anything_starts() -> None:
     odd = replace(study.variants["a"], width=6, heads=2)  # head width 3: no pairs to rotate
     with pytest.raises(InputError) as caught:
         validate(replace(study, variants={"fine": study.variants["a"], "odd": odd}))
-    assert str(caught.value).startswith("$.variants.odd: rope rotates pairs: head width 3")
+    assert str(caught.value).startswith("study 's': $.variants.odd: rope rotates pairs: head width 3")
 
 
 def test_building_on_meta_takes_no_memory() -> None:

@@ -207,7 +207,7 @@ WRONG_FILES = [
     ("name: s\nmodel: {widht: 3}\nvariants: {a: {}, b: {}}\n", "{file}: $.model: ModelSpec has no field 'widht', did you mean 'width'? Known: preset,"),
     ("name: s\nmodel: {width: x}\nvariants: {a: {}, b: {}}\n", "{file}: $.model.width: must be a whole number, got 'x'."),
     ("name: s\nvariants: {a: {heads: 7}}\n", "{file}: $.variants.a: heads must divide the width: width 512 / heads 7 leaves 1."),
-    ("name: s\nseeds: [1, 1]\nvariants: {a: {}}\n", "{file}: $.seeds: study 's' needs at least one seed, each only once and not negative, got [1, 1]."),
+    ("name: s\nseeds: [1, 1]\nvariants: {a: {}}\n", "{file}: $.seeds: study 's' needs at least one seed, each only once and in [0, 2**63), got [1, 1]."),
     ("name: s\nseeds: [-1]\nvariants: {a: {}}\n", "{file}: $.seeds: study 's' needs at least one seed"),
     ("name: s\nmargin: 0\nvariants: {a: {}}\n", "{file}: $.margin: must be a positive number of nats per token, got 0.0."),
     ("name: s\nreferences: [a, a]\nvariants: {a: {}}\n", "{file}: $.references: each is named once, got ['a', 'a']."),

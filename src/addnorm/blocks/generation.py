@@ -1,10 +1,13 @@
 """Text generation with a cache that is exact for every mechanism."""
 
+import math
+
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from addnorm.blocks.model import Transformer
+from addnorm.blocks.model import Transformer, require_token_shape
+from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 
 
@@ -29,16 +32,19 @@ def generate(
         seed: of the sampling.
 
     Raises:
-        InputError: a masked model, an empty prompt, a negative temperature or count, or more positions than are known.
+        InputError: a masked model, a prompt that is empty, not of shape [batch, seq] or holds ids outside the vocabulary,
+            a negative or broken temperature, count or seed, or more positions than are known.
     """
+    if not isinstance(getattr(model, "spec", None), ModelSpec):  # what torch.compile wraps around a model passes it on
+        raise InputError(f"generation needs a model made by a spec's build(), got a {type(model).__name__}.")
     if model.spec.objective != "causal":
         raise InputError("generation needs a causal model; this one is masked.")
-    if tokens.shape[1] < 1:
-        raise InputError("generation needs a prompt of at least one token.")
-    if new_tokens < 0 or temperature < 0 or (top_k is not None and top_k < 1):
-        raise InputError(
-            f"new_tokens and temperature must not be negative and top_k at least 1, got {new_tokens}, {temperature}, {top_k}."
-        )
+    _check_prompt(tokens, model.spec.vocab)
+    for name, value, least in (("new_tokens", new_tokens, 0), ("top_k", top_k, 1), ("seed", seed, 0)):
+        if not (value is None and name == "top_k") and not (isinstance(value, int) and least <= value < 2**63):
+            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    if not 0 <= temperature < math.inf:
+        raise InputError(f"temperature must be a finite number of at least 0, got {temperature!r}.")
     was_training = model.training
     model.eval()
     try:
@@ -51,6 +57,19 @@ def generate(
         return torch.cat(pieces, dim=1)
     finally:
         model.train(was_training)
+
+
+def _check_prompt(tokens: Tensor, vocab: int) -> None:
+    require_token_shape(tokens)
+    if not tokens.numel():
+        raise InputError(f"generation needs a prompt of at least one token, got shape {list(tokens.shape)}.")
+    # Here, once per call, and not in every forward pass: on an accelerator the answer would have to be waited for.
+    least, most = int(tokens.min()), int(tokens.max())
+    if least < 0 or most >= vocab:
+        raise InputError(
+            f"token ids must lie in [0, vocab): this model has vocab {vocab}, the prompt holds {least} to {most}. "
+            "Use the tokenizer that the model was trained with."
+        )
 
 
 def _sample(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> Tensor:

@@ -70,13 +70,16 @@ class Transformer(nn.Module):
         """Logits of the next token (causal) or of each token (masked).
 
         Args:
-            tokens: ids in [0, vocab).
+            tokens: ids in [0, vocab). Ids are not looked at, which would cost time in every pass: an id outside raises
+                torch's IndexError on a CPU and fails a device-side assertion on a GPU.
             padding: True for real tokens, False for padding; None if all are real.
             cache: what earlier calls saw of the same sequences; the tokens follow on from there. Causal models only.
 
         Raises:
-            InputError: more positions than the position encoding knows; a cache with a masked model or with padding.
+            InputError: tokens of another shape or dtype; more positions than the position encoding knows; a cache with a
+            masked model or with padding.
         """
+        require_token_shape(tokens)
         causal = self.spec.objective == "causal"
         if cache is not None and (not causal or padding is not None):
             raise InputError("a cache needs a causal model and tokens without padding.")
@@ -126,6 +129,22 @@ class Transformer(nn.Module):
     def new_cache(self) -> Cache:
         """An empty cache for decoding."""
         return Cache(self.spec.depth)
+
+
+def require_token_shape(tokens: Tensor) -> None:
+    """Raises:
+    InputError: anything but a tensor of whole numbers with two axes.
+    """
+    if not isinstance(tokens, Tensor):
+        raise InputError(
+            f"tokens must be a tensor [batch, seq] of ids, got a {type(tokens).__name__}. Use torch.tensor."
+        )
+    if tokens.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"tokens must be whole numbers (int64), got {tokens.dtype}. Pass tokens.long().")
+    if tokens.dim() != 2:
+        raise InputError(
+            f"tokens must have shape [batch, seq], got {list(tokens.shape)}. For one sequence pass tokens.unsqueeze(0)."
+        )
 
 
 def initialise(model: nn.Module, seed: int) -> None:

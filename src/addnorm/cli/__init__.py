@@ -60,7 +60,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
             args=rest,
             prog=f"addnorm {name}",
             description=module.__doc__,
-            config=(tyro.conf.OmitArgPrefixes,),
+            config=(tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
         )
     except SystemExit as stop:  # tyro has printed the help (0) or what is wrong with an option (2)
         return int(stop.code or 0)

@@ -1,13 +1,19 @@
-"""Check that this machine can do the work: versions, devices, disk, and a tiny training step."""
+"""Check that this machine can do the work: versions, devices, disk, and a tiny training step.
+
+For example:
+    addnorm doctor --dir runs
+"""
 
 import platform
 import shutil
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from addnorm.cli._output import aligned, print_json, quantity
+from addnorm.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,9 @@ class Options:
 
 
 def command(options: Options) -> int:
+    for path in (options.dir, *options.dir.parents):
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--dir must be a folder, or one that can be made: {path} is a file.")
     checks: dict[str, Callable[[Path], tuple[bool, str]]] = {
         "python": _python,
         "torch": _torch,
@@ -55,8 +64,13 @@ def _devices(folder: Path) -> tuple[bool, str]:
     return True, f"{executor.slots} runs at the same time ({kind})"
 
 
+def _existing(folder: Path) -> Path:
+    """The nearest folder that is there already: what would be made below it is on the same disk."""
+    return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
+
+
 def _disk(folder: Path) -> tuple[bool, str]:
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = _existing(folder)
     free = shutil.disk_usage(existing).free
     return free > 1 << 30, f"{quantity(free)}B free at {existing}; at least 1 GB is advised"
 
@@ -66,7 +80,7 @@ def _locks(folder: Path) -> tuple[bool, str]:
     from addnorm.errors import AddnormError
     from addnorm.store import Lock, is_held
 
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    existing = _existing(folder)
     path = existing / ".addnorm-doctor-lock"
     lock = Lock(path)
     try:
@@ -75,7 +89,8 @@ def _locks(folder: Path) -> tuple[bool, str]:
     except (AddnormError, OSError) as error:
         return False, f"cannot lock files at {existing}: {error}"
     finally:
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a read-only folder, said above
+            path.unlink(missing_ok=True)
     return held, f"file locks {'work' if held else 'do not work'} at {existing}"
 
 

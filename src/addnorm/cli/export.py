@@ -1,4 +1,8 @@
-"""Write a finished run's weights (safetensors) and spec (JSON) into a folder of its own."""
+"""Write a finished run's weights (safetensors) and spec (JSON) into a folder of its own.
+
+For example:
+    addnorm export runs/first/base-s0-1a2b3c4d --to base
+"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,18 +19,23 @@ class Options:
     """Folder of the run, such as runs/first/base-s0-1a2b3c4d."""
     to: Path | None = None
     """Folder to write; exported/RUN if not given."""
+    plugin: tuple[str, ...] = ()
+    """Files with mechanisms of your own that the run's model is made of."""
     json: bool = False
     """Print JSON."""
 
 
 def command(options: Options) -> int:
     from addnorm.lab.export import export_run
+    from addnorm.lab.plugins import load_plugins
     from addnorm.store import Run
 
+    load_plugins(options.plugin, Path.cwd())
     to = options.to or Path("exported") / options.run.name
     export_run(Run(options.run), to)
     if options.json:
         print_json({"run": options.run.name, "folder": str(to), "files": sorted(path.name for path in to.iterdir())})
     else:
-        print(f"Wrote {to}. To use it:\n  import addnorm\n  model = addnorm.load({str(to)!r})")
+        plugins = f", plugins={list(options.plugin)}" if options.plugin else ""
+        print(f"Wrote {to}. To use it:\n  import addnorm\n  model = addnorm.load({str(to)!r}{plugins})")
     return 0

@@ -1,6 +1,10 @@
 """Show what there is: studies, presets, mechanisms, corpora, optimizers.
 
 Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula.
+
+For example:
+    addnorm list residual
+    addnorm list scores --plugin mine.py --json
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""Copy a built-in study to a file of your own, to edit."""
+"""Copy a built-in study to a file of your own, to edit.
+
+For example:
+    addnorm new residual-scores --to mine.yaml
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,4 +1,11 @@
-"""Say what a study would cost before anything starts: runs, tokens, parameters, FLOPs, memory, time."""
+"""Say what a study would cost before anything starts: runs, tokens, parameters, FLOPs, memory, time.
+
+The corpus is not read: whether it is there and long enough, `addnorm run` says before its first step.
+
+For example:
+    addnorm plan residual-scores
+    addnorm plan mine.yaml --set training.steps=500 --workers 2
+"""
 
 from dataclasses import dataclass
 from typing import Annotated

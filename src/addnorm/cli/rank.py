@@ -1,4 +1,10 @@
-"""Rank a study's variants, and say which differences are more than noise."""
+"""Rank a study's variants, and say which differences are more than noise.
+
+For example:
+    addnorm rank runs/first
+    addnorm rank runs/first --reference base --margin 0.01
+    addnorm rank source-003
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

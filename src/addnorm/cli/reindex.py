@@ -1,4 +1,8 @@
-"""Make a study's index anew from its files. Nothing but speed depends on the index."""
+"""Make a study's index anew from its files. Nothing but speed depends on the index.
+
+For example:
+    addnorm reindex runs/first
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -2,6 +2,10 @@
 
 The study's runs are started in worker processes; everything they do is kept in the folder, so the same command goes on
 where the last one stopped, whatever stopped it.
+
+For example:
+    addnorm run residual-scores --out runs/first
+    addnorm run mine.yaml --set seeds=[0,1] --workers 2
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,8 @@
-"""Show the state of every run of a study."""
+"""Show the state of every run of a study.
+
+For example:
+    addnorm status runs/first
+"""
 
 from dataclasses import dataclass
 from pathlib import Path

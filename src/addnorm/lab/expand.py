@@ -43,7 +43,7 @@ def validate(study: Study) -> None:
             if not any(_plugins_in(model)):
                 raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
-    problems.raise_any()
+    problems.raise_any(f"study '{study.name}'")
 
 
 def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:

@@ -112,6 +112,8 @@ def _load_python(given: str, profile: str | None, settings: Sequence[Setting]) -
 
 
 def _content(file: Path, where: str) -> dict[str, Any]:
+    if file.is_dir():
+        raise InputError(f"study file {file} is a folder. Give a .yaml or .py file, or a built-in study's name.")
     if not file.is_file():
         raise InputError(
             f"study file {file} does not exist (looked in {Path.cwd()}).{did_you_mean(file.stem, study_names())} "

@@ -29,7 +29,7 @@ def call_study(target: str) -> tuple[Study, Path]:
         study = function()
     except InputError as error:
         raise InputError(f"{target}: {error}") from error
-    except Exception as error:  # a user's function may raise anything
+    except (Exception, SystemExit) as error:  # a user's function may raise anything, or end the process
         raise InputError(f"{target} failed{_line(error, module)}: {type(error).__name__}: {error}") from error
     if not isinstance(study, Study):
         raise InputError(f"{target} must return a Study, got {shown(study)}.")
@@ -47,7 +47,7 @@ def _file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
-    except Exception as error:  # a user's file may raise anything
+    except (Exception, SystemExit) as error:  # a user's file may raise anything, or be a script that ends itself
         raise InputError(f"{path} failed to import{_line(error, module)}: {type(error).__name__}: {error}") from error
     return module
 
@@ -55,7 +55,7 @@ def _file(path: Path) -> ModuleType:
 def _module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
-    except Exception as error:  # a user's module may raise anything
+    except (Exception, SystemExit) as error:  # a user's module may raise anything, or end the process
         raise InputError(
             f"module {name!r} failed to import: {type(error).__name__}: {error}. "
             "A study is given as a built-in name, a .yaml or .py file, or module:function."

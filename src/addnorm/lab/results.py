@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.lab.statistics import Ranking, Result, rank, read_published, source_003
-from addnorm.store import Study
+from addnorm.store import Damaged, Study
 
 
 def results(folder: Study) -> list[Result]:
@@ -13,20 +13,23 @@ def results(folder: Study) -> list[Result]:
     found = []
     for run in folder.runs():
         status, ending = run.status(), run.ending() or {}
-        done = status["state"] == "finished"
+        state, reason = status["state"], status["reason"]
+        if state == "finished" and status["loss"] is None:  # one run's damaged events must not hide the other runs
+            state, reason = "blocked", f"{run.events_path} is damaged or holds no evaluation. Restore it from a copy."
+        done = state == "finished"
         found.append(
             Result(
                 run=status["run"],
                 variant=status["variant"],
                 seed=status["seed"],
-                state=status["state"],
+                state=state,
                 loss=status["loss"] if done else None,
                 accuracy=status["accuracy"] if done else None,
                 perplexity=status["perplexity"] if done else None,
                 content_hash=ending.get("content_hash"),
                 corpus_hash=folder.plan.get("data_hash"),
                 tokenizer_hash=folder.plan.get("tokenizer_hash"),
-                reason=status["reason"],
+                reason=reason,
             )
         )
     return found
@@ -41,7 +44,11 @@ def ranking(folder: Study, overrides: Mapping[str, Any] | None = None) -> Rankin
 
     Raises:
         InputError: an unknown reference, or results that cannot be compared.
+        Damaged: the plan lacks its references or margin.
     """
+    for name in ("references", "margin"):
+        if name not in folder.plan:
+            raise Damaged(f"{folder.path / 'study.json'} is damaged: it has no {name!r}. Restore it from a copy.")
     chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
     return rank(results(folder), references=tuple(chosen["references"]), margin=chosen["margin"])
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import addnorm
+from addnorm.errors import InputError
 from addnorm.lab.data import prepare
 from addnorm.lab.encoding import digest, encode
 from addnorm.lab.executors.local import WORKER, LocalExecutor
@@ -44,6 +45,10 @@ def run(
         InputError: the study cannot be trained, or the folder holds another plan.
         JobError: another supervisor works on the folder, or the disk refuses.
     """
+    if not isinstance(study, Study):
+        raise InputError(
+            f"run takes a study, got {study!r}. By name or file: addnorm.run(addnorm.load_study({study!r}))."
+        )
     out = Path(out) if out is not None else default_out(study)
     threads = study.training.threads
     # Plugins come from the study that the user gave, never from the run's folder, which may be somebody else's.

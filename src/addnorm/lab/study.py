@@ -79,8 +79,8 @@ class Study:
     """Variants by seeds, and what the ranking compares them with.
 
     Raises:
-        InputError: no variants or seeds, a seed twice, a reference that is not a variant, a margin that is not positive,
-            or a name that cannot be a folder's.
+        InputError: no variants or seeds, a seed twice or out of range, a reference that is not a variant, a margin that
+            is not positive, or a name that cannot be a folder's.
     """
 
     name: str
@@ -108,9 +108,13 @@ class Study:
             _require_file_name(variant, "$.variants")
         if any(type(seed) is not int for seed in self.seeds):
             raise InputError(f"$.seeds: seeds must be whole numbers, got {list(self.seeds)}.")
-        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or min(self.seeds) < 0:
+        if (
+            not self.seeds
+            or len(set(self.seeds)) != len(self.seeds)
+            or not all(0 <= seed < 2**63 for seed in self.seeds)
+        ):
             raise InputError(
-                f"$.seeds: study '{self.name}' needs at least one seed, each only once and not negative, "
+                f"$.seeds: study '{self.name}' needs at least one seed, each only once and in [0, 2**63), "
                 f"got {list(self.seeds)}."
             )
         if not 0 < self.margin < math.inf:

@@ -29,6 +29,9 @@ Ending = Literal["finished", "failed", "diverged", "blocked"]
 _MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged": "FAILED", "blocked": "BLOCKED"}
 
 
+_SPEC_FIELDS = ("run", "variant", "seed", "steps")
+
+
 class RunStatus(TypedDict):
     """One run's line in `addnorm status --json`."""
 
@@ -98,7 +101,12 @@ class Run:
             InputError, Damaged: `spec.json` is missing or damaged.
         """
         if self._spec is None:
-            self._spec = read_json(self.path / "spec.json")
+            path = self.path / "spec.json"
+            found = read_json(path)
+            missing = [name for name in _SPEC_FIELDS if not isinstance(found, dict) or name not in found]
+            if missing:
+                raise Damaged(f"{path} is damaged: it lacks {', '.join(missing)}. Restore it from a copy.")
+            self._spec = found
         return self._spec
 
     @property

@@ -49,6 +49,10 @@ class Study:
         if not isinstance(self.plan, dict) or "plan_hash" not in self.plan:
             raise Damaged(f"{path} is damaged: it holds no plan. Restore it from a copy.")
         _check_format(self.plan, self.path)
+        try:
+            _check_plan(self.plan)
+        except InputError as error:
+            raise Damaged(f"{path} is damaged: {error} Restore it from a copy.") from error
         self._runs = [Run(self.path / entry["run"], entry) for entry in self.plan["runs"]]
 
     @classmethod
@@ -160,6 +164,8 @@ def _check_plan(plan: dict[str, Any]) -> None:
     _check_fields("plan", plan, _PLAN_FIELDS)
     names: set[str] = set()
     for place, entry in enumerate(plan["runs"]):
+        if not isinstance(entry, dict):
+            raise InputError(f"plan.runs[{place}] must be of type dict, got {entry!r}.")
         _check_fields(f"plan.runs[{place}]", entry, _RUN_FIELDS)
         name = entry["run"]
         if not name or name in _RESERVED or name.startswith(".") or "/" in name or "\0" in name:

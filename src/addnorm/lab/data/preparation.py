@@ -26,6 +26,7 @@ from addnorm.errors import InputError
 from addnorm.lab.corpora import CorpusSpec, Document
 from addnorm.lab.data.dataset import FILES, Dataset
 from addnorm.lab.tokenizers import Tokenizer, TokenizerSpec
+from addnorm.store.files import disk_error, make_folder
 
 _PIECE = 2**20
 """Characters encoded at a time: bounds memory for one large document."""
@@ -39,11 +40,19 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Datas
 
     Raises:
         InputError: the corpus cannot be read, is empty, has nothing on one side; or the folder holds something else.
+        DiskFull, JobError: the folder cannot be written; a data set that was there is whole.
     """
     found = _opened(folder)
     if found is not None and _made_by(found, corpus, tokenizer):
         return found
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
+    try:
+        return _prepare(corpus, tokenizer, folder)
+    except OSError as error:  # of the files written here: a corpus that cannot be read is an InputError
+        raise disk_error(error, folder) from error
+
+
+def _prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
     with _turn(folder):
         found = _opened(folder)
         if found is not None and _made_by(found, corpus, tokenizer):

@@ -65,17 +65,24 @@ class LocalExecutor(Executor):
             threads: CPU threads of each worker.
             slots: another number of workers at once; GPUs are then given out in turn.
             command: the worker command, to which the run's folder is added.
+
+        Raises:
+            InputError: slots or threads below 1.
         """
+        if slots is not None and slots < 1:
+            raise InputError(
+                f"workers must be a whole number of at least 1, got {slots}. Leave it out for one per device."
+            )
         import torch  # here, because a supervisor needs it for nothing else
 
         gpus = torch.cuda.device_count()
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
             devices = visible.split(",")[:gpus] if visible else [str(gpu) for gpu in range(gpus)]
-            slots = slots or gpus
+            slots = gpus if slots is None else slots
             return cls(slots, threads, devices=[devices[slot % gpus] for slot in range(slots)], command=command)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cls(slots or max(1, cores // threads), threads, command=command)
+        return cls(max(1, cores // threads) if slots is None else slots, threads, command=command)
 
     @property
     def slots(self) -> int:

@@ -1,0 +1,468 @@
+"""What a user gets wrong: one message that says where and what to do, an exit code, and nothing that was there lost."""
+
+import errno
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import addnorm
+from addnorm.catalogue import remove_plugin
+from addnorm.cli import main
+from addnorm.errors import AddnormError, InputError
+
+STUDY = """name: tiny
+seeds: [0]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 2, batch: 2, seq: 16, eval_sequences: 4}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}
+variants:
+  base: {}
+"""
+
+MECHANISM = """
+from dataclasses import dataclass
+
+import torch
+
+from addnorm.residual import Residual, ResidualSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(ResidualSpec):
+    def build(self, shape):
+        return OddResidual()
+
+
+class OddResidual(Residual):
+    def write(self, state, y, site):
+        return {write}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs a command that must be refused; returns its one message."""
+
+    def run(*arguments: str, code: int = 2) -> str:
+        found = main([*arguments])
+        out, err = capsys.readouterr()
+        assert found == code, err
+        assert err.startswith("addnorm: ")
+        assert err.count("addnorm: ") == 1
+        assert "Traceback" not in err + out
+        return err
+
+    return run
+
+
+def write(name: str, content: str) -> str:
+    Path(name).write_text(content, encoding="utf-8")
+    return name
+
+
+def changed(old: str, new: str) -> str:
+    assert STUDY.count(old) == 1
+    return write("s.yaml", STUDY.replace(old, new))
+
+
+def saying(expected: str, message: str) -> None:
+    assert expected in message, message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("batch: 2", "batchs: 2", "s.yaml: $.training: Training has no field 'batchs', did you mean 'batch'?"),
+        ("seeds", "seedz", "s.yaml: $: Study has no field 'seedz', did you mean 'seeds'?"),
+        (
+            "base: {}",
+            "base: {residul: add}",
+            "$.variants.base: ModelSpec has no field 'residul', did you mean 'residual'?",
+        ),
+        (
+            "preset: base,",
+            "preset: base, residual: rezro,",
+            "$.model.residual: no residual 'rezro', did you mean 'rezero'?",
+        ),
+        ("kind: synthetic", "kind: sinthetic", "$.corpus: no corpus 'sinthetic', did you mean 'synthetic'?"),
+        ("preset: base", "preset: bass", "$.model.preset: no preset 'bass', did you mean 'base'?"),
+        ("width: 16", "width: wide", "$.model.width: must be a whole number, got 'wide'"),
+        ("steps: 2", "steps: 2.5", "$.training.steps: must be a whole number, got 2.5"),
+        ("steps: 2", "steps: 0", "training.steps must be a whole number of at least 1, got 0"),
+        ("batch: 2", "batch: -2", "training.batch must be a whole number of at least 1, got -2"),
+        ("heads: 2, kv", "heads: 3, kv", "heads must divide the width: width 16 / heads 3"),
+        ("heads: 2, kv_heads: 1", "heads: 4, kv_heads: 3", "kv_heads must divide heads: heads 4 / kv_heads 3"),
+        ("width: 16", "width: 14", "study 'tiny': $.variants.base: rope rotates pairs: head width 7"),
+        ("seeds: [0]", "seeds: []", "$.seeds: study 'tiny' needs at least one seed"),
+        ("seeds: [0]", "seeds: [1, 1]", "each only once and in [0, 2**63), got [1, 1]"),
+        ("seeds: [0]", f"seeds: [{2**63}]", "in [0, 2**63)"),
+        ("seeds: [0]", "seeds: 3", "$.seeds: must be a list, got 3. Write [3]."),
+        (
+            "seeds: [0]",
+            "references: [bose]",
+            "$.references: 'bose' is not a variant of study 'tiny'. Did you mean 'base'?",
+        ),
+        ("seeds: [0]", "seeds: [0]\nseeds: [1]", "'seeds' is given twice, in line 2 and in line 3"),
+        ("seeds: [0]", "seeds: [0", "s.yaml, line 3, column"),
+        ("seeds: [0]", "plugins: [nowhere.py]", "nowhere.py: no such file"),
+    ],
+)
+def test_a_wrong_study_file(old: str, new: str, expected: str, refused: Callable[..., str]) -> None:
+    saying(expected, refused("plan", changed(old, new)))
+
+
+@pytest.mark.parametrize("rate", ["0", "-0.1", ".nan", ".inf", "fast"])
+def test_a_learning_rate_is_a_positive_number(rate: str, refused: Callable[..., str]) -> None:
+    message = refused(
+        "plan", changed("training: {", f"training: {{optimizer: {{kind: adamw, learning_rate: {rate}}}, ")
+    )
+    saying("$.training.optimizer", message)
+    saying("learning_rate", message)
+
+
+@pytest.mark.parametrize(("content", "got"), [("- a\n- b\n", "a list of 2"), ("", "null"), ("hello\n", "'hello'")])
+def test_a_study_file_is_a_mapping(content: str, got: str, refused: Callable[..., str]) -> None:
+    saying(f"s.yaml: $: a study must be a mapping, got {got}", refused("plan", write("s.yaml", content)))
+
+
+def test_a_study_file_is_utf_8(refused: Callable[..., str]) -> None:
+    Path("s.yaml").write_bytes(b"name: \xe9\n")
+    saying("s.yaml must be UTF-8: byte 0xe9 at 6", refused("plan", "s.yaml"))
+
+
+def test_a_folder_is_no_study_file(refused: Callable[..., str]) -> None:
+    Path("s.yaml").mkdir()
+    saying("s.yaml is a folder", refused("plan", "s.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--set", "training.steps"], "a setting is written a.b=value, got 'training.steps'"),
+        (["--set", "training.steps=["], "--set training.steps=[, line 1, column 2: not valid YAML"),
+        (["--set", "model.preset=bse"], "no preset 'bse', did you mean 'base'?"),
+        (["--set", "variants.bas.residual=scale"], "no variant 'bas', did you mean 'base'?"),
+        (["--workers", "0"], "workers must be a whole number of at least 1, got 0"),
+        (["--workers", "-1"], "workers must be a whole number of at least 1, got -1"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_wrong_option(command: str, options: list[str], expected: str, refused: Callable[..., str]) -> None:
+    saying(expected, refused(command, write("s.yaml", STUDY), *options))
+    assert os.listdir() == ["s.yaml"], "what is refused must leave nothing behind"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["--wrokers", "2"], "--workers"), (["--workers", "two"], "invalid literal"), (["more"], "Unrecognized options")],
+)
+def test_an_option_that_cannot_be_read(arguments: list[str], expected: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", write("s.yaml", STUDY), *arguments]) == 2
+    saying(expected, capsys.readouterr().err)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "c.txt is empty"),
+        (b" \n\n ", "c.txt is empty"),
+        (b"abc \xe9 def\n" * 50, "c.txt has byte 0xe9 at offset 4"),
+        (b"a" * 3000, "c.txt cannot be cut"),
+        (b"word\n" * 30, "must hold at least one sequence: 16 + 1 tokens are needed, corpus 'text' gives"),
+        (None, "c.txt does not exist"),
+    ],
+)
+def test_a_corpus_that_cannot_be_used(content: bytes | None, expected: str, refused: Callable[..., str]) -> None:
+    if content is not None:
+        Path("c.txt").write_bytes(content)
+    study = changed("{kind: synthetic, task: induction}", "{kind: text, path: c.txt}")
+    saying(expected, refused("run", study, "--out", "out"))
+    assert not Path("out", "study.json").exists()
+
+
+@pytest.mark.parametrize("out", ["s.yaml", "s.yaml/below", "/dev/null/below"])
+def test_a_file_in_the_way_of_the_runs(out: str, refused: Callable[..., str]) -> None:
+    message = refused("run", write("s.yaml", STUDY), "--out", out)
+    saying(f"{out} must be a folder, but a file is in the way. Choose another one with --out.", message)
+    assert Path("s.yaml").read_text(encoding="utf-8") == STUDY
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"), [(errno.EROFS, "not allowed to write out"), (errno.ENOSPC, "no room left to write out")]
+)
+def test_a_disk_that_refuses(
+    number: int, expected: str, refused: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    write("s.yaml", STUDY)
+    monkeypatch.setattr(os, "fsync", refuse)
+    message = refused("run", "s.yaml", "--out", "out", code=1)
+    saying(expected, message)
+    assert not Path("out", "data").exists(), "half a data set must not look like one"
+    monkeypatch.undo()
+    monkeypatch.chdir(Path("s.yaml").resolve().parent)
+
+
+def test_a_full_disk_loses_nothing_already_written(finished: Path, tmp_path: Path, tiny_study_text: str) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    run = next(path for path in copy.iterdir() if path.name.startswith("base-s0"))
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
+    target = tmp_path / "exported"
+
+    def small_disk() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+
+    def export(limit: Callable[[], None] | None) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "addnorm", "export", str(run), "--to", str(target)]
+        return subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False)
+
+    found = export(small_disk)
+    assert found.returncode == 1, found.stderr
+    saying("no room left to write", found.stderr)
+    saying("Nothing already written is lost", found.stderr)
+    assert "Traceback" not in found.stderr
+    assert not (target / "model.safetensors").exists()
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def damaged(finished: Path, file: str, change: Callable[[Any], Any] | bytes) -> Path:
+    """A copy of the finished study in which one file holds something else; `RUN` stands for its first run."""
+    copy = Path("copy")
+    shutil.copytree(finished, copy)
+    run = json.loads((copy / "study.json").read_bytes())["runs"][0]["run"]
+    path = copy / file.replace("RUN", run)
+    path.write_bytes(
+        change if isinstance(change, bytes) else json.dumps(change(json.loads(path.read_bytes()))).encode()
+    )
+    return copy
+
+
+@pytest.mark.parametrize("command", ["status", "rank", "reindex"])
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (b'{"format": 1,', "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[]", "it holds no plan"),
+        (lambda plan: {"format": 1, "plan_hash": "x"}, "plan.study must be of type str"),
+        (lambda plan: plan | {"runs": 3}, "plan.runs must be of type list, got 3"),
+        (lambda plan: plan | {"runs": [1]}, "plan.runs[0] must be of type dict, got 1"),
+        (lambda plan: plan | {"runs": [{}]}, "plan.runs[0].run must be of type str"),
+    ],
+)
+def test_a_damaged_plan(command: str, change: Any, expected: str, finished: Path, refused: Callable[..., str]) -> None:
+    message = refused(command, str(damaged(finished, "study.json", change)), code=1)
+    saying("copy/study.json is damaged", message)
+    saying(expected, message)
+    saying("Restore it from a copy", message)
+
+
+@pytest.mark.parametrize("command", ["status", "rank", "reindex"])
+def test_a_folder_of_a_newer_version(command: str, finished: Path, refused: Callable[..., str]) -> None:
+    copy = damaged(finished, "study.json", lambda plan: plan | {"format": 2, "addnorm_version": "9.0"})
+    saying(
+        "copy has folder format 2, made by a newer addnorm (9.0); this one reads format 1", refused(command, str(copy))
+    )
+
+
+def test_a_plan_without_what_the_ranking_needs(finished: Path, refused: Callable[..., str]) -> None:
+    copy = damaged(finished, "study.json", lambda plan: {k: v for k, v in plan.items() if k != "margin"})
+    saying("study.json is damaged: it has no 'margin'", refused("rank", str(copy), code=1))
+
+
+def test_a_run_with_damaged_events_does_not_hide_the_others(finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = damaged(finished, "RUN/events.jsonl", b'{"a"\n{}\n{"x":1}\n')
+    assert main(["rank", str(copy), "--json"]) == 0
+    ranking = json.loads(capsys.readouterr().out)
+    assert {row["variant"]: row["seeds"] for row in ranking["variants"]} == {"base": 2, "v4m5": 3}
+    assert "events.jsonl is damaged" in json.dumps(ranking)
+
+
+def test_a_damaged_data_set_is_made_anew(
+    finished: Path, tiny_study_text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = damaged(finished, "data/dataset.json", b'{"a"')
+    assert main(["run", write("t.yaml", tiny_study_text), "--out", str(copy), "--json"]) == 0
+    assert (copy / "data" / "dataset.json").read_bytes() == (finished / "data" / "dataset.json").read_bytes()
+    assert {entry["attempts"] for entry in json.loads(capsys.readouterr().out)["runs"]} == {1}
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "code", "expected"),
+    [
+        ("spec.json", b'{"a"', 1, "spec.json is damaged"),
+        ("spec.json", b"[]", 1, "spec.json is damaged: it lacks run, variant, seed, steps"),
+        ("spec.json", b"{}", 1, "spec.json is damaged: it lacks run, variant, seed, steps"),
+        (
+            "spec.json",
+            lambda s: {k: v for k, v in s.items() if k != "spec"},
+            1,
+            "spec.json is damaged: it holds no spec",
+        ),
+        (
+            "spec.json",
+            lambda s: s | {"spec": s["spec"] | {"seeed": 1}},
+            2,
+            "spec.json: $.spec: RunSpec has no field 'seeed'",
+        ),
+        ("final.safetensors", b"abc", 1, "final.safetensors is damaged"),
+    ],
+)
+def test_export_of_a_damaged_run(
+    file: str, change: Any, code: int, expected: str, finished: Path, refused: Callable[..., str]
+) -> None:
+    copy = damaged(finished, f"RUN/{file}", change)
+    run = json.loads((copy / "study.json").read_bytes())["runs"][0]["run"]
+    saying(expected, refused("export", str(copy / run), "--to", "to", code=code))
+    assert not Path("to").exists()
+
+
+def test_export_of_what_is_no_run(finished: Path, refused: Callable[..., str]) -> None:
+    saying("nowhere is no run: there is no spec.json", refused("export", "nowhere"))
+    saying("s.yaml is no run", refused("export", write("s.yaml", STUDY)))
+    message = refused("export", str(finished))
+    saying("It holds runs; give one of them, such as", message)
+    run = str(re.findall(r"such as (\S+)\.$", message, flags=re.M)[0])
+    saying("s.yaml must be an empty or a new folder", refused("export", run, "--to", "s.yaml"))
+    assert Path("s.yaml").read_text(encoding="utf-8") == STUDY
+
+
+@pytest.mark.parametrize("command", ["status", "rank", "reindex"])
+def test_a_file_is_no_folder_of_runs(command: str, refused: Callable[..., str]) -> None:
+    saying("s.yaml holds no study", refused(command, write("s.yaml", STUDY)))
+
+
+@pytest.mark.parametrize("place", ["s.yaml", "s.yaml/below", "/dev/null/below"])
+def test_doctor_on_a_file(place: str, refused: Callable[..., str]) -> None:
+    write("s.yaml", STUDY)
+    saying("--dir must be a folder, or one that can be made", refused("doctor", "--dir", place))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "expected"),
+    [
+        ("odd", "import math\n\nx = 1 / 0\n", "odd.py, line 3, failed to import: ZeroDivisionError"),
+        ("odd", "import math\n\ndef x(:\n", "odd.py failed to import: SyntaxError: invalid syntax (odd.py, line 3)"),
+        ("odd", "import sys\nsys.exit(3)\n", "odd.py, line 2, failed to import: SystemExit: 3"),
+        ("odd", "x = 1\n", "odd.py must define exactly one spec"),
+        ("rezero", "x = 1\n", "'rezero' is already the name of a residual. Rename the file."),
+        ("odd", MECHANISM.replace("{write}", "state + y.flip(1)"), "breaks the law 'is_causal'"),
+        ("odd", MECHANISM.replace("{write}", "state + y * float('nan')"), "breaks the law 'keeps_shape_and_dtype'"),
+        ("odd", MECHANISM.replace("{write}", "(state + y)[..., :3]"), "breaks the law 'runs'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "list"])
+def test_a_plugin_that_cannot_take_part(
+    command: str, name: str, content: str, expected: str, refused: Callable[..., str]
+) -> None:
+    write(f"{name}.py", content)
+    study = changed("seeds: [0]", f"plugins: [{name}.py]")
+    try:
+        arguments = ["plan", study] if command == "plan" else ["list", "residual", "--plugin", f"{name}.py"]
+        saying(expected, refused(*arguments))
+    finally:
+        if name == "odd":
+            remove_plugin("odd")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("def study():\n    return 1 / 0\n", "p.py failed in line 2: ZeroDivisionError"),
+        ("def study(:\n", "p.py failed to import: SyntaxError"),
+        ("raise SystemExit(3)\n", "p.py failed to import in line 1: SystemExit: 3"),
+        ("def study():\n    raise SystemExit(3)\n", "p.py failed in line 2: SystemExit: 3"),
+        ("def study():\n    return 3\n", "p.py must return a Study, got 3"),
+    ],
+)
+def test_a_study_in_python_that_gives_none(content: str, expected: str, refused: Callable[..., str]) -> None:
+    saying(expected, refused("plan", write("p.py", content)))
+
+
+@pytest.fixture(scope="module")
+def exported(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = next(path for path in finished.iterdir() if path.name.startswith("base-s0"))
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    assert main(["export", str(run), "--to", str(folder)]) == 0
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "expected"),
+    [
+        ("model.safetensors", b"abc", "model.safetensors does not hold the weights"),
+        ("model.safetensors", None, "model.safetensors does not hold the weights"),
+        ("model.json", None, "ours holds no exported model: there is no model.json"),
+        ("model.json", b"{", "model.json is damaged"),
+        ("model.json", b"[]", "model.json must hold a table with 'model', got []"),
+        ("model.json", lambda c: c | {"format": 2}, "model.json has format 2; this addnorm reads format 1"),
+        ("model.json", lambda c: c | {"model": c["model"] | {"depth": 3}}, "does not hold the weights of the model"),
+        ("model.json", lambda c: c | {"model": c["model"] | {"scores": "summ"}}, "did you mean 'sum'?"),
+    ],
+)
+def test_loading_what_is_no_whole_export(file: str, change: Any, expected: str, exported: Path) -> None:
+    shutil.copytree(exported, "ours")
+    path = Path("ours", file)
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(
+            change if isinstance(change, bytes) else json.dumps(change(json.loads(path.read_bytes()))).encode()
+        )
+    with pytest.raises(AddnormError) as error:
+        addnorm.load("ours")
+    saying(expected, str(error.value))
+
+
+@pytest.mark.parametrize("place", ["nowhere", "s.yaml", "/dev/null/below"])
+def test_loading_no_export(place: str) -> None:
+    write("s.yaml", STUDY)
+    with pytest.raises(InputError, match="holds no exported model"):
+        addnorm.load(place)
+
+
+@pytest.fixture
+def _forget_odd():
+    yield
+    remove_plugin("odd")
+
+
+@pytest.mark.usefixtures("_forget_odd")
+def test_a_model_of_ones_own_mechanism_is_exported_with_its_file(
+    capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
+) -> None:
+    write("odd.py", MECHANISM.replace("{write}", "state + 0.5 * y"))
+    study = changed("base: {}", "odd: {residual: odd}\nplugins: [odd.py]")
+    assert main(["run", study, "--out", "out", "--json"]) == 0
+    run = str(next(Path("out").glob("odd-*")))
+    capsys.readouterr()
+    remove_plugin("odd")
+    message = refused("export", run, "--to", "model")
+    saying("odd.py. They are code, so they are not loaded unasked: give the file with --plugin.", message)
+    assert main(["export", run, "--to", "model", "--plugin", "odd.py"]) == 0
+    saying("addnorm.load('model', plugins=['odd.py'])", capsys.readouterr().out)
+    remove_plugin("odd")
+    with pytest.raises(InputError, match=r"addnorm.load\(…, plugins="):
+        addnorm.load("model")
+    assert addnorm.load("model", plugins=["odd.py"]).spec.residual.kind == "odd"

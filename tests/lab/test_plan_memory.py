@@ -1,0 +1,53 @@
+"""The memory that a plan promises against the memory that a training step takes, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
+# The peak is the kernel's own, reset just before.
+PROGRAM = """
+import json, sys
+import torch
+from torch.nn import functional as F
+import addnorm
+from addnorm.lab.expand import fit_models
+from addnorm.lab.plan import count
+
+torch.set_num_threads(1)
+study = fit_models(addnorm.load_study("residual-scores", profile="quick"), 256)
+training, spec = study.training, study.variants[sys.argv[1]]
+
+
+def train(spec, batch, seq):
+    model = spec.build().train()
+    optimizer = training.optimizer.build(training.optimizer.groups(model))
+    for _ in range(2):
+        tokens = torch.randint(spec.vocab, (batch, seq + 1))
+        F.cross_entropy(model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def resident(field):
+    return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith(field))
+
+
+train(addnorm.preset(sys.argv[1], vocab=8, width=16, depth=2, heads=2, kv_heads=2, hidden=16, max_seq=8), 1, 8)
+planned = count(spec, training).peak_bytes
+open("/proc/self/clear_refs", "w").write("5")
+before = resident("VmRSS")
+train(spec, training.batch, training.seq)
+print(json.dumps({"planned": planned, "measured": resident("VmHWM") - before}))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel's peak of a process is Linux's own")
+@pytest.mark.parametrize("variant", ["base", "v3m1"])
+def test_a_plans_peak_is_that_of_a_real_step(variant: str) -> None:
+    found = subprocess.run([sys.executable, "-c", PROGRAM, variant], capture_output=True, text=True, check=True)
+    grown = json.loads(found.stdout)
+    assert grown["measured"] / 2 < grown["planned"] < grown["measured"] * 2, grown
