@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from warm import CALM, Trouble, begin_run
@@ -20,7 +21,7 @@ references: [base]
 seeds: [0, 1]
 corpus: {kind: synthetic, task: induction}
 tokenizer: bytes
-training: {steps: 48, batch: 2, seq: 16, log_every: 4, eval_every: 9, eval_sequences: 4, checkpoint_every: 6}
+training: {steps: 32, batch: 2, seq: 16, log_every: 4, eval_every: 9, eval_sequences: 4, checkpoint_every: 5}
 model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1}
 variants:
   base: {}
@@ -39,7 +40,7 @@ class Survivors:
     identical: int
     """Runs whose weights, recorder and curves are those of the undisturbed study, to the last bit."""
     doubled: int
-    """Steps that a curve holds twice, or out of order."""
+    """Steps that a curve's points stand for twice, or not at all."""
     stale: int
     """Times that a run was said to be running when its processes were dead, or a temporary file was left."""
 
@@ -79,8 +80,9 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
     arguments = (str(calm.parent / "storm.yaml"), "--out", str(out), "--workers", "2")
     while sum(count.values()) + len(_lines(inner)) < kills:
         process = begin_run(out.with_suffix(".txt"), trouble, *arguments)
+        wait_until(lambda: (out / "study.json").exists() or not process.is_alive())  # noqa: B023
         while process.is_alive() and sum(count.values()) + len(_lines(inner)) < kills:
-            time.sleep(chance.uniform(0.05, 0.25))
+            time.sleep(chance.uniform(0.02, 0.3))
             what = chance.choice(("a worker", "the supervisor", "both"))
             worker = chance.choice([pid for _, pid in _living(out)] or [None])
             if what != "the supervisor" and (worker is None or not _kill(worker)):
@@ -108,7 +110,9 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
         kills=count | {f"amid {where}": within.count(where) for where in sorted(set(within))},
         runs=len(names),
         finished=states.count("finished"),
-        identical=sum(state == "finished" and _same(calm, out, name) for state, name in zip(states, names, strict=True)),
+        identical=sum(
+            state == "finished" and _same(calm, out, name) for state, name in zip(states, names, strict=True)
+        ),
         doubled=sum(_doubled(out, name) for name in names),
         stale=stale + len(list(out.glob("*/.*.tmp")) + list(out.glob("*/checkpoints/.*.tmp"))),
     )
@@ -136,8 +140,12 @@ def _scalars(run: Path) -> dict[str, list[float]]:
 
 
 def _doubled(out: Path, name: str) -> int:
-    steps = [step for step, _ in Index(out).curve(name, "train.loss")]
-    return len(steps) - len(set(steps)) + (steps != sorted(steps))
+    """Steps that the curve's points do not stand for exactly once."""
+    windows = {
+        event["step"]: event for event in events(Run(out / name), "train")
+    }  # of each step the newest, as in a curve
+    steps = [s for step, _ in Index(out).curve(name, "train.loss") for s in range(windows[step]["first"], step + 1)]
+    return len(set(range(1, max(steps, default=0) + 1)).symmetric_difference(steps)) + len(steps) - len(set(steps))
 
 
 def _living(out: Path) -> list[tuple[Run, int]]:
@@ -156,6 +164,6 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def events(run: Run, kind: str) -> list[dict[str, object]]:
+def events(run: Run, kind: str) -> list[dict[str, Any]]:
     """A run's events of one type."""
     return [event for event in read_events(run.events_path)[0] if event["type"] == kind]

@@ -20,6 +20,7 @@ from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 
@@ -33,7 +34,7 @@ from addnorm.store import Run
 
 torch.set_num_threads(1)
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["warm"])
+_context.set_forkserver_preload(["warmth"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,10 @@ CALM = Trouble()
 def begin(target: Callable[..., None], *arguments: Any) -> BaseProcess:
     """Start a function of this module in a warm process."""
     process = _context.Process(target=target, args=arguments)
-    process.start()
+    # Python 3.11 forgets sys.path when it preloads, and says nothing when a module is then not found.
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    with patch.dict(os.environ, {"PYTHONPATH": path}):
+        process.start()
     return process
 
 
