@@ -168,8 +168,9 @@ def test_a_copied_run_cannot_name_code_to_run(calm: Path, tmp_path: Path) -> Non
     run = Run(out / entry["run"])
     run.path.mkdir()
     write_json(run.path / "spec.json", entry)
-    go(run)
+    assert go(run) == Exit.DONE
     assert not mark.exists()
+    (run.path / "DONE").unlink()
     go(run, plugins=[str(plugin)])
     assert mark.exists()  # so the plugin does what it says, where the user gives it
 
@@ -203,9 +204,28 @@ def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path,
     again, _ = study_run(calm, out, CALM)
     assert again == 1
     assert [entry["state"] for entry in Study(out).status()["runs"]] == ["failed"] * 4
-    again, told = study_run(calm, out, CALM, "--retry")
-    assert again == 0, told
-    assert all(same_weights(calm, out, name) for name in names)
+    again, _ = study_run(calm, out, CALM, "--retry")
+    assert again == 1
+    states = [entry["state"] for entry in Study(out).status()["runs"]]
+    assert states == ["diverged", *["finished"] * 3]  # the NaN is written down, and this time it did not come
+    assert all(same_weights(calm, out, name) for name in names[1:])
+
+
+def test_a_learning_rate_beyond_reason_ends_as_failed(calm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = ("--set", "training.optimizer.learning_rate=1e30", "--set", "training.clip=null")
+    assert study_run(calm, out, CALM, *settings)[0] == 1
+    for entry in Study(out).status()["runs"]:
+        assert entry["state"] == "failed"
+        assert "became" in str(entry["reason"])
+        assert 1 < entry["step"] < 32
+
+
+def test_an_infinite_loss_ends_as_failed(calm: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    befalls = {run.name: "infinite" for run in Study(calm).runs()}
+    study_run(calm, out, Trouble(befalls=befalls))
+    assert [e["reason"] for e in Study(out).status()["runs"]] == ["the loss became inf at step 5"] * 4
 
 
 def test_a_full_disk_blocks_its_run_alone_and_the_next_call_finishes_it(calm: Path, tmp_path: Path) -> None:
@@ -226,7 +246,7 @@ def test_a_full_disk_blocks_its_run_alone_and_the_next_call_finishes_it(calm: Pa
 def test_a_clock_that_jumps_back_changes_nothing_but_the_times(calm: Path, tmp_path: Path) -> None:
     names = [run.name for run in Study(calm).runs()]
     out = tmp_path / "out"
-    assert study_run(calm, out, Trouble(befalls={name: "clock" for name in names}))[0] == 0
+    assert study_run(calm, out, Trouble(befalls=dict.fromkeys(names, "clock")))[0] == 0
     assert all(same_weights(calm, out, name) for name in names)
     for run in Study(out).runs():
         times = [event["time"] for event in events_of(run)]

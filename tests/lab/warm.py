@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -30,7 +30,7 @@ from addnorm.lab import checkpoint, supervise, worker
 from addnorm.lab.executors import Worker
 from addnorm.lab.executors.local import Child, LocalExecutor
 from addnorm.lab.train import Trainer
-from addnorm.store import Run
+from addnorm.store import EventWriter, Run
 
 torch.set_num_threads(1)
 _context = multiprocessing.get_context("forkserver")
@@ -42,7 +42,7 @@ class Trouble:
     """What goes wrong in workers."""
 
     befalls: dict[str, str] = field(default_factory=dict)
-    """By run: `nan`, `memory`, `allocator`, `dies`, `small disk`, `clock`."""
+    """By run: `nan`, `infinite`, `memory`, `allocator`, `dies`, `small disk`, `clock`."""
     at: int = 4
     """After this many steps of the run."""
     kills: Path | None = None
@@ -108,7 +108,7 @@ class WarmExecutor(LocalExecutor):
                 work(run_dir.absolute(), self.trouble, self.command[3:])
             except SystemExit as end:
                 code = cast(int, end.code)
-            except BaseException:
+            except BaseException:  # noqa: BLE001  as Python does at the end of a process
                 traceback.print_exc()
             finally:
                 sys.stderr.flush()
@@ -141,13 +141,14 @@ def befall(run: Run, trouble: Trouble) -> None:
         chance = random.Random(f"{trouble.seed} {run.name} {os.getpid()}")
         # Half of the strikes come soon, at the start's own writes; the others anywhere up to the end.
         kill_amid_writes(chance.choice((chance.randrange(12), chance.randrange(400))), trouble.kills)
-    how = trouble.befalls.get(run.name.partition("-")[0], trouble.befalls.get(run.name))
+    how = trouble.befalls.get(run.name)
     if how == "small disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
     if how == "clock":
         now = time.time()
         back = iter(range(10**9))
         time.time = lambda: now - 3600.0 * next(back)
+        EventWriter.__init__.__kwdefaults__["clock"] = time.time  # type: ignore[misc]
     train_step = Trainer.train_step
 
     def troubled(trainer: Trainer) -> Any:
@@ -155,6 +156,8 @@ def befall(run: Run, trouble: Trouble) -> None:
         if trainer.step >= trouble.at:
             if how == "nan":
                 next(trainer.model.parameters()).data.fill_(float("nan"))
+            elif how == "infinite":
+                return replace(train_step(trainer), loss=float("inf"))
             elif how == "memory":
                 bytearray(1 << 62)
             elif how == "allocator":
