@@ -24,9 +24,14 @@ def main() -> None:
             seed = options.seed + len(found)
             found.append(storm(calm, Path(folder) / f"storm-{seed}", seed, min(40, options.kills - where.total())))
             where.update(found[-1].kills)
-    print("| studies | kills | runs | finished | bit-identical | steps doubled or lost | stale states or files |")
-    print("|---|---|---|---|---|---|---|")
-    sums = [sum(getattr(one, name) for one in found) for name in ("runs", "finished", "identical", "doubled", "stale")]
+    print(
+        "| studies | kills | resumed | runs | finished | bit-identical | steps doubled or lost | stale states or files |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    sums = [
+        sum(getattr(one, name) for one in found)
+        for name in ("resumed", "runs", "finished", "identical", "doubled", "stale")
+    ]
     print(f"| {len(found)} | {where.total()} | " + " | ".join(map(str, sums)) + " |\n")
     print("| killed | times |\n|---|---|")
     for name, times in where.most_common():

@@ -35,6 +35,8 @@ class Survivors:
 
     kills: dict[str, int]
     """By what was killed."""
+    resumed: int
+    """Attempts that went on from a checkpoint; the others began anew."""
     runs: int
     finished: int
     identical: int
@@ -82,7 +84,7 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
         process = begin_run(out.with_suffix(".txt"), trouble, *arguments)
         wait_until(lambda: (out / "study.json").exists() or not process.is_alive())  # noqa: B023
         while process.is_alive() and sum(count.values()) + len(_lines(inner)) < kills:
-            time.sleep(chance.uniform(0.02, 0.3))
+            time.sleep(chance.uniform(0.05, 0.5))
             what = chance.choice(("a worker", "the supervisor", "both"))
             worker = chance.choice([pid for _, pid in _living(out)] or [None])
             if what != "the supervisor" and (worker is None or not _kill(worker)):
@@ -108,6 +110,7 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
     within = _lines(inner)
     return Survivors(
         kills=count | {f"amid {where}": within.count(where) for where in sorted(set(within))},
+        resumed=sum(event["resumed_from"] > 0 for name in names for event in events(Run(out / name), "start")),
         runs=len(names),
         finished=states.count("finished"),
         identical=sum(

@@ -213,7 +213,14 @@ def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path,
 
 def test_a_learning_rate_beyond_reason_ends_as_failed(calm: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    settings = ("--set", "training.optimizer.learning_rate=1e30", "--set", "training.clip=null")
+    settings = (
+        "--set",
+        "training.optimizer.kind=adamw",
+        "--set",
+        "training.optimizer.learning_rate=1e30",
+        "--set",
+        "training.clip=null",
+    )
     assert study_run(calm, out, CALM, *settings)[0] == 1
     for entry in Study(out).status()["runs"]:
         assert entry["state"] == "failed"

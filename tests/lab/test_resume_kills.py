@@ -16,6 +16,7 @@ def test_a_study_survives_a_storm_of_kills(calm: Path, seed: int) -> None:
     found = storm(calm, calm.parent / f"storm-{seed}", seed, kills=14)
     print(found)
     assert sum(found.kills.values()) >= 10
+    assert found.resumed >= 1  # else the storm only shows that a run can begin anew
     assert found.all_well, found
 
 

@@ -139,8 +139,10 @@ def befall(run: Run, trouble: Trouble) -> None:
     """Let this process have its trouble."""
     if trouble.kills is not None:
         chance = random.Random(f"{trouble.seed} {run.name} {os.getpid()}")
-        # Half of the strikes come soon, at the start's own writes; the others anywhere up to the end.
-        kill_amid_writes(chance.choice((chance.randrange(12), chance.randrange(400))), trouble.kills)
+        # Some strikes hit the start's own writes; the others one of the first four checkpoints or what lies between.
+        kill_amid_writes(
+            chance.choice((chance.randrange(12), chance.randrange(20, 120), chance.randrange(20, 120))), trouble.kills
+        )
     how = trouble.befalls.get(run.name)
     if how == "small disk":
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
@@ -204,10 +206,12 @@ def kill_amid_writes(strike_at: int, kills: Path) -> None:
 
         setattr(os, name, struck)
 
-    hash_write = checkpoint._Hashing.write
+    hash_write, written = checkpoint._Hashing.write, 0
 
     def half_checkpoint(self: Any, data: Any) -> int:
-        if due():
+        nonlocal written
+        written += 1
+        if written % 50 == 0 and due():  # a checkpoint has hundreds of writes, an event has one
             hash_write(self, bytes(data)[: len(data) // 2])
             self._file.flush()
             die("a checkpoint")
