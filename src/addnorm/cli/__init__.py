@@ -1,7 +1,8 @@
 """The command line: one file per command, found by its name.
 
 A command file has a docstring (its help), a frozen dataclass `Options` (its options) and `command(options) -> exit code`.
-Exit codes: 0 fine, 1 the job failed, 2 the input is wrong. A user's mistake prints one message and no traceback.
+Exit codes: 0 fine, 1 the job failed or is not finished, 2 the input is wrong, 130 Ctrl-C. A user's
+mistake prints one message and no traceback.
 """
 
 import ast
@@ -34,6 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AddnormError as error:
         print(f"addnorm: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:  # `run` takes its own Ctrl-C while it trains; this one came before or in another command
+        print("addnorm: stopped. Whatever was written is whole; give the same command again.", file=sys.stderr)
+        return 130
     except BrokenPipeError:  # the reader of our output has gone, as in `addnorm list | head`
         sys.stderr.close()
         return 0
@@ -83,4 +87,4 @@ Begin with:
   addnorm run residual-scores --out runs/first     train it; the same command goes on after an interruption
   addnorm rank runs/first                          what the results allow to say
 
-All commands take --json. Exit codes: 0 fine, 1 the job failed, 2 the input is wrong."""
+All commands take --json. Exit codes: 0 fine, 1 the job failed or is not finished, 2 the input is wrong, 130 Ctrl-C."""

@@ -1,13 +1,15 @@
 """Train a study, or go on with it after an interruption.
 
 The study's runs are started in worker processes; everything they do is kept in the folder, so the same command goes on
-where the last one stopped, whatever stopped it.
+where the last one stopped, whatever stopped it. Ctrl-C lets every run finish its present step and keep a checkpoint; a
+second one ends them at once. Exit code 0 says that every run has finished, 1 that some have not.
 
 For example:
     addnorm run residual-scores --out runs/first
     addnorm run mine.yaml --set seeds=[0,1] --workers 2
 """
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +18,7 @@ from typing import Annotated
 import tyro
 
 from addnorm.cli._output import print_json
+from addnorm.store import State
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Options:
     """Change a field: `--set training.steps=500`. May be given more than once."""
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
+    retry: bool = False
+    """Try failed and diverged runs again, from their newest checkpoint."""
     json: bool = False
     """Print no table but, at the end, the status as JSON."""
 
@@ -43,7 +48,8 @@ def command(options: Options) -> int:
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
     with table:
-        folder = run(study, out=out, workers=options.workers, on_tick=table.show, say=table.say)
+        again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
+        folder = run(study, out=out, workers=options.workers, on_tick=table.show, say=table.say, again=again)
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
     if options.json:
@@ -58,8 +64,22 @@ def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
     print(f"\n{done} of {len(states)} runs finished in {out}.")
     lost = len(states) - done - states.count("failed") - states.count("diverged")
     if lost:
-        print(f"{lost} still to do. To go on, give the same command again:\n  addnorm run {options.study} --out {out}")
+        print(f"{lost} still to do. To go on, give the same command again:\n  {_same_command(out, options)}")
+    if "blocked" in states:
+        print(f"Some are blocked; the reasons:  addnorm status {out}")
     if "failed" in states or "diverged" in states:
-        print(f"Some failed; the reasons:  addnorm status {out}")
+        print(f"Some failed; the reasons:  addnorm status {out}    To try them again, add --retry to the command.")
     if done:
         print(f"The ranking:  addnorm rank {out}")
+
+
+def _same_command(out: Path, options: Options) -> str:
+    words = ["addnorm", "run", options.study]
+    if options.profile is not None:
+        words += ["--profile", options.profile]
+    for setting in options.set:
+        words += ["--set", setting]
+    words += ["--out", str(out)]
+    if options.workers is not None:
+        words += ["--workers", str(options.workers)]
+    return shlex.join(words)

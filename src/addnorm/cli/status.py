@@ -24,7 +24,8 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.store import Study
 
-    status = Study(options.dir).status()
+    folder = Study(options.dir)
+    status = folder.status()
     if options.json:
         print_json(status)
         return 0
@@ -45,4 +46,9 @@ def command(options: Options) -> int:
         )
     print(f"{status['study']}  (plan {status['plan_hash'][:12]})\n")
     print(aligned(rows, right="llrrrrr"))
+    for run in folder.runs():
+        ending = run.ending() or {}
+        if ending.get("state") in ("failed", "diverged"):
+            print(f"\n{run.name} {ending['state']}: {ending['reason']}")
+            print("\n".join(f"  | {line}" for line in ending.get("log") or ("its log is empty",)))
     return 0

@@ -16,8 +16,6 @@ from addnorm.store import Damaged, Run, RunStatus
 
 _LONGEST_WAIT_S = 60.0
 _LEAST_ROOM_BYTES = 16 << 20
-_LOG_LINES = 20
-_LOG_BYTES = 16384
 
 
 def free_bytes(path: Path) -> int:
@@ -105,12 +103,3 @@ class Care:
             elif self.reason is not None:
                 status["reason"] = self.reason
         return status
-
-    def last_words(self) -> list[str]:
-        """The last lines of the worker's log."""
-        try:
-            with open(self.run.log_path, "rb") as log:
-                log.seek(max(0, log.seek(0, 2) - _LOG_BYTES))
-                return log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
-        except OSError:
-            return []  # a worker that never started has no log

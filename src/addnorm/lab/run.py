@@ -1,6 +1,6 @@
 """From a study to trained runs: prepare the data, freeze the plan, supervise the workers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from addnorm.lab.executors.local import WORKER, LocalExecutor
 from addnorm.lab.expand import expand, fit_models, run_name, validate
 from addnorm.lab.study import Study
 from addnorm.lab.supervise import supervise
-from addnorm.store import RunStatus
+from addnorm.store import RunStatus, State
 from addnorm.store import Study as StudyFolder
 
 
@@ -28,6 +28,7 @@ def run(
     workers: int | None = None,
     on_tick: Callable[[StudyFolder, list[RunStatus]], None] = lambda folder, statuses: None,
     say: Callable[[str], None] = lambda text: None,
+    again: Collection[State] = (),
 ) -> StudyFolder:
     """Train a study's runs, or go on where an earlier call was interrupted. Returns when nothing can go on.
 
@@ -37,6 +38,7 @@ def run(
         workers: runs at the same time; one per GPU or CPU core if not given.
         on_tick: called with the state of every run, about once a second.
         say: called with a line of text when a longer step begins.
+        again: runs that ended in one of these states are tried again: "failed", "diverged".
 
     Returns:
         The study's folder.
@@ -56,7 +58,7 @@ def run(
     executor = LocalExecutor.of_this_machine(threads, slots=workers, command=command)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     folder = StudyFolder.create(out, frozen_plan(study, out))
-    supervise(folder, executor, on_tick=lambda statuses: on_tick(folder, statuses))
+    supervise(folder, executor, on_tick=lambda statuses: on_tick(folder, statuses), again=again)
     return folder
 
 

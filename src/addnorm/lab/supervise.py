@@ -4,7 +4,7 @@ The supervisor keeps nothing that it could not find again: which runs are done, 
 folders. Killed at any moment, its workers go on, and the next supervisor adopts them.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from addnorm.errors import JobError
@@ -12,7 +12,7 @@ from addnorm.lab.care import Care, free_bytes
 from addnorm.lab.executors import Executor, Exit
 from addnorm.lab.journal import Journal
 from addnorm.lab.stop_signals import StopSignals
-from addnorm.store import DiskFull, Index, Lock, RunStatus, Study
+from addnorm.store import DiskFull, Index, Lock, RunStatus, State, Study
 
 
 def supervise(
@@ -23,6 +23,7 @@ def supervise(
     retries: int = 3,
     backoff_s: float = 1.0,
     tick_s: float = 1.0,
+    again: Collection[State] = (),
 ) -> list[RunStatus]:
     """Work on a study until no run can be brought further.
 
@@ -38,6 +39,7 @@ def supervise(
         retries: starts after a crash, without progress in between.
         backoff_s: wait before the first of them; doubles with each.
         tick_s: time between two looks.
+        again: runs that ended in one of these states go on from their newest checkpoint: "failed", "diverged".
 
     Returns:
         Every run's status at the end.
@@ -53,6 +55,10 @@ def supervise(
             f"Look at its progress with `addnorm status {study.path}`, or stop it first."
         )
     try:
+        for run in study.runs():
+            ending = run.ending()
+            if ending is not None and ending["state"] in again:
+                run.retry()
         with Journal(study.path / "supervisor.jsonl") as journal, StopSignals() as signals:
             supervisor = _Supervisor(study, executor, journal, retries, backoff_s)
             while True:
@@ -165,7 +171,7 @@ class _Supervisor:
         self.journal.note("blocked", run=care.run.name, reason=cause["reason"])
 
     def give_up(self, care: Care, code: int | None) -> None:
-        words = care.last_words()
+        words = care.run.last_words()
         reason = f"{care.reason}, {care.failures} times in a row without getting further"
         care.set_aside(reason)
         if code != Exit.STOPPED:  # a worker that keeps being stopped from outside has not failed

@@ -12,7 +12,9 @@ import platform
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,7 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
         with run.claim() as events:
             return _work(run, events, stop, plugins)
     except NotClaimed as error:
-        print(error, file=sys.stderr)  # noqa: T201
+        _tell(str(error))
         return Exit.of(error.state)
     except DiskFull as error:
         return _give_up(run, "blocked", f"disk: {error}", Exit.BLOCKED, cause="disk")
@@ -61,28 +63,33 @@ def _work(run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> 
         raise
     except AddnormError as error:
         return _give_up(run, "failed", str(error), Exit.FAILED)
-    except MemoryError as error:
-        return _give_up(run, "failed", f"out of memory: {error}", Exit.FAILED)
-    except RuntimeError as error:
-        if _is_out_of_memory(error):
-            return _give_up(run, "failed", f"out of memory: {str(error).splitlines()[0]}", Exit.FAILED)
-        raise
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        _tell(traceback.format_exc())
+        said = str(error).partition("\n")[0]
+        return _give_up(run, "failed", "out of memory" + (f": {said}" if said else ""), Exit.FAILED)
 
 
 def _give_up(run: Run, state: Any, reason: str, code: int, **values: Any) -> int:
-    print(f"{state}: {reason}", file=sys.stderr)  # noqa: T201
-    last = run.last_event() or {}
+    _tell(f"{state}: {reason}")
     try:
-        run.mark(state, reason=reason, step=int(last.get("step", 0)), **values)
+        last = run.last_event() or {}
+        run.mark(state, reason=reason, step=int(last.get("step", 0)), log=run.last_words(), **values)
     except JobError as error:  # a disk so full that not even the reason fits: the exit code alone says it
-        print(error, file=sys.stderr)  # noqa: T201
+        _tell(str(error))
     return code
 
 
-def _is_out_of_memory(error: RuntimeError) -> bool:
+def _tell(text: str) -> None:
+    with suppress(OSError):  # the log may lie on the full disk that is to be told of
+        print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _is_out_of_memory(error: MemoryError | RuntimeError) -> bool:
     import torch
 
-    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
 
 
 class Attempt:
@@ -132,18 +139,20 @@ class Attempt:
             if problem is not None:
                 self._log(window, rate)
                 state, reason = problem
-                self.events.write("diverged" if state == "diverged" else "failed", step=step, reason=reason)
-                self.run.mark(state, reason=reason, step=step)
-                return Exit.FAILED
+                self.events.write(state, step=step, reason=reason)
+                return _give_up(self.run, state, reason, Exit.FAILED)
             last = step == training.steps
-            if step % training.log_every == 0 or last or self.stop.asked:
+            asked = self.stop.asked  # once per step, or a signal between two looks would leave half of an orderly end
+            checkpoint = not last and (step % training.checkpoint_every == 0 or asked)
+            if step % training.log_every == 0 or last or checkpoint:
+                # What a checkpoint stands for is written down before it: no later attempt does those steps again.
                 self._log(window, rate)
             if step % training.eval_every == 0 or last:
                 self.events.write("eval", step=step, final=last, **trainer.evaluate())
                 window.restart_clock()
-            if (step % training.checkpoint_every == 0 and not last) or (self.stop.asked and not last):
+            if checkpoint:
                 self._checkpoint(window)
-            if self.stop.asked and not last:
+            if asked and not last:
                 self.events.write("end", step=step, reason="stopped on request")
                 return Exit.STOPPED
         return self._finish()

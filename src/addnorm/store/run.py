@@ -26,6 +26,7 @@ from addnorm.store.newest import Newest
 State = Literal["queued", "running", "interrupted", "blocked", "failed", "finished", "diverged"]
 Ending = Literal["finished", "failed", "diverged", "blocked"]
 
+_LOG_LINES, _LOG_BYTES = 20, 16384
 _MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged": "FAILED", "blocked": "BLOCKED"}
 
 
@@ -152,6 +153,7 @@ class Run:
             if ended is not None and ended["state"] != "blocked":
                 raise NotClaimed(self.path, ended["state"], None)
             self._remove("blocked")
+            self._sweep()
             with EventWriter(self.events_path, attempt=self.attempts() + 1) as events:
                 yield events
                 events.sync()
@@ -212,6 +214,15 @@ class Run:
         """
         return self._newest.look().of_type.get(type)
 
+    def last_words(self) -> list[str]:
+        """The last lines of the worker's log."""
+        try:
+            with open(self.log_path, "rb") as log:
+                log.seek(max(0, log.seek(0, 2) - _LOG_BYTES))
+                return log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
+        except OSError:
+            return []  # a worker that never started has no log
+
     def status(self) -> RunStatus:
         """The run's state and newest numbers. A damaged file makes it `blocked`, with the reason.
 
@@ -250,6 +261,14 @@ class Run:
             attempts=max(int(last.get("attempt", 0)), int((ending or {}).get("attempts", 0))),
             reason=ending["reason"] if ending else None,
         )
+
+    def _sweep(self) -> None:
+        """Remove what writers that were killed left half written."""
+        for left in (*self.path.glob(".*.tmp"), *self.checkpoints_path.glob(".*.tmp")):
+            try:
+                left.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error(error, left) from error
 
     def _remove(self, state: Ending) -> None:
         path = self.path / _MARKERS[state]
