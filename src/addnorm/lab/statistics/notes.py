@@ -11,6 +11,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[str, ...]:
         *_losses(table),
         *_too_few(ranking),
         *_uneven(ranking),
+        *_noisy_references(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -89,6 +90,16 @@ def _uneven(ranking: Ranking) -> list[str]:
     return [
         f"variants differ in noise: from {quiet} ({least:.2g} nats between seeds) to {noisy} ({most:.2g}). "
         "The tests allow for it with fewer degrees of freedom; more seeds help more than usual."
+    ]
+
+
+def _noisy_references(ranking: Ranking) -> list[str]:
+    if not ranking.noisy_references:
+        return []
+    return [
+        f"possibly noisier than the rest: {' and '.join(ranking.noisy_references)}. Comparisons with a reference that "
+        "looks so rest on the references' own noise, with few degrees of freedom. Even noise looks so in one study of "
+        "six; more seeds tell."
     ]
 
 

@@ -69,6 +69,7 @@ def rank(
         noise_sd=judge.noise_sd,
         noise_df=judge.noise_df,
         noise_even=math.isinf(judge.trusted_df),
+        noisy_references=tuple(name for name in references if judge.is_suspect(name)),
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
     )

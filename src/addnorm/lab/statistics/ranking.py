@@ -168,6 +168,8 @@ class Ranking:
     """Its degrees of freedom."""
     noise_even: bool
     """Whether nothing speaks against all variants being equally noisy."""
+    noisy_references: tuple[str, ...]
+    """References that look noisier than the other variants; comparisons with them are judged on their own noise."""
     assumed_sd: float | None
     """Standard deviation of one run, given from outside; it plans seeds where there is no verdict and makes none."""
     added_after_look: tuple[int, ...]
@@ -196,7 +198,13 @@ class Ranking:
             "confidence": self.confidence,
             "lines": [list(line) for line in self.lines],
             "family": self.family,
-            "noise": {"sd": self.noise_sd, "df": self.noise_df, "even": self.noise_even, "assumed_sd": self.assumed_sd},
+            "noise": {
+                "sd": self.noise_sd,
+                "df": self.noise_df,
+                "even": self.noise_even,
+                "noisy_references": list(self.noisy_references),
+                "assumed_sd": self.assumed_sd,
+            },
             "added_after_look": list(self.added_after_look),
         }
 

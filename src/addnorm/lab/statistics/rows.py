@@ -23,7 +23,7 @@ def rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]
     pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
     if not pairs.size:
         return open_ranks
-    tests = paired_tests(table.losses, table.present, pairs)
+    tests = paired_tests(table.losses, table.present, pairs, np.array(rows))
     certain = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[certain], tests.difference[certain], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
