@@ -1,5 +1,6 @@
 """Rank a study's variants, and say which differences are more than noise."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from addnorm.cli._output import print_json
+from addnorm.errors import JobError
 
 if TYPE_CHECKING:
     from addnorm.lab.statistics import Ranking
@@ -55,4 +57,13 @@ def _ranking(options: Options) -> "Ranking":
         return ranking_of_published(options.dir, overrides)
     from addnorm.store import Study
 
-    return ranking(Study(options.dir), overrides)
+    folder = Study(options.dir)
+    found = ranking(folder, overrides)
+    try:
+        folder.record_look()
+    except JobError as error:
+        print(
+            f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",
+            file=sys.stderr,
+        )
+    return found

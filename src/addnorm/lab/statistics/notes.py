@@ -20,17 +20,20 @@ def notes(ranking: Ranking, table: Table) -> tuple[str, ...]:
 def _plan(ranking: Ranking, table: Table) -> list[str]:
     found = []
     if ranking.provisional:
-        open_runs = [r for runs in table.runs.values() for r in runs if r.planned and not r.ended]
-        found.append(f"provisional: {len(open_runs)} planned runs have not ended. Verdicts can change when they do.")
+        open_runs = [r for runs in table.runs.values() for r in runs if not r.ended]
+        found.append(f"provisional: {len(open_runs)} runs have not ended. Verdicts can change when they do.")
     if ranking.added_after_look:
         seeds = ", ".join(str(seed) for seed in ranking.added_after_look)
         found.append(
             f"seeds added after results had been seen: {seeds}. The error rates hold for a number of seeds fixed "
             "beforehand; looking, adding and looking again makes false claims more likely."
         )
-    unplanned = [r.name for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
-    if unplanned:
-        found.append(f"outside the plan, and counted: {', '.join(unplanned)}.")
+    unplanned = [r for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
+    unseen = sorted({r.seed for r in unplanned} - set(ranking.added_after_look))
+    if unseen:
+        found.append(
+            f"not in the first plan, and counted: {_seeds(unseen)}, added before any ranking had been shown with results."
+        )
     return found
 
 

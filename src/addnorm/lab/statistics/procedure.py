@@ -51,8 +51,11 @@ def rank(
     by_mean = sorted(finished, key=lambda name: float(means[table.row(name)]))
     lines = reference_lines(by_mean, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
     ranks = rank_intervals(table, confidence)
+    later = frozenset(added_after_look)
     rows = [
-        row_of(table, name, references, comparisons[name], lines, means, ranks, confidence, judge.variant_sd(name))
+        row_of(
+            table, name, references, comparisons[name], lines, means, ranks, confidence, judge.variant_sd(name), later
+        )
         for name in table.names
     ]
     rows.sort(key=lambda row: (row.adjusted_mean is None, row.adjusted_mean or 0.0))
@@ -60,7 +63,7 @@ def rank(
         metric="loss",
         margin=margin,
         confidence=confidence,
-        provisional=any(result.planned and not result.ended for result in results),
+        provisional=any(not result.ended for result in results),
         references=tuple(references),
         lines=lines,
         variants=tuple(rows),
