@@ -33,6 +33,7 @@ NOISY_REFERENCES = {
     "all 3 times": (3.0, 3.0, 3.0),
     "4, 2 and 1 times": (4.0, 2.0, 1.0),
     "the only one 2 times": (2.0,),
+    "the only one 2.5 times": (2.5,),
     "the only one 3 times": (3.0,),
     "the only one 4 times": (4.0,),
 }
