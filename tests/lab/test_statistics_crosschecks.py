@@ -38,7 +38,7 @@ def _long(values: np.ndarray, present: np.ndarray) -> pd.DataFrame:
 @pytest.mark.parametrize("seeds", [3, 4, 9])
 def test_two_variants_give_the_paired_t_test(seeds: int) -> None:
     values = _table(2, seeds)
-    tests = paired_tests(values, np.ones(values.shape, bool), np.array([[0, 1]]))
+    tests = paired_tests(values, np.ones(values.shape, bool), np.array([[0, 1]]), np.array([0]))
     theirs = scipy.stats.ttest_rel(values[0], values[1])
     assert tests.df[0] == theirs.df
     np.testing.assert_allclose(tests.difference[0] / tests.standard_error[0], theirs.statistic, rtol=1e-9)
@@ -76,7 +76,7 @@ def test_holm_is_that_of_statsmodels(extra: int) -> None:
 
 def test_equivalence_is_that_of_statsmodels() -> None:
     values = _table(2, 6)
-    tests = paired_tests(values, np.ones(values.shape, bool), np.array([[0, 1]]))
+    tests = paired_tests(values, np.ones(values.shape, bool), np.array([[0, 1]]), np.array([0]))
     theirs = ttost_paired(values[0], values[1], -0.02, 0.02)[0]
     ours = equivalence_p(tests.difference, tests.standard_error, margin=0.02, df=tests.df)
     np.testing.assert_allclose(ours[0], theirs, rtol=1e-9)
@@ -132,8 +132,8 @@ def test_a_batch_is_its_tables_one_by_one() -> None:
     batch = np.stack([_table(6, 4, seed) for seed in range(5)])
     present = _missing(batch[0], 0.1)
     pairs = np.array([(0, b) for b in range(1, 6)])
-    together = decide(batch, present, pairs, family=5, confidence=0.95, margin=0.005)
+    together = decide(batch, present, pairs, np.array([0]), family=5, confidence=0.95, margin=0.005)
     for index, values in enumerate(batch):
-        alone = decide(values, present, pairs, family=5, confidence=0.95, margin=0.005)
+        alone = decide(values, present, pairs, np.array([0]), family=5, confidence=0.95, margin=0.005)
         np.testing.assert_allclose(together.p[index], alone.p, rtol=1e-9)
         np.testing.assert_allclose(together.interval[index], alone.interval, rtol=1e-9)

@@ -116,8 +116,8 @@ def test_a_failed_reference_gives_no_verdict_and_no_line() -> None:
     assert ranking.lines == (("base",),)
 
 
-@pytest.mark.parametrize(("planned", "provisional"), [(True, True), (False, False)])
-def test_provisional_while_planned_runs_have_not_ended(planned: bool, provisional: bool) -> None:
+@pytest.mark.parametrize(("planned", "provisional"), [(True, True), (False, True)])
+def test_provisional_while_runs_have_not_ended(planned: bool, provisional: bool) -> None:
     waiting = Result(variant="good", seed=9, state="running", planned=planned)
     assert rank([*study(), waiting], references=["base"]).provisional is provisional
 

@@ -140,3 +140,104 @@ except InputError as error:
     winner = Study(tmp_path / "out").plan_hash
     assert said == [winner] * 4 + ["refused"] * 4
     assert not list(tmp_path.glob("**/*.tmp"))
+
+
+def wider(*seeds: int, plan_hash: str = "p2", **more: Any) -> dict[str, Any]:
+    """The plan of `plan("add", "rezero")` with more seeds."""
+    found = plan("add", "rezero", plan_hash=plan_hash, **more)
+    added = [
+        {"run": f"{name}-{seed}", "variant": name, "seed": seed, "steps": 10, "spec": {"width": 8}}
+        for seed in seeds
+        for name in ("add", "rezero")
+    ]
+    return {**found, "runs": [*added, *found["runs"]]}
+
+
+def test_seeds_are_added_and_the_first_plan_stays(tmp_path: Path) -> None:
+    Study.create(tmp_path, plan("add", "rezero"))
+    first = json.loads((tmp_path / "study.json").read_text())
+    study = Study.create(tmp_path, wider(2, 3))
+    kept = json.loads((tmp_path / "study.json").read_text())
+    assert {name: value for name, value in kept.items() if name != "extensions"} == first
+    assert study.plan_hash == "p1"
+    assert [(e["plan_hash"], e["seeds"], e["looked"]) for e in study.extensions] == [("p2", [2, 3], False)]
+    assert [run.name for run in Study(tmp_path).runs()][4:] == ["add-2", "rezero-2", "add-3", "rezero-3"]
+    assert (tmp_path / "rezero-3" / "spec.json").exists()
+    study.record_look()
+    Study.create(tmp_path, wider(2, 3, 4, plan_hash="p3"))
+    assert [e["seeds"] for e in Study(tmp_path).extensions] == [[2, 3], [4]]
+    assert not Study(tmp_path).extensions[1]["looked"], "nothing had finished, so there was nothing to see"
+
+
+def test_an_extended_folder_goes_on_with_either_plan(tmp_path: Path) -> None:
+    Study.create(tmp_path, plan("add", "rezero"))
+    Study.create(tmp_path, wider(2))
+    before = (tmp_path / "study.json").read_bytes()
+    assert len(Study.create(tmp_path, plan("add", "rezero")).runs()) == 6
+    assert len(Study.create(tmp_path, wider(2)).runs()) == 6
+    assert (tmp_path / "study.json").read_bytes() == before
+
+
+def test_a_crash_while_extending_leaves_one_of_the_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Study.create(tmp_path, plan("add", "rezero"))
+    before = (tmp_path / "study.json").read_bytes()
+
+    def power_cut(*given: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("addnorm.store.files.os.replace", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            Study.create(tmp_path, wider(2))
+    assert (tmp_path / "study.json").read_bytes() == before
+    assert not Lock(tmp_path / "supervisor.lock").held_by()
+    with monkeypatch.context() as patched:
+        patched.setattr("addnorm.store.study.make_folder", lambda path: power_cut() if path.name == "add-2" else None)
+        with pytest.raises(KeyboardInterrupt):
+            Study.create(tmp_path, wider(2))
+    assert len(Study(tmp_path).runs()) == 6
+    assert not (tmp_path / "add-2").exists()
+    Study.create(tmp_path, wider(2))
+    assert (tmp_path / "add-2" / "spec.json").exists()
+    assert len(Study(tmp_path).extensions) == 1
+
+
+def test_nothing_is_added_while_a_supervisor_works(tmp_path: Path) -> None:
+    Study.create(tmp_path, plan("add", "rezero"))
+    lock = Lock(tmp_path / "supervisor.lock")
+    assert lock.try_acquire()
+    with pytest.raises(JobError, match=rf"seeds are added while nobody works in .*, but process {os.getpid()} does"):
+        Study.create(tmp_path, wider(2))
+    lock.release()
+    assert Study(tmp_path).extensions == []
+
+
+@pytest.mark.parametrize("what", ["margin", "one variant only", "an old seed", "a new variant", "a changed run"])
+def test_whatever_adds_more_or_less_than_seeds_is_refused(tmp_path: Path, what: str) -> None:
+    Study.create(tmp_path, plan("add", "rezero", margin=0.005))
+    asked = wider(2, margin=0.01 if what == "margin" else 0.005)
+    if what == "one variant only":
+        asked["runs"] = [entry for entry in asked["runs"] if entry["run"] != "add-2"]
+    elif what == "an old seed":
+        asked["runs"] = [{**entry, "seed": 1} if entry["seed"] == 2 else entry for entry in asked["runs"]]
+    elif what == "a new variant":
+        asked["runs"].append({**asked["runs"][0], "run": "mine-2", "variant": "mine"})
+    elif what == "a changed run":
+        asked["runs"][-1] = {**asked["runs"][-1], "steps": 11}
+    with pytest.raises(InputError, match="only seeds may be added"):
+        Study.create(tmp_path, asked)
+    assert Study(tmp_path).extensions == []
+
+
+def test_looks_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
+    Study.create(tmp_path, plan("add"))
+    script = "import sys; from addnorm.store import Study; sys.stdin.read(); Study(sys.argv[1]).record_look()"
+    started = [
+        subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, text=True)
+        for _ in range(6)
+    ]
+    for process in started:
+        process.communicate("")
+    assert [process.returncode for process in started] == [0] * 6
+    lines = (tmp_path / "looks.jsonl").read_text().splitlines()
+    assert [json.loads(line)["finished"] for line in lines] == [0] * 6

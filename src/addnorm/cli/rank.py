@@ -6,6 +6,7 @@ For example:
     addnorm rank source-003
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from addnorm.cli._output import print_json
+from addnorm.errors import JobError
 
 if TYPE_CHECKING:
     from addnorm.lab.statistics import Ranking
@@ -61,4 +63,13 @@ def _ranking(options: Options) -> "Ranking":
         return ranking_of_published(options.dir, overrides)
     from addnorm.store import Study
 
-    return ranking(Study(options.dir), overrides)
+    folder = Study(options.dir)
+    found = ranking(folder, overrides)
+    try:
+        folder.record_look()
+    except JobError as error:
+        print(
+            f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",
+            file=sys.stderr,
+        )
+    return found

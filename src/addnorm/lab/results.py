@@ -9,7 +9,8 @@ from addnorm.store import Damaged, Study
 
 
 def results(folder: Study) -> list[Result]:
-    """One result per planned run, whatever became of it."""
+    """One result per run, whatever became of it. Those of an extension are not of the plan."""
+    later = {run["run"] for extension in folder.extensions for run in extension["runs"]}
     found = []
     for run in folder.runs():
         status, ending = run.status(), run.ending() or {}
@@ -29,6 +30,7 @@ def results(folder: Study) -> list[Result]:
                 content_hash=ending.get("content_hash"),
                 corpus_hash=folder.plan.get("data_hash"),
                 tokenizer_hash=folder.plan.get("tokenizer_hash"),
+                planned=status["run"] not in later,
                 reason=reason,
             )
         )
@@ -50,7 +52,14 @@ def ranking(folder: Study, overrides: Mapping[str, Any] | None = None) -> Rankin
         if name not in folder.plan:
             raise Damaged(f"{folder.path / 'study.json'} is damaged: it has no {name!r}. Restore it from a copy.")
     chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
-    return rank(results(folder), references=tuple(chosen["references"]), margin=chosen["margin"])
+    return rank(
+        results(folder),
+        references=tuple(chosen["references"]),
+        margin=chosen["margin"],
+        added_after_look=[
+            seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
+        ],
+    )
 
 
 def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None) -> Ranking:

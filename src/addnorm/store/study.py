@@ -1,7 +1,8 @@
 """A study's folder: the frozen plan and its runs.
 
-`study.json` is written once. A second `addnorm run` with the same plan goes on where the first stopped; with another
-plan it is refused, because two plans in one folder would be ranked as one.
+`study.json` holds the plan as it was before the first step. A second `addnorm run` with the same plan goes on where the
+first stopped. A plan that only adds seeds is taken in as an extension, marked as such; any other plan is refused, because
+two plans in one folder would be ranked as one.
 """
 
 import time
@@ -9,8 +10,10 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from addnorm.errors import InputError, JobError
+from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
+from addnorm.store.looks import LOCK, NAME, looks, record_look
 from addnorm.store.run import Run, RunStatus
 
 FORMAT = 1
@@ -18,7 +21,7 @@ FORMAT = 1
 
 _RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
 _PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
-_RESERVED = frozenset({"data", "study.json", "supervisor.lock", "supervisor.jsonl", "index.db"})
+_RESERVED = frozenset({"data", "study.json", "supervisor.lock", "supervisor.jsonl", "index.db", NAME, LOCK})
 _TRIES, _PAUSE_S = 500, 0.01
 
 
@@ -53,11 +56,11 @@ class Study:
             _check_plan(self.plan)
         except InputError as error:
             raise Damaged(f"{path} is damaged: {error} Restore it from a copy.") from error
-        self._runs = [Run(self.path / entry["run"], entry) for entry in self.plan["runs"]]
+        self._runs = [Run(self.path / entry["run"], entry) for entry in all_runs(self.plan)]
 
     @classmethod
     def create(cls, out: str | Path, plan: dict[str, Any]) -> "Study":
-        """Freeze the plan in the folder, or open the folder if it holds this very plan.
+        """Freeze the plan in the folder, or open the folder if it holds this very plan, or extend it by seeds.
 
         Args:
             out: the folder; made if missing.
@@ -66,7 +69,7 @@ class Study:
 
         Raises:
             InputError: the plan lacks something, or the folder holds another plan or another format.
-            DiskFull, JobError: the folder cannot be written.
+            DiskFull, JobError: the folder cannot be written, or is to be extended while a supervisor works in it.
         """
         _check_plan(plan)
         out = Path(out)
@@ -74,11 +77,15 @@ class Study:
         if not (out / "study.json").exists():
             _freeze(out, plan)
         study = cls(out)
-        if study.plan_hash != plan["plan_hash"]:
+        if plan["plan_hash"] not in hashes(study.plan) and only_adds_seeds(study.plan, plan):
+            _extend(out, plan)
+            study = cls(out)
+        if plan["plan_hash"] not in hashes(study.plan):
             raise InputError(
                 f"{out} holds study {study.name!r} with plan {study.plan_hash}, but this is study {plan['study']!r} "
-                f"with plan {plan['plan_hash']}{_difference(study.plan, plan)}. One folder holds one plan: choose "
-                "another folder with --out, or undo the change to go on with the old plan."
+                f"with plan {plan['plan_hash']}{_difference(study.plan, plan)}. One folder holds one plan, to which "
+                "only seeds may be added: choose another folder with --out, or undo the change to go on with the old "
+                "plan."
             )
         for run in study._runs:
             make_folder(run.path)
@@ -93,8 +100,22 @@ class Study:
 
     @property
     def plan_hash(self) -> str:
-        """The frozen plan's hash, as its maker gave it."""
+        """The first plan's hash, as its maker gave it."""
         return str(self.plan["plan_hash"])
+
+    @property
+    def extensions(self) -> list[dict[str, Any]]:
+        """Seeds that were added later, oldest first: `plan_hash`, `seeds`, `time`, `looked`, `runs`."""
+        return list(self.plan.get("extensions", []))
+
+    def record_look(self) -> None:
+        """Keep that the results as they stand were shown. To be called by whatever shows a ranking.
+
+        Raises:
+            DiskFull, JobError: it cannot be written.
+        """
+        finished = sum((run.ending() or {}).get("state") == "finished" for run in self._runs)
+        record_look(self.path, finished=finished, plan_hash=hashes(self.plan)[-1])
 
     @property
     def lock_path(self) -> Path:
@@ -147,6 +168,22 @@ def _freeze(out: Path, plan: dict[str, Any]) -> None:
         lock.release()
 
 
+def _extend(out: Path, plan: dict[str, Any]) -> None:
+    lock = Lock(out / "supervisor.lock")
+    if not lock.try_acquire():
+        raise JobError(
+            f"seeds are added while nobody works in {out}, but process {lock.held_by()} does. Give the same command "
+            "again when it has ended."
+        )
+    try:
+        old = read_json(out / "study.json")  # again: somebody else may have extended it since
+        if plan["plan_hash"] not in hashes(old) and only_adds_seeds(old, plan):
+            looked = any(look["finished"] > 0 for look in looks(out))
+            write_json(out / "study.json", extended(old, plan, looked=looked))
+    finally:
+        lock.release()
+
+
 def _check_format(plan: dict[str, Any], path: Path) -> None:
     found = plan.get("format")
     if found == FORMAT:
@@ -182,7 +219,7 @@ def _check_fields(where: str, found: dict[str, Any], fields: dict[str, type]) ->
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    before, now = ({entry["run"]: entry for entry in plan["runs"]} for plan in (old, new))
+    before, now = ({entry["run"]: entry for entry in all_runs(plan)} for plan in (old, new))
     parts = [
         f"{word} {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
         for word, names in (

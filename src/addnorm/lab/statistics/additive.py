@@ -32,6 +32,8 @@ class Noise:
     """Residual degrees of freedom."""
     variant_sd: Float[np.ndarray, "*batch variant"]
     """Residual standard deviation of each variant by itself; not a number where it has no residual."""
+    variant_df: Float[np.ndarray, " variant"]
+    """Residual degrees of freedom of each variant, which need not be whole."""
     trusted_df: Float[np.ndarray, "*batch"]
     """How far the variants' noise is alike (`evenness`): infinite where nothing speaks against it."""
 
@@ -58,7 +60,13 @@ def fit_noise(values: Float[np.ndarray, "*batch variant seed"], present: Bool[np
     batch = cells.shape[:-1]
     if df == 0:
         nothing = np.full((*batch, present.shape[0]), np.nan)
-        return Noise(sd=np.full(batch, np.nan), df=0, variant_sd=nothing, trusted_df=np.full(batch, np.inf))
+        return Noise(
+            sd=np.full(batch, np.nan),
+            df=0,
+            variant_sd=nothing,
+            variant_df=np.zeros(present.shape[0]),
+            trusted_df=np.full(batch, np.inf),
+        )
     member = (rows[:, None] == np.arange(present.shape[0])).astype(float)
     variant_df = (1 - (basis**2).sum(axis=1)) @ member
     known = variant_df > 1e-9
@@ -69,6 +77,7 @@ def fit_noise(values: Float[np.ndarray, "*batch variant seed"], present: Bool[np
         sd=np.asarray(np.sqrt(squares.sum(axis=-1) / df)),
         df=df,
         variant_sd=np.sqrt(variances),
+        variant_df=variant_df,
         trusted_df=trusted_df(variances, variant_df),
     )
 

@@ -33,6 +33,7 @@ def decide(
     values: Float[np.ndarray, "*batch variant seed"],
     present: Bool[np.ndarray, "variant seed"],
     pairs: Int[np.ndarray, "pair 2"],
+    references: Int[np.ndarray, " reference"],
     *,
     family: int,
     confidence: float,
@@ -44,6 +45,7 @@ def decide(
         values: losses; entries outside `present` are ignored.
         present: which variant has a counted run at which seed.
         pairs: indices of the two variants of each pair.
+        references: indices of the variants that the others are compared with.
         family: comparisons that share the error rate, at least as many as there are pairs.
         confidence: of all claims together, and of all intervals together.
         margin: differences inside ±margin count as none.
@@ -51,7 +53,7 @@ def decide(
     Raises:
         InputError: no cell is present.
     """
-    tests = paired_tests(values, present, pairs)
+    tests = paired_tests(values, present, pairs, references)
     p = holm(tests.p_value, family)
     wide = intervals(tests.difference, tests.standard_error, confidence=confidence, family=family, df=tests.df)
     claimed = np.where(p <= 1 - confidence, np.sign(tests.difference), 0.0)

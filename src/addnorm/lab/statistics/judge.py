@@ -43,6 +43,7 @@ class Judge:
                 table.losses,
                 table.present,
                 np.array(pairs, dtype=int).reshape(-1, 2),
+                np.array(sorted(against.intersection(alive)), dtype=int),
                 family=family,
                 confidence=confidence,
                 margin=margin,
@@ -71,6 +72,12 @@ class Judge:
     def trusted_df(self) -> float:
         """How far the variants are equally noisy; infinite where nothing speaks against it."""
         return math.inf if self.decisions is None else float(self.decisions.tests.noise.trusted_df)
+
+    def is_suspect(self, reference: str) -> bool:
+        """Whether the reference looks noisier than the other variants, alone or with the other references."""
+        if self.decisions is None:
+            return False
+        return bool(self.decisions.tests.floor.suspect[self.table.row(reference)])
 
     def variant_sd(self, variant: str) -> float | None:
         """Residual standard deviation of one variant by itself, in nats; None where it has no residual."""
@@ -115,7 +122,8 @@ class Judge:
         else:
             found = self._judged(found, self.decisions, index, sign)
             if found.verdict == "undecided":
-                found = self._plan(found, error * math.sqrt(count))
+                floor_df = float(tests.floor.df[index]) / (count - 1)
+                found = self._plan(found, error * math.sqrt(count), floor_df)
         return self._withhold(found, name, other)
 
     def _judged(self, found: Comparison, decisions: Decisions, index: int, sign: float) -> Comparison:
@@ -158,7 +166,7 @@ class Judge:
             return math.sqrt(2) * self.assumed_sd
         return math.sqrt(2) * float(tests.noise.sd) if tests.noise.df > 0 and tests.noise.sd > 0 else None
 
-    def _plan(self, found: Comparison, sd: float | None) -> Comparison:
+    def _plan(self, found: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
         if sd is None or found.difference is None:
             return found
         needed = seeds_needed(
@@ -169,6 +177,7 @@ class Judge:
             family=self.family,
             variants=int(self.table.present.any(axis=1).sum()),
             trusted_df=self.trusted_df,
+            floor_df=floor_df,
         )
         if needed is None:
             return found

@@ -11,6 +11,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[str, ...]:
         *_losses(table),
         *_too_few(ranking),
         *_uneven(ranking),
+        *_noisy_references(ranking),
         *_references(ranking),
         *_accuracy(ranking),
     )
@@ -19,17 +20,20 @@ def notes(ranking: Ranking, table: Table) -> tuple[str, ...]:
 def _plan(ranking: Ranking, table: Table) -> list[str]:
     found = []
     if ranking.provisional:
-        open_runs = [r for runs in table.runs.values() for r in runs if r.planned and not r.ended]
-        found.append(f"provisional: {len(open_runs)} planned runs have not ended. Verdicts can change when they do.")
+        open_runs = [r for runs in table.runs.values() for r in runs if not r.ended]
+        found.append(f"provisional: {len(open_runs)} runs have not ended. Verdicts can change when they do.")
     if ranking.added_after_look:
         seeds = ", ".join(str(seed) for seed in ranking.added_after_look)
         found.append(
             f"seeds added after results had been seen: {seeds}. The error rates hold for a number of seeds fixed "
             "beforehand; looking, adding and looking again makes false claims more likely."
         )
-    unplanned = [r.name for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
-    if unplanned:
-        found.append(f"outside the plan, and counted: {', '.join(unplanned)}.")
+    unplanned = [r for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
+    unseen = sorted({r.seed for r in unplanned} - set(ranking.added_after_look))
+    if unseen:
+        found.append(
+            f"not in the first plan, and counted: {_seeds(unseen)}, added before any ranking had been shown with results."
+        )
     return found
 
 
@@ -89,6 +93,16 @@ def _uneven(ranking: Ranking) -> list[str]:
     return [
         f"variants differ in noise: from {quiet} ({least:.2g} nats between seeds) to {noisy} ({most:.2g}). "
         "The tests allow for it with fewer degrees of freedom; more seeds help more than usual."
+    ]
+
+
+def _noisy_references(ranking: Ranking) -> list[str]:
+    if not ranking.noisy_references:
+        return []
+    return [
+        f"possibly noisier than the rest: {' and '.join(ranking.noisy_references)}. Comparisons with a reference that "
+        "looks so rest on the references' own noise, with few degrees of freedom. Even noise looks so in one study of "
+        "six; more seeds tell."
     ]
 
 

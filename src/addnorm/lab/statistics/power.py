@@ -1,7 +1,8 @@
 r"""How many seeds would decide an undecided comparison.
 
-With n seeds: df = min((variants - 1)(n - 1), d_0 + n - 1), where d_0 is that of `evenness` (infinite for even noise),
-e = s_d / sqrt(n), c = t(1 - alpha / 2m; df), and S = sqrt(chi2_df / df), the error of the estimated standard error.
+With n seeds: df = min((variants - 1)(n - 1), d_0 + n - 1, f (n - 1)), where d_0 is that of `evenness` (infinite for even
+noise) and f (n - 1) that of `loud` (infinite without a suspect reference), e = s_d / sqrt(n), c = t(1 - alpha / 2m; df),
+and S = sqrt(chi2_df / df), the error of the estimated standard error.
 Averaged over S:
 
     chance to claim the difference   = E[ Phi(|d| / e - c S) ]
@@ -68,6 +69,7 @@ def seeds_needed(
     family: int,
     variants: int,
     trusted_df: float = math.inf,
+    floor_df: float = math.inf,
 ) -> SeedsNeeded | None:
     """Smallest number of seeds that decides this comparison with a chance of 0.8.
 
@@ -76,13 +78,14 @@ def seeds_needed(
         sd: standard deviation of one paired difference (one seed), in nats.
         variants: variants whose residuals are pooled; at least 2.
         trusted_df: d_0, how far the variants are equally noisy.
+        floor_df: degrees of freedom that a suspect reference leaves, for every seed after the first.
 
     Returns:
         None when even a million seeds would not do (the noise is that large).
     """
 
     def powers(seeds: int) -> tuple[float, float]:
-        df = min(float((variants - 1) * (seeds - 1)), trusted_df + seeds - 1)
+        df = max(1.0, min((variants - 1.0) * (seeds - 1), trusted_df + seeds - 1, floor_df * (seeds - 1)))
         reach = float(critical_value(confidence, family, np.array(df)))
         error = sd / math.sqrt(seeds)
         apart = difference_power(abs(difference) / error, reach, df)

@@ -51,8 +51,11 @@ def rank(
     by_mean = sorted(finished, key=lambda name: float(means[table.row(name)]))
     lines = reference_lines(by_mean, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
     ranks = rank_intervals(table, confidence)
+    later = frozenset(added_after_look)
     rows = [
-        row_of(table, name, references, comparisons[name], lines, means, ranks, confidence, judge.variant_sd(name))
+        row_of(
+            table, name, references, comparisons[name], lines, means, ranks, confidence, judge.variant_sd(name), later
+        )
         for name in table.names
     ]
     rows.sort(key=lambda row: (row.adjusted_mean is None, row.adjusted_mean or 0.0))
@@ -60,7 +63,7 @@ def rank(
         metric="loss",
         margin=margin,
         confidence=confidence,
-        provisional=any(result.planned and not result.ended for result in results),
+        provisional=any(not result.ended for result in results),
         references=tuple(references),
         lines=lines,
         variants=tuple(rows),
@@ -69,6 +72,7 @@ def rank(
         noise_sd=judge.noise_sd,
         noise_df=judge.noise_df,
         noise_even=math.isinf(judge.trusted_df),
+        noisy_references=tuple(name for name in references if judge.is_suspect(name)),
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
     )

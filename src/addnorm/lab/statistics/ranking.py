@@ -81,6 +81,10 @@ class Value:
     counted: bool
     """False for a run that has not finished, or that repeats another."""
     reason: str | None
+    planned: bool = True
+    """False for a run that was added to the first plan."""
+    after_look: bool = False
+    """Whether it was added after results had been seen."""
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain JSON values."""
@@ -92,6 +96,8 @@ class Value:
             "accuracy": self.accuracy,
             "counted": self.counted,
             "reason": self.reason,
+            "planned": self.planned,
+            "after_look": self.after_look,
         }
 
 
@@ -154,7 +160,7 @@ class Ranking:
     """Differences inside ±margin, in nats per token, count as none."""
     confidence: float
     provisional: bool
-    """Whether planned runs have yet to end."""
+    """Whether runs, of the plan or added to it, have yet to end."""
     references: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
     """References from best to worst; those that cannot be told apart from each other share a line."""
@@ -168,6 +174,8 @@ class Ranking:
     """Its degrees of freedom."""
     noise_even: bool
     """Whether nothing speaks against all variants being equally noisy."""
+    noisy_references: tuple[str, ...]
+    """References that look noisier than the other variants; comparisons with them are judged on their own noise."""
     assumed_sd: float | None
     """Standard deviation of one run, given from outside; it plans seeds where there is no verdict and makes none."""
     added_after_look: tuple[int, ...]
@@ -196,7 +204,13 @@ class Ranking:
             "confidence": self.confidence,
             "lines": [list(line) for line in self.lines],
             "family": self.family,
-            "noise": {"sd": self.noise_sd, "df": self.noise_df, "even": self.noise_even, "assumed_sd": self.assumed_sd},
+            "noise": {
+                "sd": self.noise_sd,
+                "df": self.noise_df,
+                "even": self.noise_even,
+                "noisy_references": list(self.noisy_references),
+                "assumed_sd": self.assumed_sd,
+            },
             "added_after_look": list(self.added_after_look),
         }
 

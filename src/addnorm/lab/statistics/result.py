@@ -36,7 +36,7 @@ class Result:
     corpus_hash: str | None = None
     tokenizer_hash: str | None = None
     planned: bool = True
-    """Whether the study's plan held this run before any result was seen."""
+    """Whether the study's first plan held this run; False for one that was added later."""
     reason: str | None = None
     """Why the run failed or diverged."""
     run: str | None = None

@@ -1,7 +1,7 @@
 """One row of the ranking: level, spread, rank interval and tier of a variant."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -23,7 +23,7 @@ def rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]
     pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
     if not pairs.size:
         return open_ranks
-    tests = paired_tests(table.losses, table.present, pairs)
+    tests = paired_tests(table.losses, table.present, pairs, np.array(rows))
     certain = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[certain], tests.difference[certain], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
@@ -44,6 +44,7 @@ def row_of(
     ranks: dict[int, tuple[int, int]],
     confidence: float,
     residual_sd: float | None,
+    later: Collection[int],
 ) -> VariantRank:
     row = table.row(name)
     here = table.present[row]
@@ -69,12 +70,12 @@ def row_of(
         tier=reference_tier if name in references else tier_of(versus, lines),
         rank_interval=ranks.get(row),
         versus=versus,
-        values=tuple(_value(table, run) for run in table.runs[name]),
+        values=tuple(_value(table, run, later) for run in table.runs[name]),
         same_as=table.same_as.get(name),
     )
 
 
-def _value(table: Table, run: Result) -> Value:
+def _value(table: Table, run: Result, later: Collection[int]) -> Value:
     return Value(
         run=run.name,
         seed=run.seed,
@@ -83,4 +84,6 @@ def _value(table: Table, run: Result) -> Value:
         accuracy=run.accuracy,
         counted=(run.variant, run.seed) in table.counted,
         reason=run.reason,
+        planned=run.planned,
+        after_look=run.seed in later,
     )
