@@ -138,7 +138,9 @@ class _Forked:
 def befall(run: Run, trouble: Trouble) -> None:
     """Let this process have its trouble."""
     if trouble.kills is not None:
-        chance = random.Random(f"{trouble.seed} {run.name} {os.getpid()}")
+        # The number of strikes so far, not the process: the same seed gives the same storm, but for the order of rivals.
+        before = trouble.kills.read_text(encoding="utf-8").count("\n") if trouble.kills.exists() else 0
+        chance = random.Random(f"{trouble.seed} {run.name} {before}")
         # Some strikes hit the start's own writes; the others one of the first four checkpoints or what lies between.
         kill_amid_writes(
             chance.choice((chance.randrange(12), chance.randrange(20, 120), chance.randrange(20, 120))), trouble.kills
