@@ -148,6 +148,20 @@ def test_rank_of_a_finished_study(finished, capsys):
         assert row["seeds"] == 3
 
 
+def test_rank_prints_every_seeds_value_and_the_commands_to_go_on(finished, capsys):
+    _, out, _ = said(capsys, "rank", str(finished), "--json")
+    ranking = json.loads(out)
+    code, out, _ = said(capsys, "rank", str(finished))
+    assert code == 0
+    lines = out.splitlines()
+    assert any(line.split() == ["variant", "seed", "0", "seed", "1", "seed", "2"] for line in lines)
+    for row in ranking["variants"]:
+        values = {value["seed"]: f"{value['loss']:.4f}" for value in row["values"]}
+        assert [row["variant"], *(values[seed] for seed in (0, 1, 2))] in [line.split() for line in lines]
+    for command in ("status", "explain", "export", "rank"):
+        assert f"  addnorm {command} {finished}" in out
+
+
 @pytest.mark.parametrize(("option", "sign"), [("--csv", "variant,"), ("--latex", "\\toprule")])
 def test_rank_in_other_forms(finished, capsys, option, sign):
     code, out, _ = said(capsys, "rank", str(finished), option)

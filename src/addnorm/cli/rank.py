@@ -48,7 +48,22 @@ def command(options: Options) -> int:
         print(tables.latex(found), end="")
     else:
         print(tables.text(found))
+        if options.dir.is_dir():
+            print(_go_on(options.dir))
     return 0
+
+
+def _go_on(folder: Path) -> str:
+    from addnorm.store import Study
+
+    run = Study(folder).runs()[0]
+    return (
+        "To go on:\n"
+        f"  addnorm status {folder}     every run's state\n"
+        f"  addnorm explain {folder}    what learned scalars learned, and what was only weight decay\n"
+        f"  addnorm export {run.path}    weights and spec of one run\n"
+        f"  addnorm rank {folder} --json    everything above, for programs"
+    )
 
 
 def _ranking(options: Options) -> "Ranking":

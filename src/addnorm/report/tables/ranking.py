@@ -53,6 +53,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
     head = ["ranks", "variant", "seeds", "loss", "±", "acc. %", "tier"]
     body = [[r.ranks, r.variant, r.seeds, r.loss, r.reach, r.accuracy, r.tier] for r in found]
     parts = [textwrap.fill(title, width), "\n".join(_aligned(head, body, left={1, 6}))]
+    parts += _values(ranking["variants"], width)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
         heading = f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence:"
@@ -122,6 +123,26 @@ def _row(entry: Mapping[str, Any], references: Sequence[str]) -> Row:
         tier=entry["tier"]["label"] if entry["tier"]["firm"] or not _bounded(entry) else f"{entry['tier']['label']} ?",
         versus=tuple(_cell(entry["versus"].get(reference)) for reference in references),
     )
+
+
+def _values(entries: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+    """Every run's loss, a column per seed; nothing where no variant has more than one run."""
+    if all(len(entry["values"]) < 2 for entry in entries):
+        return []
+    seeds = sorted({value["seed"] for entry in entries for value in entry["values"]})
+    body = []
+    for entry in entries:
+        cells = {value["seed"]: _value(value) for value in entry["values"]}
+        body.append([entry["variant"], *(cells.get(seed, NONE) for seed in seeds)])
+    title = "Loss per seed; * marks a run that was not in the first plan, ** one added after a look at results:"
+    marked = any(cell.endswith("*") for line in body for cell in line[1:])
+    heading = textwrap.fill(title if marked else "Loss per seed:", width)
+    return [heading, "\n".join(_aligned(["variant", *(f"seed {seed}" for seed in seeds)], body, left={0}))]
+
+
+def _value(value: Mapping[str, Any]) -> str:
+    said = value["state"] if value["loss"] is None else f"{value['loss']:.4f}"
+    return said + ("**" if value["after_look"] else "" if value["planned"] else "*")
 
 
 def _bounded(entry: Mapping[str, Any]) -> bool:
