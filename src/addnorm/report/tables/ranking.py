@@ -127,22 +127,34 @@ def _row(entry: Mapping[str, Any], references: Sequence[str]) -> Row:
 
 def _values(entries: Sequence[Mapping[str, Any]], width: int) -> list[str]:
     """Every run's loss, a column per seed; nothing where no variant has more than one run."""
-    if all(len(entry["values"]) < 2 for entry in entries):
+    if all(len(entry.get("values", ())) < 2 for entry in entries):
         return []
-    seeds = sorted({value["seed"] for entry in entries for value in entry["values"]})
+    seeds = sorted({value["seed"] for entry in entries for value in entry.get("values", ())})
     body = []
     for entry in entries:
-        cells = {value["seed"]: _value(value) for value in entry["values"]}
+        cells = {value["seed"]: _value(value) for value in entry.get("values", ())}
         body.append([entry["variant"], *(cells.get(seed, NONE) for seed in seeds)])
-    title = "Loss per seed; * marks a run that was not in the first plan, ** one added after a look at results:"
-    marked = any(cell.endswith("*") for line in body for cell in line[1:])
-    heading = textwrap.fill(title if marked else "Loss per seed:", width)
+    cells_shown = [cell for line in body for cell in line[1:]]
+    meanings = [
+        meaning for mark, meaning in _MARKS.items() if any(cell.lstrip("0123456789.") == mark for cell in cells_shown)
+    ]
+    heading = textwrap.fill(f"Loss per seed{''.join(f'; {meaning}' for meaning in meanings)}:", width)
     return [heading, "\n".join(_aligned(["variant", *(f"seed {seed}" for seed in seeds)], body, left={0}))]
 
 
+_MARKS = {
+    "=": "= a copy of another run, counted once",
+    "*": "* not in the first plan",
+    "**": "** added after a look at results",
+}
+
+
 def _value(value: Mapping[str, Any]) -> str:
-    said = value["state"] if value["loss"] is None else f"{value['loss']:.4f}"
-    return said + ("**" if value["after_look"] else "" if value["planned"] else "*")
+    if value["loss"] is None:
+        return str(value["state"])
+    return f"{value['loss']:.4f}" + (
+        "=" if not value["counted"] else "**" if value["after_look"] else "" if value["planned"] else "*"
+    )
 
 
 def _bounded(entry: Mapping[str, Any]) -> bool:
