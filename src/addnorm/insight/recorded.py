@@ -56,7 +56,7 @@ def explain_run(run: Run, *, norms: bool = False) -> Explained:
             too_few.append(owner)
         else:
             directions.extend(found)
-    two = [direction.entries for direction in directions if len(direction.entries) == 2]
+    pairs = [(found.entries[0], found.entries[1]) for found in directions if len(found.entries) == 2]
     kept = np.exp(record["log_kept"][keep]) if keep else np.ones(1)
     return Explained(
         run=run.name,
@@ -69,8 +69,13 @@ def explain_run(run: Run, *, norms: bool = False) -> Explained:
         entries=entries,
         directions=tuple(directions),
         too_few_steps=tuple(too_few),
-        pairs=lockstep(entries, [(a, b) for a, b in two]),
+        pairs=lockstep(entries, pairs),
     )
+
+
+def _owner(name: str) -> str:
+    """The mechanism that an entry belongs to: the model's only one of its room, or one in a layer."""
+    return name.rpartition(".")[0] if name.startswith("layers.") else name.partition(".")[0]
 
 
 def _entries(
@@ -82,12 +87,11 @@ def _entries(
     steps = int(record["steps"])
     largest: dict[str, float] = defaultdict(float)
     for place, name in enumerate(names):
-        top = name.partition(".")[0] if not name.startswith("layers.") else name.rpartition(".")[0]
-        largest[top] = max(largest[top], float(record["mean_absolute"][place]))
+        owner = _owner(name)
+        largest[owner] = max(largest[owner], float(record["mean_absolute"][place]))
     found = []
     for place in keep:
         name = names[place]
-        top = name.partition(".")[0] if not name.startswith("layers.") else name.rpartition(".")[0]
         mean, square = float(record["mean"][place]), float(record["mean_square"][place])
         error = math.sqrt(max(square - mean * mean, 0.0) / (steps - 1)) if steps > 1 else 0.0
         found.append(
@@ -100,7 +104,7 @@ def _entries(
                 decay_move=float(record["decay"][place]),
                 gradient_move=float(record["gradient"][place]),
                 snr=abs(mean) / error if error > 0 else None,
-                driven=float(record["mean_absolute"][place]) > ROUNDING * largest[top],
+                driven=float(record["mean_absolute"][place]) > ROUNDING * largest[_owner(name)],
             )
         )
     return tuple(found)
