@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.kernels.grouped_attention import DistanceBias
 from addnorm.shape import Shape
 
 
@@ -40,8 +41,11 @@ class Position(nn.Module, ABC):
         """Queries and keys with their positions written into them."""
         return query, key
 
-    def score_bias(self, layer: int, prepared: Any) -> Float[Tensor, "1 heads query key"] | None:
-        """What joins the summed scores, once, for keys at positions [0, start + seq)."""
+    def score_bias(self, layer: int, prepared: Any) -> DistanceBias | Float[Tensor, "1 heads query key"] | None:
+        """What joins the summed scores, once, for keys at positions [0, start + seq).
+
+        A function of the distance alone is a `DistanceBias`: as a matrix it would cost seq x seq entries per head.
+        """
         return None
 
 
