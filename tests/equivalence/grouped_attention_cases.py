@@ -10,12 +10,15 @@ from torch import Tensor
 from addnorm.kernels.grouped_attention import DistanceBias
 
 BATCH, HEADS, HEAD_DIM = 2, 4, 4
+IN_TORCH = ("reference", "sdpa", "streaming")
+"""Implementations made of torch operations, which know float64; the kernels have tests of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
     terms: int = 3
     causal: bool = True
+    sliding_window: int | None = None
     kv_heads: int = 2
     padded: bool = True
     biased: bool = True
@@ -53,6 +56,7 @@ class Case:
                 "per head": draw(HEADS, self.terms),
             }[self.weights],
             "causal": self.causal,
+            "sliding_window": self.sliding_window,
             "bias": self.bias(draw) if self.biased else None,
             "padding": padding,
             "dropout": self.dropout,
@@ -85,7 +89,7 @@ def with_gradients(attended: Tensor, arguments: dict[str, object]) -> list[Tenso
     return [attended.detach(), *torch.autograd.grad(attended, leaves(arguments), grad)]
 
 
-def plain(queries, keys, value, weights, *, causal, bias, padding, **_) -> Tensor:
+def plain(queries, keys, value, weights, *, causal, bias, padding, sliding_window=None, **_) -> Tensor:
     """The formula, for heads that see at least one key each."""
     if isinstance(bias, DistanceBias):
         bias = entry_by_entry(bias, queries[0].shape[2], value.shape[2], causal)
@@ -99,6 +103,9 @@ def plain(queries, keys, value, weights, *, causal, bias, padding, **_) -> Tenso
     scores = scores if padding is None else scores.masked_fill(~padding[:, None, None, :], -torch.inf)
     later = torch.arange(value.shape[2]) > torch.arange(queries[0].shape[2])[:, None] + value.shape[2] - scores.shape[2]
     scores = scores.masked_fill(later, -torch.inf) if causal else scores
+    if sliding_window is not None:
+        here = torch.arange(queries[0].shape[2])[:, None] + value.shape[2] - scores.shape[2]
+        scores = scores.masked_fill(torch.arange(value.shape[2]) <= here - sliding_window, -torch.inf)
     return scores.softmax(-1) @ value.repeat_interleave(groups, 1)
 
 

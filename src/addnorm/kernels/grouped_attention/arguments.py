@@ -20,6 +20,7 @@ def problem_of(
     weights: Sequence[float | int] | Tensor,
     *,
     causal: bool,
+    sliding_window: int | None = None,
     bias: Tensor | DistanceBias | None = None,
     padding: Tensor | None = None,
     dropout: float = 0.0,
@@ -40,6 +41,11 @@ def problem_of(
         raise InputError(
             f"causal attention takes at most as many queries as keys, because queries are the last positions; "
             f"got {query} queries and {key} keys. Pass the keys of every position, or causal=False."
+        )
+    if sliding_window is not None and (not causal or sliding_window < 1):
+        raise InputError(
+            f"sliding_window is how many of the last keys a row sees, at least 1 and only with causal=True; "
+            f"got {sliding_window} with causal={causal}."
         )
     if isinstance(bias, DistanceBias):
         _check_distances(bias, heads, query, key, causal=causal)
@@ -67,6 +73,7 @@ def problem_of(
         value=value,
         weights=_weights(weights, q),
         causal=causal,
+        sliding_window=sliding_window,
         bias=bias.values[None] if isinstance(bias, DistanceBias) else bias,
         first_distance=bias.first if isinstance(bias, DistanceBias) else None,
         padding=padding,

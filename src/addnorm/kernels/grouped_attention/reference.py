@@ -25,7 +25,7 @@ def reference(problem: Problem) -> Tensor:
     probabilities = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
     if p.seed is not None:
         batch, heads, rows = (slice(0, size) for size in scores.shape[:3])
-        kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=p.key, dropout=p.dropout)
+        kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=slice(0, p.key), dropout=p.dropout)
         probabilities = probabilities * kept / (1 - p.dropout)
     return (probabilities @ value).to(p.value.dtype)
 
@@ -41,5 +41,7 @@ def visible(problem: Problem) -> Tensor:
     p = problem
     seen = torch.ones(1, 1, p.query, p.key, dtype=torch.bool, device=p.value.device)
     if p.causal:
-        seen = seen.tril(p.key - p.query)
+        seen = seen.tril(p.offset)
+    if p.sliding_window is not None:
+        seen = seen.triu(p.offset - p.sliding_window + 1)
     return seen if p.padding is None else seen & p.padding[:, None, None, :]

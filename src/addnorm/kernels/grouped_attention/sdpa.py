@@ -56,7 +56,7 @@ def holds_matrix(problem: Problem) -> bool:
     """Whether a query × key tensor comes into being here that the caller did not pass."""
     p = problem
     apart = p.causal and 1 < p.query != p.key
-    masked = p.padding is not None and (p.causal or p.bias is not None)
+    masked = p.sliding_window is not None or (p.padding is not None and (p.causal or p.bias is not None))
     if p.bias is None:
         return apart or masked
     return apart or masked or p.causal or p.first_distance is not None or p.bias.requires_grad
@@ -82,14 +82,15 @@ def _mask(p: Problem) -> tuple[Tensor | None, Tensor | None]:
 
     A row that sees none is given all of its keys, so that no kernel divides by zero, and its result is dropped later.
     """
-    if p.bias is None and p.padding is None and (not p.causal or p.query == p.key or p.query == 1):
+    whole = not p.causal or p.query == p.key or p.query == 1
+    if p.bias is None and p.padding is None and p.sliding_window is None and whole:
         return None, None
     seen = torch.ones(1, 1, 1, p.key, dtype=torch.bool, device=p.value.device)
     if p.padding is not None:
         seen = seen & p.padding[:, None, None, :]
-    if p.causal and p.query > 1:
-        lower = torch.ones(p.query, p.key, dtype=torch.bool, device=p.value.device)
-        seen = seen & lower.tril(p.key - p.query)
+    if p.causal and (p.query > 1 or p.sliding_window is not None):
+        band = torch.ones(p.query, p.key, dtype=torch.bool, device=p.value.device).tril(p.offset)
+        seen = seen & (band if p.sliding_window is None else band.triu(p.offset - p.sliding_window + 1))
     if p.bias is None:
         alive = seen.any(-1, keepdim=True)
         return seen | ~alive, alive

@@ -5,6 +5,9 @@ adds its products to its own rows of a float32 array in memory. The additions ar
 share an element, and their order within a program is fixed, so results are the same every time.
 """
 
+# Triton has no type information, and its compiler reads the signatures itself.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-untyped"
+
 import triton
 import triton.language as tl
 
@@ -81,7 +84,8 @@ def differentiate_rows(
             tl.atomic_add(at_bias, d_scores, mask=inside, sem="relaxed")
         if BIAS_NEEDED and HAS_DISTANCE:
             apart = (rows + rows_before)[:, None] - columns[None, :] - distance_first
-            tl.atomic_add(d_distance + head * distance_head + apart, d_scores, mask=inside, sem="relaxed")
+            at_distance = d_distance + head * distance_head + apart
+            tl.atomic_add(at_distance, d_scores, mask=inside & (scores > float("-inf")), sem="relaxed")
         narrow = d_scores.to(value.dtype)
         for term in range(num_terms):
             key_at = k + kv_rows * HEAD_DIM + term * term_keys + columns[:, None] * HEAD_DIM + dims[None, :]

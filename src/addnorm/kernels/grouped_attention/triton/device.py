@@ -4,7 +4,9 @@ A tile is BLOCK_ROWS query rows × BLOCK_KEYS keys of one (item, head). Its scor
 matrix products, so nothing of the length's square and nothing of all terms' width is ever held.
 """
 
-# Triton reads the annotations of a kernel's arguments, so this file must not postpone them.
+# Triton has no type information, and its compiler reads the signatures itself.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-untyped"
+
 import triton
 import triton.language as tl
 
@@ -50,13 +52,13 @@ def summed_scores(
         scores += tl.load(at, mask=inside, other=0.0).to(tl.float32)
     positions = rows + (num_keys - num_rows)
     seen = (rows < num_rows)[:, None] & (columns < num_keys)[None, :]
-    if HAS_DISTANCE:
-        apart = positions[:, None] - columns[None, :] - distance_first
-        scores += tl.load(distance + head * distance_head + apart, mask=seen, other=0.0).to(tl.float32)
     if CAUSAL:
         seen &= columns[None, :] <= positions[:, None]
     if WINDOW:
         seen &= columns[None, :] > positions[:, None] - WINDOW
+    if HAS_DISTANCE:  # after the masks: the values need not know a distance that no row sees
+        apart = positions[:, None] - columns[None, :] - distance_first
+        scores += tl.load(distance + head * distance_head + apart, mask=seen, other=0.0).to(tl.float32)
     if HAS_PADDING:
         real = tl.load(padding + batch * num_keys + columns, mask=columns < num_keys, other=0)
         seen &= (real != 0)[None, :]

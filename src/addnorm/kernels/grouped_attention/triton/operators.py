@@ -7,10 +7,10 @@ before entries). Widths are filled up to a power of two of at least 16 by masks,
 from typing import Any
 
 import torch
-import triton
+import triton  # type: ignore[import-untyped]
 from torch import Tensor
 from torch.library import triton_op, wrap_triton
-from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.interpreter import InterpretedFunction  # type: ignore[import-untyped]
 
 from addnorm.kernels.grouped_attention.triton.backward import differentiate_keys, differentiate_rows
 from addnorm.kernels.grouped_attention.triton.forward import attend_rows
@@ -40,13 +40,13 @@ def attend_grouped(
     log_sum = v.new_empty(batch, heads, num_rows, dtype=torch.float32)
     sizes, settings = _launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
     grid = (triton.cdiv(num_rows, settings["BLOCK_ROWS"]), batch * heads)
-    wrap_triton(attend_rows)[grid](  # type: ignore[index]
+    wrap_triton(attend_rows)[grid](
         q, k, v, weights, *_present(v, bias, distance, padding, seed), out, log_sum, **sizes, **settings
     )
     return out, log_sum
 
 
-@attend_grouped.register_fake
+@attend_grouped.register_fake  # type: ignore[untyped-decorator]
 def _(q: Tensor, k: Tensor, v: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
     shape = (*q.shape[1:4], v.shape[-1])
     return v.new_empty(shape), v.new_empty(shape[:-1], dtype=torch.float32)
@@ -80,16 +80,18 @@ def differentiate_grouped(
     sizes, settings = _launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
     inputs = (q, k, v, weights, *_present(v, bias, distance, padding, seed), log_sum, delta, grad)
     grid = (triton.cdiv(num_rows, settings["BLOCK_ROWS"]), batch * heads)
-    wrap_triton(differentiate_rows)[grid](  # type: ignore[index]
+    wrap_triton(differentiate_rows)[grid](
         *inputs, d_q, d_bias, d_distance, **sizes, **settings, BIAS_NEEDED=bias_needed
     )
     grid = (triton.cdiv(num_keys, settings["BLOCK_KEYS"]), batch * kv_heads)
-    wrap_triton(differentiate_keys)[grid](*inputs, d_k, d_v, **sizes, **settings)  # type: ignore[index]
+    wrap_triton(differentiate_keys)[grid](*inputs, d_k, d_v, **sizes, **settings)
     return d_q, d_k, d_v, d_bias, d_distance
 
 
-@differentiate_grouped.register_fake
-def _(q: Tensor, k: Tensor, v: Tensor, weights: Tensor, bias: Tensor | None, distance: Tensor | None, *rest: Any) -> Any:
+@differentiate_grouped.register_fake  # type: ignore[untyped-decorator]
+def _(
+    q: Tensor, k: Tensor, v: Tensor, weights: Tensor, bias: Tensor | None, distance: Tensor | None, *rest: Any
+) -> Any:
     d_q, d_k, d_v = (torch.empty_like(tensor, dtype=torch.float32) for tensor in (q, k, v))
     return d_q, d_k, d_v, *_sums(v, bias, distance, rest[-1])
 

@@ -45,13 +45,12 @@ def differentiate_on_device(
     """Gradients of sum(grad * out), as `differentiate_tiles` gives them."""
     p = problem
     delta = (grad.to(p.dtype) * out.to(p.dtype)).sum(-1)
-    arguments = _arguments(p)
-    weights = arguments[3]
-    products, d_keys, d_value, d_bias, _ = differentiate_grouped(*arguments, log_sum, delta, grad.contiguous(), bias_needed)
+    found = differentiate_grouped(*_arguments(p), log_sum, delta, grad.contiguous(), bias_needed)
+    products, d_keys, d_value, d_bias, d_distance = found
     d_weights = None
     if isinstance(p.weights, Tensor):  # ds_i = Σ (dS K_i) ∘ Q_i: no matrix, the product is there already
         d_weights = torch.stack([(u * q).sum((-2, -1)) for u, q in zip(products, p.queries, strict=True)], -1)
-    factors = weights.unbind(-1)
+    factors = _weights(p).unbind(-1)
     return Gradients(
         queries=tuple(
             (u * s[..., None, None]).to(q.dtype) for u, s, q in zip(products, factors, p.queries, strict=True)
@@ -59,28 +58,31 @@ def differentiate_on_device(
         keys=tuple(d.to(k.dtype) for d, k in zip(d_keys, p.keys, strict=True)),
         value=d_value.to(p.value.dtype),
         weights=d_weights,
-        bias=d_bias if p.bias is not None and bias_needed else None,
+        bias=(d_bias if p.first_distance is None else d_distance[None]) if p.bias is not None and bias_needed else None,
     )
 
 
-def _arguments(p: Problem) -> tuple[Tensor | None | int | float | bool, ...]:
+def _arguments(p: Problem) -> tuple[Tensor | int | float | bool | None, ...]:
     """What both operators begin with."""
-    terms = len(p.queries)
-    if isinstance(p.weights, Tensor):
-        weights = p.weights.to(p.dtype).expand(p.batch, p.heads, terms).contiguous()
-    else:
-        weights = p.value.new_full((p.batch, p.heads, terms), p.weights, dtype=p.dtype)
     return (
         torch.stack(p.queries),
         torch.stack(p.keys),
         p.value.contiguous(),
-        weights,
-        p.bias,
-        None,
-        0,
+        _weights(p),
+        p.bias if p.first_distance is None else None,
+        None if p.bias is None or p.first_distance is None else p.bias[0].contiguous(),
+        p.first_distance or 0,
         None if p.padding is None else p.padding.to(torch.uint8).contiguous(),
         p.seed,
         p.dropout,
         p.causal,
-        0,
+        p.sliding_window or 0,
     )
+
+
+def _weights(p: Problem) -> Tensor:
+    """Float[Tensor, "batch heads term"], each entry in its place."""
+    shape = (p.batch, p.heads, len(p.queries))
+    if isinstance(p.weights, Tensor):
+        return p.weights.to(p.dtype).expand(shape).contiguous()
+    return p.value.new_full(shape, p.weights, dtype=p.dtype)
