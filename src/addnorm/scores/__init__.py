@@ -36,7 +36,7 @@ class Scores(nn.Module, ABC):
         """s_{m,i} for the joining layers, earliest first. Constants are Python numbers, learned ones a tensor."""
 
     def shared_weight(self, layer: int) -> float | Float[Tensor, ""] | None:
-        """The one weight of all layers up to this one, where they share it; None where each has its own, or not all join.
+        """The one weight of all layers up to this one; None for a kind where each has its own, or where not all join.
 
         A running sum of scores then serves every layer, which some ways of computing them make use of.
         """
@@ -112,4 +112,4 @@ class SharedScores(WindowedScores, ABC):
         return weight.expand(count) if isinstance(weight, Tensor) else (weight,) * count
 
     def shared_weight(self, layer: int) -> float | Float[Tensor, ""] | None:
-        return self.weight(layer) if self.terms(layer) == layer + 1 else None
+        return self.weight(layer) if self.window is None else None

@@ -172,11 +172,16 @@ def _seed(seed: Tensor | None, dropout: float, value: Tensor) -> Tensor | None:
     if dropout == 0:
         return None
     if seed is None:
-        return torch.randint(2**63 - 1, (), dtype=torch.int64, device=value.device)
+        return draw_seed(value.device)
     if seed.dtype != torch.int64 or seed.ndim:
         raise InputError(f"seed must be an int64 scalar tensor, got {_name(seed.dtype)} of shape {_shape(seed)}.")
     _check_like("seed", seed, value, (torch.int64,))
     return seed
+
+
+def draw_seed(device: torch.device) -> Tensor:
+    """A number that decides which probabilities drop, from torch's global generator."""
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device)
 
 
 def _check_like(name: str, tensor: Tensor, value: Tensor, dtypes: tuple[torch.dtype, ...]) -> None:

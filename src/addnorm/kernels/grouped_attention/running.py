@@ -8,12 +8,11 @@ needs one weight s r_m for all layers of the sum. The mask is in the sum from th
 derivative passes it, since its probability is zero. With `query` rows only, as in decoding, nothing is quadratic.
 """
 
-from collections.abc import Callable
-
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.arguments import draw_seed
 from addnorm.kernels.grouped_attention.dropout import block
 
 
@@ -36,7 +35,9 @@ def running_scores(
     """
     batch, heads, rows, _ = query.shape
     kv_heads, columns = key.shape[1:3]
-    grouped = query.unflatten(1, (kv_heads, -1)).flatten(2, 3).flatten(0, 1)  # [batch * kv_heads, group * query, head_dim]
+    grouped = (
+        query.unflatten(1, (kv_heads, -1)).flatten(2, 3).flatten(0, 1)
+    )  # [batch * kv_heads, group * query, head_dim]
     if before is not None:
         start = before.view(batch * kv_heads, -1, columns)
     else:
@@ -49,28 +50,27 @@ def running_scores(
     return total.view(batch, heads, rows, columns)
 
 
-def running_probabilities(
+def weighted_scores(
     total: Float[Tensor, "batch heads query key"],
     ratio: float | Float[Tensor, ""],
     bias: Float[Tensor, "#batch #heads query key"] | None,
-    *,
-    dropout: float = 0.0,
-    seed: Callable[[], Int64[Tensor, ""]] | None = None,
 ) -> Float[Tensor, "batch heads query key"]:
-    """The attention probabilities that follow from a running sum; with dropout, as `attend` would drop them.
+    """What this layer's attention is made of: a running sum times this layer's weight over `scale`, plus the bias."""
+    if isinstance(ratio, Tensor):  # its gradient would meet zero times infinity
+        hidden = total == float("-inf")
+        scores = (total.masked_fill(hidden, 0.0) * ratio).masked_fill(hidden, float("-inf"))
+    else:
+        scores = total if ratio == 1.0 else total * ratio
+    return scores if bias is None else scores + bias
 
-    Args:
-        total: what `running_scores` returned.
-        ratio: this layer's weight divided by `scale`.
-        bias: added once.
-        dropout: share of the probabilities that drop; the others are divided by 1 - dropout.
-        seed: gives the number that decides which drop; asked only with dropout.
-    """
-    scores = total if isinstance(ratio, float) and ratio == 1.0 else total * ratio
-    probabilities = torch.softmax(scores if bias is None else scores + bias, dim=-1)
-    if dropout:
-        assert seed is not None
-        batch, heads, rows, columns = (slice(0, size) for size in total.shape)
-        kept = block(seed(), batch=batch, heads=heads, rows=rows, columns=columns, dropout=dropout)
-        probabilities = probabilities * kept / (1 - dropout)
-    return probabilities
+
+def dropped(
+    attention: Float[Tensor, "batch heads query key"], dropout: float
+) -> Float[Tensor, "batch heads query key"]:
+    """The attention without a random share of its entries, those that `attend` would drop after the same draws."""
+    if not dropout:
+        return attention
+    batch, heads, rows, columns = (slice(0, size) for size in attention.shape)
+    seed = draw_seed(attention.device)
+    kept = block(seed, batch=batch, heads=heads, rows=rows, columns=columns, dropout=dropout)
+    return attention * kept / (1 - dropout)
