@@ -173,14 +173,14 @@ class Passage:
             if self.padding is not None:
                 raise InputError("attention: carry takes no padding. Use 'auto' or 'streaming'.")
             return True
-        measured = query.device.type in ("cpu", "meta") and query.dtype in (torch.float32, torch.float64)
+        narrow = query.dtype not in (torch.float32, torch.float64)
         return (
             self.impl == "auto"
-            and measured
             and self.padding is None
             and not self.keep_patterns
-            and keys.shape[2] <= CARRY_LENGTH
-            and self.scores.terms(1) > 1
+            and not narrow
+            and query.device.type in ("cpu", "meta")
+            and carries(self.scores, keys.shape[2])
         )
 
     def _running_pattern(
@@ -209,6 +209,12 @@ class Passage:
             future = torch.ones(new, seen, dtype=torch.bool, device=score.device).triu(seen - new + 1)
             score = score.masked_fill(future, float("-inf"))
         return RowPattern(self._attention(score, rows[0]))
+
+
+def carries(scores: Scores, length: int) -> bool:
+    """Whether "auto" carries the running sum of scores of sequences this long: on a CPU, in float32 or float64, without
+    padding and without replayed layers. Elsewhere it was not measured."""
+    return length <= CARRY_LENGTH and scores.terms(1) > 1 and scores.shared_weight(0) is not None
 
 
 def _raw_scores(query: Tensor, key: Tensor) -> Float[Tensor, "batch heads query key"]:
