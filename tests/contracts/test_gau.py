@@ -2,6 +2,7 @@
 
 import pytest
 from siblings import mechanisms, name
+from tracing import compiles, exports
 
 from addnorm.bias import Biases
 from addnorm.blocks.contract import shrunk
@@ -9,7 +10,7 @@ from addnorm.blocks.gau import Gau
 from addnorm.blocks.laws import LAWS
 from addnorm.blocks.presets import ROOM_OF_FIELD
 from addnorm.blocks.spec import ModelSpec
-from addnorm.catalogue import Spec
+from addnorm.catalogue import ROOMS, Spec
 from addnorm.errors import InputError
 
 FIELD = {room: field for field, room in ROOM_OF_FIELD.items()}
@@ -38,6 +39,14 @@ def test_units_keep_the_laws_with_every_mechanism(room: str, spec: Spec, normali
         "decodes_with_a_cache",
     ):
         LAWS[law](model)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("position", ["rope", "alibi"])
+def test_units_with_squared_relu_export_and_compile(position: str) -> None:
+    spec = units("squared_relu", depth=1, position=ROOMS["position"].make(position))
+    exports(spec)
+    compiles(spec)
 
 
 def units(normalisation: str, **changes: object) -> ModelSpec:
