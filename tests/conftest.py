@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined: the kernels then run, slowly, on this machine
+
 from addnorm.lab.load import load_study
 from addnorm.lab.run import run
 from addnorm.store import Lock, Study

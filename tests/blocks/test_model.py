@@ -136,5 +136,5 @@ def test_dropout_acts_in_training_at_each_of_its_three_places() -> None:
 def test_a_checked_mechanism_of_the_wrong_room_is_told_so() -> None:
     wrong = ROOMS["scores"].make("sum")
     assert tiny("scores", wrong).scores == wrong
-    with pytest.raises(InputError, match=r"^a residual must be a ResidualSpec, got Sum\(\)\.$"):
+    with pytest.raises(InputError, match=r"^a residual must be a ResidualSpec, got Sum\(window=None\)\.$"):
         check_mechanism("residual", wrong)

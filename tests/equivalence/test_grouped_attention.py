@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped_attention_cases import BATCH, Case, cases, leaves, plain, with_gradients
+from grouped_attention_cases import BATCH, IN_TORCH, Case, cases, leaves, plain, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.streaming import streaming
+from addnorm.kernels.grouped_attention.differentiable import streaming
 
 LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (5, 130)]
 SETTINGS = cases(terms=(1, 3), causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False))
@@ -53,7 +53,7 @@ def test_every_implementation_equals_the_reference(query: int, key: int, weights
 
 
 @pytest.mark.parametrize("value_dim", [1, 4, 16])
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_value_width_is_free(value_dim: int, impl: str) -> None:
     case = Case(value_dim=value_dim)
     assert_same(run(case, IMPLEMENTATIONS[impl]), run(case, IMPLEMENTATIONS["reference"]))
@@ -71,7 +71,7 @@ def test_reference_equals_the_formula(case: Case) -> None:
     assert_same(with_gradients(attend(**arguments, impl="reference"), arguments), expected)
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_gradients_are_those_of_finite_differences(impl: str) -> None:
     arguments = Case(query=3, key=4).arguments()
     tensors = leaves(arguments)
@@ -83,7 +83,7 @@ def test_gradients_are_those_of_finite_differences(impl: str) -> None:
     assert torch.autograd.gradcheck(function, tensors, fast_mode=True)
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("weights", ["equal", "per head"])
 def test_rounding_is_within_twice_that_of_the_plain_computation(impl: str, dtype: torch.dtype, weights: str) -> None:
@@ -113,7 +113,7 @@ def test_any_length(key: int, shorter: int, seed: int, drawn: Case) -> None:
     assert_same(run(case, small_tiles, seed), run(case, IMPLEMENTATIONS["reference"], seed))
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_rows_without_a_key_give_zeros_and_no_gradient(impl: str) -> None:
     arguments = Case(query=7, key=7).arguments()
     arguments["padding"] = torch.ones(BATCH, 7, dtype=torch.bool)
@@ -131,7 +131,7 @@ def test_rows_without_a_key_give_zeros_and_no_gradient(impl: str) -> None:
         assert (gradient.transpose(1, 2)[dead] == 0).all()
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 @pytest.mark.parametrize(("query", "key"), [(130, 130), (5, 130), (1, 9)])
 def test_no_row_reads_a_later_key(impl: str, query: int, key: int) -> None:
     case = Case(query=query, key=key, padded=False)
@@ -153,7 +153,7 @@ def test_the_size_of_a_tile_changes_rounding_only(case: Case) -> None:
         assert_same(run(case, lambda problem, budget=budget: streaming(problem, budget)), expected)
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_inputs_stay_as_they_are_and_nothing_unwritten_is_read(impl: str) -> None:
     arguments = Case(query=130, key=130).arguments()
     before = [tensor.detach().clone() for tensor in leaves(arguments)]
@@ -166,14 +166,14 @@ def test_inputs_stay_as_they_are_and_nothing_unwritten_is_read(impl: str) -> Non
     assert all(torch.equal(one, other) for one, other in zip(leaves(arguments), before, strict=True))
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_stacked_terms_equal_separate_ones(impl: str) -> None:
     arguments = Case().arguments()
     stacked = {**arguments, "queries": torch.stack(arguments["queries"]), "keys": torch.stack(arguments["keys"])}
     assert torch.equal(attend(**stacked, impl=impl), attend(**arguments, impl=impl))
 
 
-@pytest.mark.parametrize("impl", sorted(IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_layouts_other_than_contiguous_are_welcome(impl: str) -> None:
     arguments = Case(query=64, key=64).arguments()
     expected = with_gradients(attend(**arguments, impl=impl), arguments)
@@ -185,3 +185,19 @@ def test_layouts_other_than_contiguous_are_welcome(impl: str) -> None:
 
 def _positions_first(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().transpose(1, 2).contiguous().transpose(1, 2).requires_grad_()
+
+
+@pytest.mark.parametrize("impl", IN_TORCH)
+@pytest.mark.parametrize("sliding_window", [1, 5, 64, 200])
+@pytest.mark.parametrize(("query", "key"), [(1, 9), (130, 130), (5, 130)])
+def test_a_sliding_window_sees_the_last_keys(impl: str, sliding_window: int, query: int, key: int) -> None:
+    for by_distance, dropout in ((False, 0.0), (True, 0.0), (False, 0.4)):
+        if dropout and impl == "sdpa":
+            continue
+        case = Case(query=query, key=key, sliding_window=sliding_window, by_distance=by_distance, dropout=dropout)
+        implementation = small_tiles if impl == "streaming" else IMPLEMENTATIONS[impl]
+        assert_same(run(case, implementation), run(case, IMPLEMENTATIONS["reference"]))
+    arguments = replace(Case(query=query, key=key, sliding_window=sliding_window), padded=False).arguments()
+    assert_same(
+        with_gradients(attend(**arguments, impl=impl), arguments), with_gradients(plain(**arguments), arguments)
+    )

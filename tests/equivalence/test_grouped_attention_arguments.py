@@ -5,7 +5,7 @@ from unittest import mock
 
 import pytest
 import torch
-from grouped_attention_cases import Case
+from grouped_attention_cases import IN_TORCH, Case
 
 from addnorm.errors import InputError
 from addnorm.kernels import grouped_attention
@@ -91,6 +91,9 @@ WRONG = {
         lambda a: {"impl": "steaming"},
         "no attention implementation 'steaming'. Did you mean 'streaming'?",
     ),
+    "sliding window": (lambda a: {"sliding_window": 0}, "at least 1 and only with causal=True; got 0 with causal=True"),
+    "sliding window of all": (lambda a: {"sliding_window": 3, "causal": False}, "got 3 with causal=False"),
+    "kernels in float64": (lambda a: {"impl": "triton"}, "takes float32, bfloat16 or float16, got float64"),
     "sdpa with dropout": (
         lambda a: {"impl": "sdpa", "dropout": 0.1},
         "impl='sdpa' takes dropout=0.0.*got dropout 0.1. Use impl='streaming' or impl='reference'",
@@ -106,7 +109,7 @@ def test_wrong_arguments_are_named(name: str) -> None:
         attend(**(arguments | change(arguments)))
 
 
-@pytest.mark.parametrize("impl", sorted(grouped_attention.IMPLEMENTATIONS))
+@pytest.mark.parametrize("impl", IN_TORCH)
 def test_the_implementation_that_is_asked_for_runs(impl: str) -> None:
     spies = {name: mock.Mock(wraps=run) for name, run in grouped_attention.IMPLEMENTATIONS.items()}
     with mock.patch("addnorm.kernels.grouped_attention.api.IMPLEMENTATIONS", spies):

@@ -12,6 +12,7 @@ from addnorm.bias import Biases
 from addnorm.blocks.laws import rounding, some_tokens, subject
 from addnorm.blocks.model import Transformer
 from addnorm.catalogue import ROOMS
+from addnorm.position import Position
 
 SEQ, DIM = 7, 8
 
@@ -87,51 +88,88 @@ def key_bias_gradients(model: Transformer) -> list[Tensor]:
 
 
 OWN_K = [kind for kind in ROOMS["bias"].kinds() if "shared_" not in kind]  # q and k have parameters of their own
+POSITIONS = ROOMS["position"].kinds()
+ROTARY = [kind for kind in POSITIONS if type(make("position", kind).build(tiny().shape)).rotate is not Position.rotate]
+
+
+def test_rotary_positions_are_those_that_are_known() -> None:
+    """The facts below are asked of every kind; which half a new one belongs to is read off its class."""
+    assert ROTARY == ["rope", "xpos"]
+
+
+def key_biases(model: Transformer) -> list[Tensor]:
+    return [value for name, value in model.named_parameters() if name.endswith("qk_bias.k")]
+
+
+def assert_key_bias_cannot_matter(model: Transformer) -> None:
+    """Exactly zero in exact arithmetic: the gradient is the sum over rows of (sum_j dS_rj) q_r, and a row of softmax's dS
+    sums to sum_j P_j (dP_j - delta) = delta - delta = 0. In float64 the two deltas are rounded apart, so what is asserted is
+    that no more than rounding is left, and that moving the bias moves no logit by more than that.
+    """
+    tokens = some_tokens(model.spec)
+    with torch.no_grad():
+        before, allowed = model(tokens), rounding(model, tokens)
+    # A sum of terms of the loss's own size, one per position and logit, each rounded.
+    for gradient in key_bias_gradients(model):
+        assert gradient.abs().max() <= allowed * tokens.numel() * model.spec.vocab
+    with torch.no_grad():
+        for bias in key_biases(model):
+            bias.add_(torch.linspace(-1, 2, len(bias)))
+        assert (model(tokens) - before).abs().max() <= allowed + rounding(model, tokens)
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-@pytest.mark.parametrize("position", ["none", "learned", "sinusoidal"])
 @pytest.mark.parametrize("scores", ["own", "sum", "weighted"])
-def test_without_rotation_the_key_bias_cannot_matter(position: str, kv_heads: int, scores: str) -> None:
+def test_without_rotation_the_key_bias_cannot_matter(kv_heads: int, scores: str) -> None:
     for kind in OWN_K:
-        model = biased(kind, position, kv_heads=kv_heads, scores=make("scores", scores))
-        tokens = some_tokens(model.spec)
-        with torch.no_grad():
-            before, allowed = model(tokens), rounding(model, tokens)
-        # A gradient that is zero in exact arithmetic is a sum of terms of the loss's own size, each rounded.
-        for gradient in key_bias_gradients(model):
-            assert gradient.abs().max() <= allowed * tokens.numel() * model.spec.vocab
-        with torch.no_grad():
-            for layer in model.layers:
-                layer.attention.body.qk_bias.k.add_(1.0)
-            assert (model(tokens) - before).abs().max() <= allowed + rounding(model, tokens)
+        assert_key_bias_cannot_matter(biased(kind, "none", kv_heads=kv_heads, scores=make("scores", scores)))
+
+
+@pytest.mark.parametrize("position", [kind for kind in POSITIONS if kind not in ROTARY])
+@pytest.mark.parametrize("objective", ["causal", "masked"])
+def test_no_position_but_a_rotation_lets_it_matter(position: str, objective: str) -> None:
+    for kind in OWN_K:
+        assert_key_bias_cannot_matter(biased(kind, position, objective=objective, scores=make("scores", "sum")))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
 @pytest.mark.parametrize("kind", OWN_K)
-def test_with_rotation_it_does_matter(kind: str, kv_heads: int) -> None:
-    model = biased(kind, "rope", kv_heads=kv_heads)
+@pytest.mark.parametrize("position", ROTARY)
+def test_with_rotation_it_does_matter(position: str, kind: str, kv_heads: int) -> None:
+    model = biased(kind, position, kv_heads=kv_heads)
     assert all(gradient.abs().max() > 1e-3 for gradient in key_bias_gradients(model))
+    tokens = some_tokens(model.spec)
+    with torch.no_grad():
+        before = model(tokens)
+        for bias in key_biases(model):
+            bias.add_(1.0)
+        assert (model(tokens) - before).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("position", ROTARY)
+def test_with_full_rotation_every_entry_matters(position: str) -> None:
+    assert all(gradient.abs().min() > 1e-6 for gradient in key_bias_gradients(biased("linear", position)))
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 4])
-def test_with_partial_rotation_only_the_rotated_part_matters(kv_heads: int) -> None:
-    model = biased("linear", make("position", "rope", fraction=0.5), kv_heads=kv_heads)
+@pytest.mark.parametrize("kind", ["linear", "head_shared"])
+def test_with_partial_rotation_only_the_rotated_part_matters(kind: str, kv_heads: int) -> None:
+    model = biased(kind, make("position", "rope", fraction=0.5), kv_heads=kv_heads)
     tokens = some_tokens(model.spec)
     with torch.no_grad():
         before, allowed = model(tokens), rounding(model, tokens)
     for gradient in key_bias_gradients(model):
-        by_head = gradient.view(kv_heads, DIM)
+        by_head = gradient.view(-1, DIM)
         assert (by_head[:, : DIM // 2].abs().amax(dim=1) > 1e-4).all()
         assert by_head[:, DIM // 2 :].abs().max() <= allowed * tokens.numel() * model.spec.vocab
 
     def moved(part: slice) -> tuple[float, float]:
         with torch.no_grad():
-            for layer in model.layers:
-                layer.attention.body.qk_bias.k.view(kv_heads, DIM)[:, part] += 1.0
+            for bias in key_biases(model):
+                bias.view(-1, DIM)[:, part] += 1.0
             result = (model(tokens) - before).abs().max().item(), allowed + rounding(model, tokens)
-            for layer in model.layers:
-                layer.attention.body.qk_bias.k.view(kv_heads, DIM)[:, part] -= 1.0
+            for bias in key_biases(model):
+                bias.view(-1, DIM)[:, part] -= 1.0
         return result
 
     gap, explained = moved(slice(DIM // 2, None))
@@ -139,8 +177,40 @@ def test_with_partial_rotation_only_the_rotated_part_matters(kv_heads: int) -> N
     assert moved(slice(0, DIM // 2))[0] > 1e-3
 
 
+@pytest.mark.parametrize("position", [*ROTARY, "partial"])
+def test_one_number_for_all_entries_matters_as_soon_as_one_pair_is_rotated(position: str) -> None:
+    rotation = make("position", "rope", fraction=0.25) if position == "partial" else position
+    assert all(gradient.abs().max() > 1e-4 for gradient in key_bias_gradients(biased("scalar", rotation)))
+
+
+@pytest.mark.parametrize("position", POSITIONS)
+@pytest.mark.parametrize(("shared", "apart"), [("shared_vector", "head_shared"), ("shared_scalar", "scalar")])
+def test_a_bias_shared_by_q_and_k_is_one_of_q_alone_unless_keys_are_rotated(
+    position: str, shared: str, apart: str
+) -> None:
+    """(q + a)(k + a) = qk + ak + qa + aa: the last two are the same for all keys of a row, so softmax takes them out and leaves
+    what a bias on q alone gives, gradient included. The parameter is not redundant; its half on k is."""
+    model = biased(shared, position)
+    spec = tiny(bias=Biases(q=True), qk_bias=make("bias", apart), position=model.spec.position)
+    alone = spec.build().double().eval()
+    alone.load_state_dict(
+        {name.replace("qk_bias.qk", "qk_bias.q"): value for name, value in model.state_dict().items()}
+    )
+    tokens = some_tokens(model.spec)
+    with torch.no_grad():
+        gap, allowed = (model(tokens) - alone(tokens)).abs().max().item(), rounding(model, tokens)
+    assert (gap <= allowed) is (position not in ROTARY)
+    assert gap <= allowed or gap > 1e-3
+    mine, theirs = gradients(model, model(tokens)), gradients(alone, alone(tokens))
+    for name, gradient in mine.items():
+        if name.endswith("qk_bias.qk"):
+            assert gradient.abs().max() > 1e-3
+            rest = (gradient - theirs[name.replace("qk_bias.qk", "qk_bias.q")]).abs().max().item()
+            assert (rest <= allowed * tokens.numel() * model.spec.vocab) is (position not in ROTARY)
+
+
 def test_the_query_bias_matters_everywhere() -> None:
-    for position in ("none", "rope"):
+    for position in POSITIONS:
         model = biased("linear", position)
         found = gradients(model, model(some_tokens(model.spec)))
         assert all(value.abs().max() > 1e-3 for name, value in found.items() if name.endswith("qk_bias.q"))

@@ -1,6 +1,7 @@
 """Score residuals are what mechanisms.md section 2 says, in float64, gradients included."""
 
 import math
+from dataclasses import fields
 
 import pytest
 import torch
@@ -9,6 +10,7 @@ from oracle import Oracle
 
 from addnorm.blocks.laws import some_tokens, subject
 from addnorm.catalogue import ROOMS
+from addnorm.errors import InputError
 
 KINDS = ROOMS["scores"].kinds()
 
@@ -93,3 +95,33 @@ def test_weighted_power_has_one_redundant_direction_per_pair() -> None:
             model.scores.log_a[layer] += 0.7 * log_dk
             model.scores.b[layer] -= 0.7
         torch.testing.assert_close(model(tokens), before, rtol=1e-11, atol=1e-11)
+
+
+WINDOWED = sorted(kind for kind in KINDS if "window" in {field.name for field in fields(make("scores", kind))})
+
+
+@pytest.mark.parametrize("kind", WINDOWED)
+def test_a_window_joins_the_last_layers_only(kind: str) -> None:
+    model = subject(tiny(depth=4, scores=make("scores", kind, window=2)))
+
+    class Windowed(Oracle):
+        def scores(self, layer, queries, keys):
+            products = [q @ k.transpose(-1, -2) for q, k in zip(queries, keys, strict=True)]
+            weights = self.model.scores.weights(layer)
+            assert len(weights) == min(layer + 1, 2)
+            return sum(w * s for w, s in zip(weights, products[-len(weights) :], strict=True))
+
+    assert_same_function(model, Windowed(model).logits)
+
+
+@pytest.mark.parametrize("kind", WINDOWED)
+def test_a_window_of_every_layer_changes_nothing_and_of_one_is_own(kind: str) -> None:
+    one, other = twins(tiny(scores=make("scores", kind)), tiny(scores=make("scores", kind, window=tiny().depth)))
+    assert_same_function(one, other, other)
+    one, other = twins(tiny(scores=make("scores", kind, window=1)), tiny())
+    assert_same_function(one, other, other)
+
+
+def test_a_window_counts_at_least_one_layer() -> None:
+    with pytest.raises(InputError, match=r"sum\.window must be at least 1, or null for all layers; got 0"):
+        make("scores", "sum", window=0)

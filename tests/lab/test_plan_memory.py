@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from addnorm.lab.expand import fit_models
+from addnorm.lab.load import load_study
+from addnorm.lab.plan import plan
+
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
 # The peak is the kernel's own, reset just before.
 PROGRAM = """
@@ -46,8 +50,20 @@ print(json.dumps({"planned": planned, "measured": resident("VmHWM") - before}))
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel's peak of a process is Linux's own")
-@pytest.mark.parametrize("variant", ["base", "v3m1"])
+@pytest.mark.parametrize("variant", ["base", "v3m1", "v4m1"])
 def test_a_plans_peak_is_that_of_a_real_step(variant: str) -> None:
     found = subprocess.run([sys.executable, "-c", PROGRAM, variant], capture_output=True, text=True, check=True)
     grown = json.loads(found.stdout)
     assert grown["measured"] / 2 < grown["planned"] < grown["measured"] * 2, grown
+
+
+def test_a_plan_says_what_each_way_of_summing_scores_costs() -> None:
+    study = load_study("residual-scores", settings=("seeds=[0]",))
+    found = {cost.variant: cost.ways for cost in plan(fit_models(study, 256), workers=1).variants}
+    assert [way.attention for way in found["v4m1"]] == ["carry", "streaming"]
+    assert [way.taken for way in found["v4m1"]] == [True, False]
+    carried, streamed = found["v4m1"]
+    assert carried.flops_per_token < streamed.flops_per_token
+    assert carried.peak_bytes > streamed.peak_bytes
+    assert [way.attention for way in found["v4m5"]] == ["streaming"]
+    assert found["base"] == ()

@@ -1,22 +1,30 @@
 """One forward pass: what travels from layer to layer beside the stream.
 
 Layers hand each other their queries and keys (score residuals), and, where the residual replays layers, the attention
-patterns they computed. While decoding they hand on rows of raw scores instead, so nothing of size seq x seq exists.
+patterns they computed. While decoding they hand on rows of raw scores instead, so nothing of size seq x seq exists. Where
+all layers' scores share one weight the rows are one running sum, and short sequences may carry that sum as a matrix.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from addnorm.blocks.cache import Cache
-from addnorm.kernels.grouped_attention import attend
+from addnorm.errors import InputError
+from addnorm.kernels.grouped_attention import DistanceBias, attend, attend_squared_relu, weigh
+from addnorm.kernels.grouped_attention.running import dropped, running_scores, weighted_scores
 from addnorm.position import Position
 from addnorm.scores import Scores, Weights
 
+Normalisation = Literal["softmax", "squared_relu"]
+Implementation = Literal["auto", "carry", "reference", "sdpa", "streaming", "triton"]
+CARRY_LENGTH = 512
+"""Longest sequence whose running sum of scores impl="auto" carries from layer to layer."""
 Values = Float[Tensor, "batch kv_heads key value_dim"]
 Mixed = Float[Tensor, "batch heads query value_dim"]
 
@@ -29,13 +37,16 @@ class Pattern:
     keys: tuple[Tensor, ...]
     weights: Weights
     causal: bool
-    bias: Tensor | None
+    bias: Tensor | DistanceBias | None
     padding: Tensor | None
     dropout: float
+    normalisation: Normalisation = "softmax"
+    impl: str = "auto"
 
     def apply(self, value: Values) -> Mixed:
-        """Softmax of the summed scores, times the values."""
-        return attend(
+        """The summed scores, normalised, times the values."""
+        function = partial(attend, impl=self.impl) if self.normalisation == "softmax" else attend_squared_relu
+        return function(
             self.queries,
             self.keys,
             value,
@@ -67,13 +78,14 @@ class Pattern:
             causal=first.causal,
             padding=first.padding,
             dropout=first.dropout,
+            impl=first.impl,
         )
         return folded.unflatten(1, (len(patterns), -1)).transpose(0, 1)
 
 
 @dataclass(frozen=True)
 class RowPattern:
-    """Attention probabilities of the newest positions over all positions: what decoding needs."""
+    """Attention of the newest positions over all positions: what decoding needs."""
 
     probabilities: Float[Tensor, "*layers batch heads query key"]
 
@@ -105,10 +117,18 @@ class Passage:
     """Rate on the attention probabilities; 0 outside training."""
     cache: Cache | None
     keep_patterns: bool
+    normalisation: Normalisation = "softmax"
+    """How scores become attention."""
+    impl: Implementation = "auto"
+    """How attention is computed: an implementation of `attend`, or "carry"."""
     handed_on: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """Queries and keys of the most recent layers, as many as the next layer needs."""
     rows: list[Tensor] = field(default_factory=list)
     """Raw scores of the newest positions, per layer, while decoding."""
+    total: Tensor | None = None
+    """The running sum of scores of the newest positions, where layers share one weight."""
+    scale: float = 1.0
+    """What every layer's scores were multiplied by in that sum."""
     patterns: list[Any] = field(default_factory=list)
     """One pattern per layer so far, where the residual replays layers."""
 
@@ -121,36 +141,80 @@ class Passage:
         weights = self.scores.weights(layer)
         bias = self.position.score_bias(layer, self.prepared)
         all_keys = self.cache.keys[layer].append(key) if self.cache is not None else key
+        decoding = self.cache is not None and self.cache.length > 0
         pattern: Pattern | RowPattern
-        if self.cache is not None and self.cache.length > 0:
+        if (shared := self.scores.shared_weight(layer)) is not None and (decoding or self._carries(query, all_keys)):
+            pattern = self._running_pattern(query, all_keys, shared, bias)
+        elif decoding:
             self.rows.append(_raw_scores(query, all_keys))
             pattern = self._row_pattern(self.rows[-len(terms) :], weights, bias)
             self.rows = self.rows[-self.scores.terms(layer + 1) :]
         else:
             queries, keys = zip(*terms, strict=True)
-            pattern = Pattern(queries, keys, weights, self.causal, bias, self.padding, self.dropout)
+            pattern = Pattern(
+                queries,
+                keys,
+                weights,
+                self.causal,
+                bias,
+                self.padding,
+                self.dropout,
+                self.normalisation,
+                "auto" if self.impl == "carry" else self.impl,
+            )
         self.handed_on = self.handed_on[-self.scores.terms(layer + 1) :]
         if self.keep_patterns:
             self.patterns.append(pattern)
         return pattern
 
-    def _row_pattern(self, rows: list[Tensor], weights: Weights, bias: Tensor | None) -> RowPattern:
-        if isinstance(
-            weights, Tensor
-        ):  # [terms] or [heads, terms]; one axis of heads is left in front of each term's row
-            spread: Sequence[Tensor | float] = weights.to(rows[0].dtype).reshape(-1, len(rows), 1, 1).unbind(1)
-        else:
-            spread = weights
-        score = rows[0] * spread[0]
-        for row, weight in zip(rows[1:], spread[1:], strict=True):
-            score = score + row * weight
-        if bias is not None:
-            score = score + bias
+    def _carries(self, query: Tensor, keys: Tensor) -> bool:
+        """Whether the scores of whole sequences are carried as a matrix."""
+        if self.impl == "carry":
+            if self.padding is not None:
+                raise InputError("attention: carry takes no padding. Use 'auto' or 'streaming'.")
+            return True
+        narrow = query.dtype not in (torch.float32, torch.float64)
+        return (
+            self.impl == "auto"
+            and self.padding is None
+            and not self.keep_patterns
+            and not narrow
+            and query.device.type in ("cpu", "meta")
+            and carries(self.scores, keys.shape[2])
+        )
+
+    def _running_pattern(
+        self, query: Tensor, keys: Tensor, weight: float | Tensor, bias: Tensor | DistanceBias | None
+    ) -> RowPattern:
+        if self.total is None:
+            self.scale = weight if isinstance(weight, float) else 1.0
+        self.total = running_scores(query, keys, self.total, scale=self.scale, causal=self.causal)
+        if isinstance(bias, DistanceBias):
+            bias = bias.matrix(*self.total.shape[-2:])
+        scores = weighted_scores(self.total, weight / self.scale, bias)
+        return RowPattern(self._attention(scores, query))
+
+    def _attention(self, scores: Tensor, query: Tensor) -> Tensor:
+        # A bias by distance is wider than narrow queries, and so is the score that it joined.
+        attention = torch.softmax(scores, dim=-1) if self.normalisation == "softmax" else weigh(scores)
+        return dropped(attention.to(query.dtype), self.dropout)
+
+    def _row_pattern(self, rows: list[Tensor], weights: Weights, bias: Tensor | DistanceBias | None) -> RowPattern:
+        spread = torch.as_tensor(weights, dtype=rows[0].dtype, device=rows[0].device)  # [terms] or [heads, terms]
+        score = (torch.stack(rows) * spread.movedim(-1, 0).reshape(len(rows), 1, -1, 1, 1)).sum(0)
         new, seen = score.shape[-2:]
+        if bias is not None:
+            score = score + (bias.matrix(new, seen) if isinstance(bias, DistanceBias) else bias)
         if self.causal and new > 1:
             future = torch.ones(new, seen, dtype=torch.bool, device=score.device).triu(seen - new + 1)
             score = score.masked_fill(future, float("-inf"))
-        return RowPattern(torch.softmax(score, dim=-1))
+        return RowPattern(self._attention(score, rows[0]))
+
+
+def carries(scores: Scores, length: int) -> bool:
+    """Whether "auto" carries the running sum of scores of sequences this long: on a CPU, in float32 or float64, without
+    padding and without replayed layers. Elsewhere it was not measured."""
+    return length <= CARRY_LENGTH and scores.terms(1) > 1 and scores.shared_weight(0) is not None
 
 
 def _raw_scores(query: Tensor, key: Tensor) -> Float[Tensor, "batch heads query key"]:

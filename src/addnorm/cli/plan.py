@@ -58,6 +58,21 @@ def command(options: Options) -> int:
         for cost in found.variants
     ]
     print(aligned(rows, right="lrrrrr"))
+    ways = [
+        (
+            cost.variant,
+            way.attention + (" (taken)" if way.taken else ""),
+            quantity(way.flops_per_token),
+            f"{quantity(way.peak_bytes)}B",
+            duration(way.seconds),
+        )
+        for cost in found.variants
+        if len(cost.ways) > 1
+        for way in cost.ways
+    ]
+    if ways:
+        print("\nTwo ways to sum scores: carried as a matrix, or summed again tile by tile (`attention` of a model)\n")
+        print(aligned([("variant", "attention", "FLOPs/token", "peak memory", "time per run"), *ways], right="llrrr"))
     print(
         f"\nAltogether {quantity(found.tokens)} training tokens and {quantity(found.flops)}FLOP; about "
         f"{duration(found.seconds)} with {found.workers} worker(s) of {found.threads} thread(s) at the "

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from addnorm.blocks.passage import carries
 from addnorm.blocks.spec import ModelSpec
 from addnorm.lab.optimizers import OptimizerSpec
 from addnorm.lab.study import Study, Training
@@ -37,6 +38,20 @@ class VariantCost:
     """Estimated time of one run's training steps."""
     relative: float
     """FLOPs per token over those of the first variant."""
+    ways: tuple["WayCost", ...]
+    """Where scores of several layers are summed: what each way of computing them would cost; else empty."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WayCost:
+    """What one run costs if summed scores are computed this way (`attention` of a model)."""
+
+    attention: str
+    taken: bool
+    """Whether the variant as it stands takes this way."""
+    flops_per_token: float
+    peak_bytes: int
+    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +101,7 @@ def plan(study: Study, *, workers: int) -> Plan:
             peak_bytes=found.peak_bytes,
             seconds=found.flops * training.steps / speed,
             relative=found.flops / base,
+            ways=tuple(_ways(study.variants[name], training, speed)),
         )
         for name, found in counted.items()
     )
@@ -104,6 +120,26 @@ def plan(study: Study, *, workers: int) -> Plan:
         flops_per_second=speed,
         variants=costs,
     )
+
+
+def _ways(model: ModelSpec, training: Training, speed: float) -> Iterator[WayCost]:
+    with torch.device("meta"):
+        scores = model.scores.build(model.attention_shape)
+    if model.depth < 2 or scores.terms(1) == 1:
+        return
+    shared = scores.shared_weight(0) is not None
+    taken = model.attention
+    if taken == "auto":
+        taken = "carry" if carries(scores, training.seq) else "streaming"
+    for way in ("carry", "streaming") if shared else ("streaming",):
+        found = count(replace(model, attention=way), training)
+        yield WayCost(
+            attention=way,
+            taken=way == taken,
+            flops_per_token=found.flops / (training.batch * training.seq),
+            peak_bytes=found.peak_bytes,
+            seconds=found.flops * training.steps / speed,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.errors import InputError
 from addnorm.shape import Shape
 
 Queries = Float[Tensor, "batch heads seq head_dim"]
@@ -33,6 +34,13 @@ class Scores(nn.Module, ABC):
     @abstractmethod
     def weights(self, layer: int) -> Weights:
         """s_{m,i} for the joining layers, earliest first. Constants are Python numbers, learned ones a tensor."""
+
+    def shared_weight(self, layer: int) -> float | Float[Tensor, ""] | None:
+        """The one weight of all layers up to this one; None for a kind where each has its own, or where not all join.
+
+        A running sum of scores then serves every layer, which some ways of computing them make use of.
+        """
+        return None
 
     def coefficients(self) -> Coefficients:
         """What each learned number leads to: for every parameter, the layers of its entries and the weights s_{m,i} there.
@@ -61,3 +69,47 @@ class ScoresSpec(Spec):
     @abstractmethod
     def build(self, shape: Shape) -> Scores:
         """The module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowedSpec(ScoresSpec):
+    """Base of the score residuals that join the scores of all layers so far, or of the last few.
+
+    Raises:
+        InputError: a window below 1.
+    """
+
+    window: int | None = None
+    """How many of the most recent layers join, the present one included; None for all. Wherever a formula counts the
+    layers (m), it counts the joining ones. Bounds the cost of deep models: exact recomputation grows with depth squared."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window is not None and self.window < 1:
+            raise InputError(f"{self.kind}.window must be at least 1, or null for all layers; got {self.window}.")
+
+
+class WindowedScores(Scores, ABC):
+    """The scores of the last `window` layers, the present one included."""
+
+    def __init__(self, window: int | None) -> None:
+        super().__init__()
+        self.window = window
+
+    def terms(self, layer: int) -> int:
+        return layer + 1 if self.window is None else min(layer + 1, self.window)
+
+
+class SharedScores(WindowedScores, ABC):
+    """Scores of several layers that all get one weight."""
+
+    @abstractmethod
+    def weight(self, layer: int) -> float | Float[Tensor, ""]:
+        """The weight of every joining layer."""
+
+    def weights(self, layer: int) -> Weights:
+        weight, count = self.weight(layer), self.terms(layer)
+        return weight.expand(count) if isinstance(weight, Tensor) else (weight,) * count
+
+    def shared_weight(self, layer: int) -> float | Float[Tensor, ""] | None:
+        return self.weight(layer) if self.window is None else None

@@ -15,23 +15,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import WindowedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Free(ScoresSpec):
+class Free(WindowedSpec):
     """One learned divisor per pair of layers."""
 
     def build(self, shape: Shape) -> "FreeScores":
-        return FreeScores(shape)
+        return FreeScores(shape, self.window)
 
 
-class FreeScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class FreeScores(WindowedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         start = 0.5 * math.log(shape.head_dim)
-        self.log_a = nn.ParameterList(torch.full((layer + 1,), start) for layer in range(shape.depth))
+        self.log_a = nn.ParameterList(torch.full((self.terms(layer),), start) for layer in range(shape.depth))
 
     def weights(self, layer: int) -> Float[Tensor, " terms"]:
         return torch.exp(-self.log_a[layer])

@@ -10,23 +10,22 @@ Differs from the source: nothing.
 
 from dataclasses import dataclass
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mean(ScoresSpec):
-    """No settings."""
+class Mean(WindowedSpec):
+    """One weight for all joining layers."""
 
     def build(self, shape: Shape) -> "MeanScores":
-        return MeanScores(shape)
+        return MeanScores(shape, self.window)
 
 
-class MeanScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class MeanScores(SharedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         self.scale = shape.head_dim**-0.5
 
-    def weights(self, layer: int) -> tuple[float, ...]:
-        count = layer + 1
-        return (self.scale / count,) * count
+    def weight(self, layer: int) -> float:
+        return self.scale / self.terms(layer)

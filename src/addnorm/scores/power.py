@@ -16,26 +16,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Power(ScoresSpec):
+class Power(WindowedSpec):
     """Two learned exponents per layer."""
 
     def build(self, shape: Shape) -> "PowerScores":
-        return PowerScores(shape)
+        return PowerScores(shape, self.window)
 
 
-class PowerScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class PowerScores(SharedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         self.log_head_dim = math.log(shape.head_dim)
         self.a = nn.Parameter(torch.full((shape.depth,), 0.5))
         self.b = nn.Parameter(torch.full((shape.depth,), 1.0))
 
-    def weights(self, layer: int) -> Float[Tensor, " terms"]:
-        count = layer + 1
-        log_scale = -self.a[layer] * self.log_head_dim - self.b[layer] * math.log(count)
-        return torch.exp(log_scale).expand(count)
+    def weight(self, layer: int) -> Float[Tensor, ""]:
+        return torch.exp(-self.a[layer] * self.log_head_dim - self.b[layer] * math.log(self.terms(layer)))

@@ -11,23 +11,22 @@ is read as covering both factors.
 
 from dataclasses import dataclass
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class RootMean(ScoresSpec):
-    """No settings."""
+class RootMean(WindowedSpec):
+    """One weight for all joining layers."""
 
     def build(self, shape: Shape) -> "RootMeanScores":
-        return RootMeanScores(shape)
+        return RootMeanScores(shape, self.window)
 
 
-class RootMeanScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class RootMeanScores(SharedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         self.head_dim = shape.head_dim
 
-    def weights(self, layer: int) -> tuple[float, ...]:
-        count = layer + 1
-        return ((self.head_dim * count) ** -0.5,) * count
+    def weight(self, layer: int) -> float:
+        return (self.head_dim * self.terms(layer)) ** -0.5

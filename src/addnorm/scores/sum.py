@@ -10,22 +10,22 @@ Differs from the source: the sum is of raw scores, before masks and position bia
 
 from dataclasses import dataclass
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sum(ScoresSpec):
-    """No settings."""
+class Sum(WindowedSpec):
+    """One weight for all joining layers."""
 
     def build(self, shape: Shape) -> "SumScores":
-        return SumScores(shape)
+        return SumScores(shape, self.window)
 
 
-class SumScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class SumScores(SharedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         self.scale = shape.head_dim**-0.5
 
-    def weights(self, layer: int) -> tuple[float, ...]:
-        return (self.scale,) * (layer + 1)
+    def weight(self, layer: int) -> float:
+        return self.scale

@@ -14,23 +14,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import WindowedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class Weighted(ScoresSpec):
+class Weighted(WindowedSpec):
     """One learned divisor per pair of layers."""
 
     def build(self, shape: Shape) -> "WeightedScores":
-        return WeightedScores(shape)
+        return WeightedScores(shape, self.window)
 
 
-class WeightedScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class WeightedScores(WindowedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         self.scale = shape.head_dim**-0.5
-        self.log_a = nn.ParameterList(torch.zeros(layer + 1) for layer in range(shape.depth))
+        self.log_a = nn.ParameterList(torch.zeros(self.terms(layer)) for layer in range(shape.depth))
 
     def weights(self, layer: int) -> Float[Tensor, " terms"]:
         return self.scale * torch.exp(-self.log_a[layer])

@@ -15,24 +15,24 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import WindowedScores, WindowedSpec
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
-class WeightedPower(ScoresSpec):
+class WeightedPower(WindowedSpec):
     """A learned divisor and a learned exponent per pair of layers."""
 
     def build(self, shape: Shape) -> "WeightedPowerScores":
-        return WeightedPowerScores(shape)
+        return WeightedPowerScores(shape, self.window)
 
 
-class WeightedPowerScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
+class WeightedPowerScores(WindowedScores):
+    def __init__(self, shape: Shape, window: int | None) -> None:
+        super().__init__(window)
         self.log_head_dim = math.log(shape.head_dim)
-        self.log_a = nn.ParameterList(torch.zeros(layer + 1) for layer in range(shape.depth))
-        self.b = nn.ParameterList(torch.full((layer + 1,), 0.5) for layer in range(shape.depth))
+        self.log_a = nn.ParameterList(torch.zeros(self.terms(layer)) for layer in range(shape.depth))
+        self.b = nn.ParameterList(torch.full((self.terms(layer),), 0.5) for layer in range(shape.depth))
 
     def weights(self, layer: int) -> Float[Tensor, " terms"]:
         return torch.exp(-self.log_a[layer] - self.b[layer] * self.log_head_dim)

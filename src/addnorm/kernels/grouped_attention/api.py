@@ -7,16 +7,19 @@ from torch import Tensor
 
 from addnorm.errors import UnknownName
 from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.differentiable import streaming
+from addnorm.kernels.grouped_attention.distance import DistanceBias
+from addnorm.kernels.grouped_attention.gpu import triton
 from addnorm.kernels.grouped_attention.problem import Problem
 from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
-from addnorm.kernels.grouped_attention.streaming import streaming
 
 # A plain dict: torch.compile breaks its graph at a mapping proxy once any dict has changed before it.
 IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = {
     "reference": reference,
     "sdpa": sdpa,
     "streaming": streaming,
+    "triton": triton,
 }
 """What `impl` may name, besides "auto"."""
 
@@ -31,7 +34,8 @@ def attend(
     weights: Sequence[float | int] | Float[Tensor, " term"] | Float[Tensor, "heads term"],
     *,
     causal: bool,
-    bias: Float[Tensor, "#batch #heads query key"] | None = None,
+    sliding_window: int | None = None,
+    bias: Float[Tensor, "#batch #heads query key"] | DistanceBias | None = None,
     padding: Bool[Tensor, "batch key"] | None = None,
     dropout: float = 0.0,
     seed: Int64[Tensor, ""] | None = None,
@@ -49,13 +53,16 @@ def attend(
         weights: numbers, or a tensor that may be learned, per term or per head and term. Nothing else scales the
             scores: pass 1/√head_dim where it is meant.
         causal: whether a row is kept from seeing later keys.
-        bias: added to the summed scores; receives a gradient if it requires one.
+        sliding_window: how many keys a row sees at most, its own position's the last; None for all. Needs `causal`.
+        bias: added to the summed scores, as a matrix or as a function of the distance; receives a gradient if it
+            requires one. By distance it costs heads · span numbers instead of heads · query · key.
         padding: True at real tokens; other keys get no attention. A row without a key left gives zeros.
         dropout: share of the probabilities that drop; the others are divided by 1 - dropout.
         seed: decides which drop, the same ones in every implementation; None draws one from torch's global generator.
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
-            and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout.
-            "auto" takes what `choose` names.
+            and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout, and a
+            bias by distance becomes a matrix. "triton" is streaming in GPU kernels: float32, bfloat16 and float16,
+            head widths up to 256. "auto" takes what `choose` names.
 
     Returns:
         The attended values, in the dtype of `value`.
@@ -65,7 +72,16 @@ def attend(
         UnknownName: no such `impl`.
     """
     problem = problem_of(
-        queries, keys, value, weights, causal=causal, bias=bias, padding=padding, dropout=dropout, seed=seed
+        queries,
+        keys,
+        value,
+        weights,
+        causal=causal,
+        sliding_window=sliding_window,
+        bias=bias,
+        padding=padding,
+        dropout=dropout,
+        seed=seed,
     )
     name = choose(problem) if impl == "auto" else impl
     if name not in IMPLEMENTATIONS:
@@ -85,7 +101,8 @@ def choose(problem: Problem) -> str:
         summed width 16: 0.4 / 0.5 / 0.7      32: 0.6 / 0.8 / 1.0-1.1     64: 0.8-0.9 / 1.0 / 1.4-1.5
                     128: 0.9-1.1 / 1.1-1.3 / 1.5-1.8                     512: 1.3 / 2.2 / 2.3
 
-    since the value is filled up with zeros to the summed width. Not measured on accelerators.
+    since the value is filled up with zeros to the summed width. Not measured on accelerators; "triton" is taken only when
+    named, until it has run on one.
     """
     p = problem
     if p.seed is not None or holds_matrix(p):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from addnorm.errors import InputError
+from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.problem import Problem
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -19,7 +20,8 @@ def problem_of(
     weights: Sequence[float | int] | Tensor,
     *,
     causal: bool,
-    bias: Tensor | None = None,
+    sliding_window: int | None = None,
+    bias: Tensor | DistanceBias | None = None,
     padding: Tensor | None = None,
     dropout: float = 0.0,
     seed: Tensor | None = None,
@@ -40,7 +42,15 @@ def problem_of(
             f"causal attention takes at most as many queries as keys, because queries are the last positions; "
             f"got {query} queries and {key} keys. Pass the keys of every position, or causal=False."
         )
-    if bias is not None:
+    if sliding_window is not None and (not causal or sliding_window < 1):
+        raise InputError(
+            f"sliding_window is how many of the last keys a row sees, at least 1 and only with causal=True; "
+            f"got {sliding_window} with causal={causal}."
+        )
+    if isinstance(bias, DistanceBias):
+        _check_distances(bias, heads, query, key, causal=causal)
+        _check_like("bias.values", bias.values, value, FLOATING)
+    elif bias is not None:
         wanted = ((1, batch), (1, heads), (query,), (key,))
         if bias.ndim != 4 or any(size not in sizes for size, sizes in zip(bias.shape, wanted, strict=True)):
             expected = f"[1 or {batch}, 1 or {heads}, {query}, {key}]"
@@ -63,7 +73,9 @@ def problem_of(
         value=value,
         weights=_weights(weights, q),
         causal=causal,
-        bias=bias,
+        sliding_window=sliding_window,
+        bias=bias.values[None] if isinstance(bias, DistanceBias) else bias,
+        first_distance=bias.first if isinstance(bias, DistanceBias) else None,
         padding=padding,
         dropout=float(dropout),
         seed=_seed(seed, dropout, value),
@@ -121,6 +133,19 @@ def _check_projections(q: tuple[Tensor, ...], k: tuple[Tensor, ...], value: Tens
     _check_like("value", value, value, FLOATING)
 
 
+def _check_distances(bias: DistanceBias, heads: int, query: int, key: int, *, causal: bool) -> None:
+    values = bias.values
+    if values.ndim != 2 or values.shape[0] not in (1, heads):
+        raise InputError(f"bias.values must have shape [heads, span] = [1 or {heads}, span], got {_shape(values)}.")
+    nearest, farthest = (0 if causal else 1 - query), key - 1
+    last = bias.first + values.shape[1] - 1
+    if bias.first > nearest or last < farthest:
+        raise InputError(
+            f"a bias by distance must know every distance that a query sees: {nearest} to {farthest} with {query} "
+            f"queries, {key} keys and causal={causal}; this one knows {bias.first} to {last}."
+        )
+
+
 def _weights(given: Sequence[float | int] | Tensor, q: tuple[Tensor, ...]) -> float | Tensor:
     """One number where all terms share it, else a tensor "#batch #heads term" in the type of the sums."""
     terms, heads = len(q), q[0].shape[1]
@@ -147,11 +172,16 @@ def _seed(seed: Tensor | None, dropout: float, value: Tensor) -> Tensor | None:
     if dropout == 0:
         return None
     if seed is None:
-        return torch.randint(2**63 - 1, (), dtype=torch.int64, device=value.device)
+        return draw_seed(value.device)
     if seed.dtype != torch.int64 or seed.ndim:
         raise InputError(f"seed must be an int64 scalar tensor, got {_name(seed.dtype)} of shape {_shape(seed)}.")
     _check_like("seed", seed, value, (torch.int64,))
     return seed
+
+
+def draw_seed(device: torch.device) -> Tensor:
+    """A number that decides which probabilities drop, from torch's global generator."""
+    return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device)
 
 
 def _check_like(name: str, tensor: Tensor, value: Tensor, dtypes: tuple[torch.dtype, ...]) -> None:

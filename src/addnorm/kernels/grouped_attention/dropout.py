@@ -33,14 +33,14 @@ def keep(
     return hashed >= round(dropout * 2**32)
 
 
-def block(seed: Tensor, *, batch: slice, heads: slice, rows: slice, columns: int, dropout: float) -> Tensor:
-    """Bool[Tensor, "batch heads rows columns"] of one block; columns start at zero."""
+def block(seed: Tensor, *, batch: slice, heads: slice, rows: slice, columns: slice, dropout: float) -> Tensor:
+    """Bool[Tensor, "batch heads rows columns"] of one block."""
 
     def span(places: slice, axis: int) -> Tensor:
         index = torch.arange(places.start, places.stop, device=seed.device)
         return index.view([-1 if i == axis else 1 for i in range(4)])
 
-    return keep(seed, span(batch, 0), span(heads, 1), span(rows, 2), span(slice(0, columns), 3), dropout=dropout)
+    return keep(seed, span(batch, 0), span(heads, 1), span(rows, 2), span(columns, 3), dropout=dropout)
 
 
 def _mix(word: Tensor, key: Tensor | int = 0) -> Tensor:

@@ -8,6 +8,7 @@ panel; query heads of one group are stacked as rows, so keys and values are neve
 import torch
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.distance import add_diagonals, part
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.problem import Problem
 
@@ -39,11 +40,6 @@ class Panel:
         items = self.batch if tensor.shape[0] > 1 else slice(0, 1)
         return tensor[items, self.heads if tensor.shape[1] > 1 else slice(0, 1)]
 
-    def last_key(self, rows: slice) -> int:
-        """Number of keys that some row of the tile may see."""
-        p = self.problem
-        return rows.stop + p.key - p.query if p.causal else p.key
-
     def lines(self, tensor: Tensor, rows: slice) -> Tensor:
         """Float[Tensor, "slab line dim"] of a tensor "batch heads query dim"."""
         part = tensor[self.batch, self.heads, rows].to(self.problem.dtype)
@@ -69,29 +65,50 @@ class Panel:
 
     def scores(self, buffer: Tensor, weighted: Tensor, rows: slice) -> Tensor:
         """Float[Tensor, "slab line key"] in `buffer`: the summed scores with bias; what a row may not see is -inf."""
-        p, last = self.problem, self.last_key(rows)
-        scores = carve(buffer, (*weighted.shape[:2], last))
-        scores.baddbmm_(weighted, self.keys[:, :last].mT, beta=0, alpha=self.scale)
+        p, seen = self.problem, self.problem.keys_seen(rows)
+        scores = carve(buffer, (*weighted.shape[:2], seen.stop - seen.start))
+        scores.baddbmm_(weighted, self.keys[:, seen].mT, beta=0, alpha=self.scale)
         by_head = self.heads_first(scores)
         if p.bias is not None:
-            by_head.add_(self.share(p.bias)[:, :, rows, :last])
+            by_head.add_(self.bias(p.bias, rows))
         if p.causal:
-            edge = rows.start + p.key - p.query
             size = rows.stop - rows.start
             later = torch.ones(size, size, dtype=torch.bool, device=scores.device).triu(1)
-            by_head[..., edge:].masked_fill_(later, float("-inf"))
+            by_head[..., -size:].masked_fill_(later, float("-inf"))
+            if p.sliding_window is not None and size > 1:
+                # Windows of the tile's later rows begin later, by at most this many keys.
+                left = rows.stop - 1 + p.offset - p.sliding_window + 1 - seen.start
+                if left > 0:
+                    gone = torch.ones(size, left, dtype=torch.bool, device=scores.device).tril(left - size)
+                    by_head[..., :left].masked_fill_(gone, float("-inf"))
         if p.padding is not None:
-            by_head.masked_fill_(~p.padding[self.batch, None, None, :last], float("-inf"))
+            by_head.masked_fill_(~p.padding[self.batch, None, None, seen], float("-inf"))
         return scores
+
+    def bias(self, bias: Tensor, rows: slice) -> Tensor:
+        """Float[Tensor, "#batch #heads rows key"] of one tile, from the bias in either form."""
+        p, seen, shared = self.problem, self.problem.keys_seen(rows), self.share(bias)
+        if p.first_distance is None:
+            return shared[:, :, rows, seen]
+        return part(shared, p.first_distance, rows, p.offset - seen.start, seen.stop - seen.start)
+
+    def add_bias_gradient(self, total: Tensor, d_scores: Tensor, rows: slice) -> None:
+        """Add one tile's d_scores, "slab line key", to the gradient of the bias, in its form."""
+        p, shared, by_head = self.problem, self.share(total), self.heads_first(d_scores)
+        summed = by_head.sum_to_size(*shared.shape[:2], *by_head.shape[2:])
+        if p.first_distance is None:
+            shared[:, :, rows, p.keys_seen(rows)] += summed
+        else:
+            add_diagonals(shared, p.first_distance, summed, rows, p.offset - p.keys_seen(rows).start)
 
     def kept(self, rows: slice) -> Tensor | None:
         """Bool[Tensor, "slab line key"] of probabilities that do not drop; None without dropout."""
         p = self.problem
         if p.seed is None:
             return None
-        last = self.last_key(rows)
-        kept = block(p.seed, batch=self.batch, heads=self.heads, rows=rows, columns=last, dropout=p.dropout)
-        return kept.view(self.value.shape[0], -1, last)
+        seen = p.keys_seen(rows)
+        kept = block(p.seed, batch=self.batch, heads=self.heads, rows=rows, columns=seen, dropout=p.dropout)
+        return kept.view(self.value.shape[0], -1, seen.stop - seen.start)
 
 
 def carve(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:

@@ -33,7 +33,7 @@ def attend_tiles(problem: Problem, budget: int | None = None) -> tuple[Tensor, T
     # Positions before heads in memory, so that the caller joins the heads without a copy.
     out = p.value.new_empty(p.batch, p.query, p.heads, p.value_dim).transpose(1, 2)
     log_sum = p.value.new_empty(p.batch, p.heads, p.query, dtype=p.dtype)
-    buffer = p.value.new_empty(tile.batch * tile.kv_heads * p.group * tile.rows * p.key, dtype=p.dtype)
+    buffer = p.value.new_empty(tile.slabs * p.group * tile.rows * tile.keys, dtype=p.dtype)
     for batch in spans(p.batch, tile.batch):
         for kv_heads in spans(p.kv_heads, tile.kv_heads):
             panel = Panel(p, batch, kv_heads)
@@ -49,7 +49,7 @@ def attend_tiles(problem: Problem, budget: int | None = None) -> tuple[Tensor, T
                 mass.masked_fill_(mass == 0, 1.0)  # A row without a key: its exponentials are zero and stay so.
                 if (kept := panel.kept(rows)) is not None:
                     scores.mul_(kept)
-                attended = torch.bmm(scores, panel.value[:, : scores.shape[-1]]).div_(mass * (1 - p.dropout))
+                attended = torch.bmm(scores, panel.value[:, p.keys_seen(rows)]).div_(mass * (1 - p.dropout))
                 out[batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
                 log_sum[batch, panel.heads, rows] = panel.heads_first(top + mass.log()).squeeze(-1)
     return out, log_sum
@@ -68,7 +68,7 @@ def differentiate_tiles(
         weights=p.value.new_zeros(p.batch, p.heads, terms, dtype=p.dtype) if isinstance(p.weights, Tensor) else None,
         bias=torch.zeros_like(p.bias, dtype=p.dtype) if p.bias is not None and bias_needed else None,
     )
-    size = tile.batch * tile.kv_heads * p.group * tile.rows * p.key
+    size = tile.slabs * p.group * tile.rows * tile.keys
     buffers = p.value.new_empty(2, size, dtype=p.dtype)
     for batch in spans(p.batch, tile.batch):
         for kv_heads in spans(p.kv_heads, tile.kv_heads):
@@ -92,16 +92,16 @@ def _differentiate_tile(
     found: Gradients,
 ) -> None:
     """Add one tile to the panel's key and value gradients, and write its rows' query gradients."""
-    p, last = panel.problem, panel.last_key(rows)
+    p, seen = panel.problem, panel.problem.keys_seen(rows)
     out, log_sum, grad = (panel.lines(tensor, rows) for tensor in (saved[0], saved[1].unsqueeze(-1), saved[2]))
-    d_keys, d_value = (total[:, :last] for total in sums)
+    d_keys, d_value = (total[:, seen] for total in sums)
     queries = panel.queries(rows)
     weighted = panel.weighted(queries)
     probabilities = panel.scores(buffers[0], weighted, rows).sub_(log_sum).exp_()
 
     share = grad / (1 - p.dropout)
     d_scores = carve(buffers[1], tuple(probabilities.shape))
-    d_scores.baddbmm_(share, panel.value[:, :last].mT, beta=0)
+    d_scores.baddbmm_(share, panel.value[:, seen].mT, beta=0)
     if (kept := panel.kept(rows)) is None:
         d_value.baddbmm_(probabilities.mT, share)
     else:
@@ -110,12 +110,11 @@ def _differentiate_tile(
     d_scores.sub_((grad * out).sum(-1, keepdim=True)).mul_(probabilities)
 
     d_keys.baddbmm_(d_scores.mT, weighted, alpha=panel.scale)
-    d_terms = torch.bmm(d_scores, panel.keys[:, :last]).view(queries.shape)
+    d_terms = torch.bmm(d_scores, panel.keys[:, seen]).view(queries.shape)
     if found.weights is not None:
         found.weights[panel.batch, panel.heads] += (d_terms * queries).sum((2, -1))
     d_queries = panel.weighted(d_terms).view(queries.shape).mul_(panel.scale)
     for i, d_query in enumerate(found.queries):
         d_query[panel.batch, panel.heads, rows] = d_queries[..., i, :].to(d_query.dtype)
     if found.bias is not None:
-        d_bias = panel.share(found.bias)[:, :, rows, :last]
-        d_bias += panel.heads_first(d_scores).sum_to_size(d_bias.shape)
+        panel.add_bias_gradient(found.bias, d_scores, rows)

@@ -30,14 +30,30 @@ class Problem:
     """One number for all terms, or Float[Tensor, "#batch #heads term"]."""
     causal: bool
     """Query row r sees the keys up to r + key - query."""
+    sliding_window: int | None
+    """Keys that a row sees at most, its own position's the last; None for all. Only with `causal`."""
     bias: Tensor | None
-    """Float[Tensor, "#batch #heads query key"], added once to the summed scores."""
+    """Added once to the summed scores: Float[Tensor, "#batch #heads query key"], or "#batch #heads span" by distance."""
+    first_distance: int | None
+    """Distance of the first entry of a bias by distance; None where the bias is a matrix, and without one."""
     padding: Tensor | None
     """Bool[Tensor, "batch key"], True at real tokens."""
     dropout: float
     """Share of probabilities dropped; the kept ones are divided by 1 - dropout."""
     seed: Tensor | None
     """int64 scalar that decides which probabilities drop; None only without dropout."""
+
+    @property
+    def offset(self) -> int:
+        """Position of the first query."""
+        return self.key - self.query
+
+    def keys_seen(self, rows: slice) -> slice:
+        """The keys that some of these query rows may see."""
+        if not self.causal:
+            return slice(0, self.key)
+        first = 0 if self.sliding_window is None else max(0, rows.start + self.offset - self.sliding_window + 1)
+        return slice(first, rows.stop + self.offset)
 
     @property
     def batch(self) -> int:

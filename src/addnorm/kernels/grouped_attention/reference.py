@@ -6,27 +6,40 @@ All other implementations are compared with this one. Memory: batch · heads · 
 import torch
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.distance import matrix
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.problem import Problem
 
 
 def reference(problem: Problem) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; differentiable to any order."""
-    p, dtype = problem, problem.dtype
-    *keys, value = (tensor.repeat_interleave(p.group, 1).to(dtype) for tensor in (*p.keys, p.value))
-    terms = torch.stack([q.to(dtype) @ k.mT for q, k in zip(p.queries, keys, strict=True)], -1)
-    weights = p.weights[:, :, None, None].to(dtype) if isinstance(p.weights, Tensor) else p.weights
-    scores = (terms * weights).sum(-1)
-    if p.bias is not None:
-        scores = scores + p.bias.to(dtype)
-    scores = scores.masked_fill(~visible(p), float("-inf"))
+    p, scores = problem, masked_scores(problem)
     alive = (scores > float("-inf")).any(-1, keepdim=True)
     probabilities = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
     if p.seed is not None:
         batch, heads, rows = (slice(0, size) for size in scores.shape[:3])
-        kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=p.key, dropout=p.dropout)
+        kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=slice(0, p.key), dropout=p.dropout)
         probabilities = probabilities * kept / (1 - p.dropout)
+    value = p.value.repeat_interleave(p.group, 1).to(p.dtype)
     return (probabilities @ value).to(p.value.dtype)
+
+
+def masked_scores(problem: Problem) -> Tensor:
+    """Float[Tensor, "batch heads query key"]: the summed scores with bias; what a row may not see is -inf."""
+    p, dtype = problem, problem.dtype
+    keys = (key.repeat_interleave(p.group, 1).to(dtype) for key in p.keys)
+    terms = torch.stack([q.to(dtype) @ k.mT for q, k in zip(p.queries, keys, strict=True)], -1)
+    weights = p.weights[:, :, None, None].to(dtype) if isinstance(p.weights, Tensor) else p.weights
+    scores = (terms * weights).sum(-1)
+    if p.bias is not None:
+        scores = scores + bias_matrix(p, p.bias).to(dtype)
+    return scores.masked_fill(~visible(p), float("-inf"))
+
+
+def bias_matrix(problem: Problem, bias: Tensor) -> Tensor:
+    """Float[Tensor, "#batch #heads query key"] of the problem's bias, in whatever form it was given."""
+    p = problem
+    return bias if p.first_distance is None else matrix(bias, p.first_distance, p.query, p.key)
 
 
 def visible(problem: Problem) -> Tensor:
@@ -34,5 +47,7 @@ def visible(problem: Problem) -> Tensor:
     p = problem
     seen = torch.ones(1, 1, p.query, p.key, dtype=torch.bool, device=p.value.device)
     if p.causal:
-        seen = seen.tril(p.key - p.query)
+        seen = seen.tril(p.offset)
+    if p.sliding_window is not None:
+        seen = seen.triu(p.offset - p.sliding_window + 1)
     return seen if p.padding is None else seen & p.padding[:, None, None, :]

@@ -1,8 +1,8 @@
-"""Streaming attention as a differentiable function: the passes of passes.py joined to autograd.
+"""Attention without the score matrix as a differentiable function: a forward and a backward pass joined to autograd.
 
 Why two Functions: the backward pass is one of its own, so that torch.func.vmap can batch it (per-sample gradients), and
-so that differentiating it again is refused instead of being silently wrong. A backward pass written for another device
-replaces `attend_tiles` and `differentiate_tiles`; everything here stays.
+so that differentiating it again is refused instead of being silently wrong. The passes are those of passes.py (tiles of
+ordinary torch operations) or of triton/passes.py (kernels); everything here is common to both.
 """
 
 from __future__ import annotations
@@ -10,24 +10,32 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention.passes import attend_tiles, differentiate_tiles
+from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
 from addnorm.kernels.grouped_attention.problem import Problem
 
 
 def streaming(problem: Problem, budget: int | None = None) -> Tensor:
     """The attended values, without a query × key tensor in either pass; `budget` replaces the one of tiles.py."""
+    return differentiable(problem, "streaming", budget)
+
+
+def differentiable(problem: Problem, impl: Literal["streaming", "triton"], budget: int | None = None) -> Tensor:
+    """The attended values by the passes of this implementation, with first derivatives."""
     p = problem
     settings = _Settings(
+        impl=impl,
         num_terms=len(p.queries),
         scale=p.weights if isinstance(p.weights, float) else None,
         causal=p.causal,
+        sliding_window=p.sliding_window,
         dropout=p.dropout,
+        first_distance=p.first_distance,
         budget=budget,
     )
     weights = p.weights if isinstance(p.weights, Tensor) else None
@@ -40,10 +48,13 @@ def streaming(problem: Problem, budget: int | None = None) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
+    impl: Literal["streaming", "triton"]
     num_terms: int
     scale: float | None
     causal: bool
+    sliding_window: int | None
     dropout: float
+    first_distance: int | None
     budget: int | None
 
     def problem(self, tensors: tuple[Tensor | None, ...]) -> Problem:
@@ -57,11 +68,29 @@ class _Settings:
             value=value,
             weights=shared,
             causal=self.causal,
+            sliding_window=self.sliding_window,
             bias=bias,
+            first_distance=self.first_distance,
             padding=padding,
             dropout=self.dropout,
             seed=seed,
         )
+
+    def attend(self, problem: Problem) -> tuple[Tensor, Tensor]:
+        if self.impl == "triton":
+            from addnorm.kernels.grouped_attention.triton.passes import attend_on_device
+
+            return attend_on_device(problem)
+        return attend_tiles(problem, self.budget)
+
+    def differentiate(
+        self, problem: Problem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
+    ) -> Gradients:
+        if self.impl == "triton":
+            from addnorm.kernels.grouped_attention.triton.passes import differentiate_on_device
+
+            return differentiate_on_device(problem, out, log_sum, grad, bias_needed=bias_needed)
+        return differentiate_tiles(problem, out, log_sum, grad, bias_needed=bias_needed, budget=self.budget)
 
 
 def _apply(function: type[torch.autograd.Function], differentiable: bool, *inputs: Any) -> tuple[Tensor, ...]:
@@ -78,7 +107,7 @@ def _apply(function: type[torch.autograd.Function], differentiable: bool, *input
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(settings: _Settings, *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
-        return attend_tiles(settings.problem(tensors), settings.budget)
+        return settings.attend(settings.problem(tensors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -113,7 +142,7 @@ class _Differentiate(torch.autograd.Function):
         assert out is not None
         assert log_sum is not None
         problem = settings.problem(tuple(inputs))
-        found = differentiate_tiles(problem, out, log_sum, grad, bias_needed=bias_needed, budget=settings.budget)
+        found = settings.differentiate(problem, out, log_sum, grad, bias_needed=bias_needed)
         shared = []
         if isinstance(problem.weights, Tensor) and found.weights is not None:
             shared.append(found.weights.sum_to_size(problem.weights.shape).to(problem.weights.dtype))
@@ -128,7 +157,7 @@ class _Differentiate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         raise InputError(
-            "impl='streaming' has a first derivative only, and a second one was asked for. "
+            "impl='streaming' and impl='triton' have a first derivative only, and a second one was asked for. "
             "Use impl='reference', which can be differentiated to any order."
         )
 

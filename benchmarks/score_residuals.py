@@ -1,0 +1,178 @@
+"""Training steps of models with score residuals: ours, x-transformers' `residual_attn`, and both without the residual.
+
+Each side runs in a process of its own, so that its peak memory is its own; a step of one follows a step of another, so that
+a slow minute hits all. Time: forward and backward of the whole model. Memory: the process's peak minus what it held
+before the first step (the interpreter, torch and the model).
+
+    python benchmarks/score_residuals.py                     the table: lengths 512, 2048, 4096, 8192
+    python benchmarks/score_residuals.py --sweep depth       time against depth, with the floor that the products set
+    python benchmarks/score_residuals.py --sweep length
+"""
+
+import argparse
+import json
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+VOCAB = 256
+WIDTH, HEADS = 512, 8
+
+
+def ours(scores: str, length: int, depth: int) -> nn.Module:
+    import addnorm
+
+    kind, _, attention = scores.partition("/")
+    return addnorm.preset(
+        "gpt2",
+        vocab=VOCAB,
+        width=WIDTH,
+        depth=depth,
+        heads=HEADS,
+        hidden=4 * WIDTH,
+        max_seq=length,
+        dropout=0.0,
+        scores=kind,
+        attention=attention or "auto",
+    ).build()
+
+
+def theirs(length: int, depth: int, **options: bool) -> nn.Module:
+    from x_transformers import Decoder, TransformerWrapper
+
+    layers = Decoder(dim=WIDTH, depth=depth, heads=HEADS, attn_dim_head=WIDTH // HEADS, **options)
+    return TransformerWrapper(num_tokens=VOCAB, max_seq_len=length, attn_layers=layers)
+
+
+SIDES: dict[str, Callable[[int, int], nn.Module]] = {
+    "addnorm own": lambda length, depth: ours("own", length, depth),
+    "addnorm sum": lambda length, depth: ours("sum", length, depth),
+    "addnorm sum, streaming": lambda length, depth: ours("sum/streaming", length, depth),
+    "addnorm sum, carry": lambda length, depth: ours("sum/carry", length, depth),
+    "x-transformers flash": lambda length, depth: theirs(length, depth, attn_flash=True),
+    "x-transformers residual_attn": lambda length, depth: theirs(length, depth, residual_attn=True),
+}
+
+
+def serve(side: str, length: int, depth: int, threads: int, narrow: bool, pipe: Connection) -> None:
+    """One side's process: a step per request, then its peak memory."""
+    torch.set_num_threads(threads)
+    torch.manual_seed(0)
+    model = SIDES[side](length, depth)
+    tokens = torch.randint(VOCAB, (1, length + 1))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    while pipe.recv() == "step":
+        start = time.perf_counter()
+        with torch.autocast("cpu", torch.bfloat16, enabled=narrow):
+            loss = F.cross_entropy(model(tokens[:, :-1]).float().flatten(0, 1), tokens[:, 1:].flatten())
+        loss.backward()
+        seconds = time.perf_counter() - start
+        model.zero_grad(set_to_none=True)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        pipe.send((seconds, (peak - before) / 2**20))
+
+
+def measure(
+    sides: list[str], length: int, depth: int, *, rounds: int, threads: int, narrow: bool
+) -> dict[str, tuple[float, float]]:
+    """Median seconds and peak GiB of each side."""
+    context = multiprocessing.get_context("spawn")
+    pipes = {}
+    for side in sides:
+        mine, other = context.Pipe()
+        context.Process(target=serve, args=(side, length, depth, threads, narrow, other), daemon=True).start()
+        pipes[side] = mine
+    seconds: dict[str, list[float]] = {side: [] for side in sides}
+    peaks: dict[str, float] = {}
+    for turn in range(rounds + 1):
+        for side, pipe in pipes.items():
+            pipe.send("step")
+            took, peaks[side] = pipe.recv()
+            if turn:  # the first step warms up
+                seconds[side].append(took)
+    for pipe in pipes.values():
+        pipe.send("end")
+    return {side: (statistics.median(seconds[side]), peaks[side]) for side in sides}
+
+
+def product_speed() -> float:
+    """Operations per second of a large float32 matrix product, the best of several."""
+    a, b = torch.randn(4096, 4096), torch.randn(4096, 4096)
+    best = 0.0
+    for _ in range(4):
+        start = time.perf_counter()
+        a @ b
+        best = max(best, 2 * 4096**3 / (time.perf_counter() - start))
+    return best
+
+
+def attention_operations(length: int, depth: int, *, terms: Callable[[int], int]) -> float:
+    """Operations of the attention products, forward and backward, causal: derivation.md's count."""
+    pairs = HEADS * length * length / 2
+    head_dim = WIDTH // HEADS
+    return sum(pairs * 2 * head_dim * (4 * terms(layer) + 3) for layer in range(depth))
+
+
+def other_operations(length: int, depth: int) -> float:
+    """Operations of every other product, forward and backward: 3 × 2 × parameters × tokens."""
+    return 6.0 * length * (depth * 12 * WIDTH * WIDTH + WIDTH * VOCAB)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 4096])
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=[*SIDES])
+    parser.add_argument("--sweep", choices=["depth", "length"])
+    parser.add_argument("--depth", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--bfloat16", action="store_true", help="autocast; sums stay float32")
+    parser.add_argument("--out", type=Path, help="also write the rows as JSON")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    if options.sweep == "depth":
+        cases = [(1024, depth) for depth in (2, 4, 8, 16, 32)]
+    elif options.sweep == "length":
+        cases = [(length, options.depth) for length in (256, 512, 1024, 2048, 4096, 8192, 16384)]
+    else:
+        cases = [(length, options.depth) for length in options.lengths]
+    sides = ["addnorm own", "addnorm sum", "addnorm sum, streaming"] if options.sweep else options.sides
+    rows = []
+    for length, depth in cases:
+        speed = product_speed()
+        fitting = [side for side in sides if fits(side, length, depth)]
+        rounds = options.rounds if length < 8192 else 1
+        found = measure(fitting, length, depth, rounds=rounds, threads=options.threads, narrow=options.bfloat16)
+        for side, (seconds, gigabytes) in found.items():
+            joined = side.startswith("addnorm sum")
+            products = attention_operations(
+                length, depth, terms=lambda layer, joined=joined: layer + 1 if joined else 1
+            )
+            floor = (products + other_operations(length, depth)) / speed
+            row = {"length": length, "depth": depth, "side": side, "seconds": seconds, "peak_gib": gigabytes}
+            rows.append({**row, "floor_seconds": floor, "product_gflops": speed / 1e9})
+            print(
+                f"{length:6} {depth:3}  {side:30} {seconds:8.2f} s {gigabytes:7.2f} GiB   "
+                f"floor {floor:6.2f} s at {speed / 1e9:.0f} GFLOP/s",
+                flush=True,
+            )
+    if options.out:
+        options.out.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def fits(side: str, length: int, depth: int) -> bool:
+    """Whether a side that keeps matrices has room for them: x-transformers holds about five per layer and head."""
+    matrices = {"x-transformers residual_attn": 6, "addnorm sum, carry": 3}.get(side, 0)
+    return matrices * depth * HEADS * length * length * 4 < 20 * 2**30
+
+
+if __name__ == "__main__":
+    main()

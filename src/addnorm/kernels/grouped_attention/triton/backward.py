@@ -1,0 +1,158 @@
+"""The backward kernels: one owns query rows, one owns keys, so that no sum depends on the order of programs.
+
+Both compute a tile's scores again. Sums over all terms at once would not fit a program's registers, so each program
+adds its products to its own rows of a float32 array in memory. The additions are atomic only in form: no two programs
+share an element, and their order within a program is fixed, so results are the same every time.
+"""
+
+# Triton has no type information, and its compiler reads the signatures itself.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, import-untyped"
+
+import triton
+import triton.language as tl
+
+from addnorm.kernels.grouped_attention.triton.device import first_key, kept, product, summed_scores
+
+
+@triton.jit
+def _tile_gradient(
+    scores, log_sum, share_grad, delta, value, seed, batch, head, rows, columns, threshold, share,
+    DROPS: tl.constexpr, UPCAST: tl.constexpr,
+):  # fmt: skip
+    """(probabilities as they met the values, gradient of the scores) of one tile."""
+    probabilities = tl.exp(scores - log_sum[:, None])
+    d_probabilities = product(share_grad, tl.trans(value), UPCAST)
+    met = probabilities
+    if DROPS:
+        stays = kept(seed, batch, head, rows, columns, threshold)
+        met = tl.where(stays, probabilities * share, 0.0)
+        d_probabilities = tl.where(stays, d_probabilities * share, 0.0)
+    return met, probabilities * (d_probabilities - delta[:, None])
+
+
+@triton.jit
+def differentiate_rows(
+    q, k, v, weights, bias, distance, padding, seed, log_sum, delta, grad, d_q, d_bias, d_distance,
+    threshold, share, heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, DROPS: tl.constexpr,
+    UPCAST: tl.constexpr, BIAS_NEEDED: tl.constexpr,
+):  # fmt: skip
+    """U_i = dS K_i for every term into d_q (zeros before), and dS summed into the bias's gradient where asked for."""
+    slab = tl.program_id(1)
+    batch, head = slab // heads, slab % heads
+    kv_head = head // (heads // kv_heads)
+    q_rows = (slab.to(tl.int64) * num_rows) * HEAD_DIM
+    kv_rows = (batch.to(tl.int64) * kv_heads + kv_head) * num_keys
+    start = tl.program_id(0) * BLOCK_ROWS
+    rows = start + tl.arange(0, BLOCK_ROWS)
+    dims, values = tl.arange(0, BLOCK_DIM), tl.arange(0, BLOCK_VALUE)
+    rows_before = num_keys - num_rows
+    row_mask = rows < num_rows
+
+    at_row = slab.to(tl.int64) * num_rows + rows
+    row_log_sum = tl.load(log_sum + at_row, mask=row_mask, other=0.0)
+    row_delta = tl.load(delta + at_row, mask=row_mask, other=0.0)
+    value_mask = (values < VALUE_DIM)[None, :]
+    row_grad = tl.load(
+        grad + at_row[:, None] * VALUE_DIM + values[None, :], mask=row_mask[:, None] & value_mask, other=0.0
+    )
+    stop = num_keys
+    if CAUSAL:
+        stop = tl.minimum(num_keys, start + BLOCK_ROWS + rows_before)
+    for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
+        columns = key + tl.arange(0, BLOCK_KEYS)
+        scores = summed_scores(
+            q + q_rows, k + kv_rows * HEAD_DIM, weights + slab * num_terms, bias, distance, padding,
+            rows, columns, batch, head, kv_head, num_terms, term_queries, term_keys, num_rows, num_keys,
+            bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+            HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
+        )  # fmt: skip
+        column_mask = columns < num_keys
+        at = v + kv_rows * VALUE_DIM + columns[:, None] * VALUE_DIM + values[None, :]
+        value = tl.load(at, mask=column_mask[:, None] & value_mask, other=0.0)
+        _, d_scores = _tile_gradient(
+            scores, row_log_sum, row_grad, row_delta, value, seed, batch, head, rows, columns, threshold, share,
+            DROPS, UPCAST,
+        )  # fmt: skip
+        inside = row_mask[:, None] & column_mask[None, :]
+        if BIAS_NEEDED and HAS_BIAS:
+            at_bias = d_bias + batch * bias_batch + head * bias_head
+            at_bias = at_bias + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
+            tl.atomic_add(at_bias, d_scores, mask=inside, sem="relaxed")
+        if BIAS_NEEDED and HAS_DISTANCE:
+            apart = (rows + rows_before)[:, None] - columns[None, :] - distance_first
+            at_distance = d_distance + head * distance_head + apart
+            tl.atomic_add(at_distance, d_scores, mask=inside & (scores > float("-inf")), sem="relaxed")
+        narrow = d_scores.to(value.dtype)
+        for term in range(num_terms):
+            key_at = k + kv_rows * HEAD_DIM + term * term_keys + columns[:, None] * HEAD_DIM + dims[None, :]
+            keys = tl.load(key_at, mask=column_mask[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+            q_at = d_q + q_rows + term * term_queries + rows[:, None] * HEAD_DIM + dims[None, :]
+            part = product(narrow, keys, UPCAST)
+            tl.atomic_add(q_at, part, mask=row_mask[:, None] & (dims < HEAD_DIM)[None, :], sem="relaxed")
+
+
+@triton.jit
+def differentiate_keys(
+    q, k, v, weights, bias, distance, padding, seed, log_sum, delta, grad, d_k, d_v,
+    threshold, share, heads, kv_heads, num_terms, term_queries, term_keys, num_rows, num_keys,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    HEAD_DIM: tl.constexpr, VALUE_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
+    HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, DROPS: tl.constexpr,
+    UPCAST: tl.constexpr,
+):  # fmt: skip
+    """dV of one block of keys, and dK_i for every term into d_k (zeros before), over all query heads of the group."""
+    slab = tl.program_id(1)
+    batch, kv_head = slab // kv_heads, slab % kv_heads
+    group = heads // kv_heads
+    kv_rows = slab.to(tl.int64) * num_keys
+    first = tl.program_id(0) * BLOCK_KEYS
+    columns = first + tl.arange(0, BLOCK_KEYS)
+    dims, values = tl.arange(0, BLOCK_DIM), tl.arange(0, BLOCK_VALUE)
+    rows_before = num_keys - num_rows
+    column_mask = columns < num_keys
+    value_mask = (values < VALUE_DIM)[None, :]
+    at_value = kv_rows * VALUE_DIM + columns[:, None] * VALUE_DIM + values[None, :]
+    value = tl.load(v + at_value, mask=column_mask[:, None] & value_mask, other=0.0)
+    d_value = tl.zeros((BLOCK_KEYS, BLOCK_VALUE), dtype=tl.float32)
+
+    begin, stop = 0, num_rows
+    if CAUSAL:  # earlier rows do not see this block
+        begin = tl.maximum(first - rows_before, 0) // BLOCK_ROWS * BLOCK_ROWS
+    if WINDOW:  # later rows no longer see it
+        stop = tl.minimum(num_rows, tl.maximum(first + BLOCK_KEYS + WINDOW - 1 - rows_before, 0))
+    for member in range(group):
+        head = kv_head * group + member
+        q_slab = (batch * heads + head).to(tl.int64)
+        for row in range(begin, stop, BLOCK_ROWS):
+            rows = row + tl.arange(0, BLOCK_ROWS)
+            row_mask = rows < num_rows
+            at_row = q_slab * num_rows + rows
+            scores = summed_scores(
+                q + q_slab * num_rows * HEAD_DIM, k + kv_rows * HEAD_DIM, weights + q_slab * num_terms,
+                bias, distance, padding,
+                rows, columns, batch, head, kv_head, num_terms, term_queries, term_keys, num_rows, num_keys,
+                bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+                HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
+            )  # fmt: skip
+            row_grad = tl.load(
+                grad + at_row[:, None] * VALUE_DIM + values[None, :], mask=row_mask[:, None] & value_mask, other=0.0
+            )
+            met, d_scores = _tile_gradient(
+                scores, tl.load(log_sum + at_row, mask=row_mask, other=0.0), row_grad,
+                tl.load(delta + at_row, mask=row_mask, other=0.0), value, seed, batch, head, rows, columns,
+                threshold, share, DROPS, UPCAST,
+            )  # fmt: skip
+            d_value += product(tl.trans(met).to(row_grad.dtype), row_grad, UPCAST)
+            narrow = tl.trans(d_scores).to(row_grad.dtype)
+            for term in range(num_terms):
+                q_at = q + q_slab * num_rows * HEAD_DIM + term * term_queries + rows[:, None] * HEAD_DIM + dims[None, :]
+                queries = tl.load(q_at, mask=row_mask[:, None] & (dims < HEAD_DIM)[None, :], other=0.0)
+                part = tl.load(weights + q_slab * num_terms + term) * product(narrow, queries, UPCAST)
+                k_at = d_k + kv_rows * HEAD_DIM + term * term_keys + columns[:, None] * HEAD_DIM + dims[None, :]
+                tl.atomic_add(k_at, part, mask=column_mask[:, None] & (dims < HEAD_DIM)[None, :], sem="relaxed")
+    tl.store(d_v + at_value, d_value, mask=column_mask[:, None] & value_mask)

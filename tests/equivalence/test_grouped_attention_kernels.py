@@ -1,0 +1,200 @@
+"""The GPU kernels give the formula's numbers and gradients: in Triton's interpreter here, on a GPU where there is one."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from grouped_attention_cases import HEADS, Case, cases, leaves, plain, with_gradients
+from test_grouped_attention_memory import Watch
+
+from addnorm.kernels.grouped_attention import attend
+from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.reference import reference
+
+pytest.importorskip("triton")
+
+from addnorm.kernels.grouped_attention.triton import operators
+
+# Triton's interpreter runs a kernel's own source and cannot see through the shape checker, like torch's tracers.
+pytestmark = pytest.mark.compiled
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+BASE = Case(query=21, key=21, padded=False, biased=False, weights="equal", kv_heads=HEADS, dtype=torch.float32)
+RULES = cases(weights=("equal", "numbers", "per term", "per head"), kv_heads=(2, 4), causal=(True, False))
+SIDES = {
+    "matrix bias": {"biased": True},
+    "bias by distance": {"biased": True, "by_distance": True},
+    "padding": {"padded": True},
+    "dropout": {"dropout": 0.4},
+    "window": {"sliding_window": 5},
+    "window over a block": {"sliding_window": 18, "biased": True, "by_distance": True},
+    "everything": {"biased": True, "padded": True, "dropout": 0.3},
+    "fewer queries": {"query": 5, "biased": True, "by_distance": True},
+    "one query": {"query": 1},
+    "one key": {"query": 1, "key": 1},
+    "one term": {"terms": 1},
+    "many terms": {"terms": 32, "weights": "per term"},
+    "wide value": {"value_dim": 17},
+    "whole blocks": {"query": 32, "key": 32, "padded": True},
+}
+# Products and sums in float32: one unit of rounding per entry of the longest sum (a row of scores, of values, of dS),
+# times the few sums that follow each other; 32 terms are one more sum.
+ROUNDING = 2**-23 * 32 * 3 * 10
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 16, so that short problems have several of them and a remainder."""
+    monkeypatch.setattr(operators, "tile", lambda *_: (16, 16))
+
+
+def on_device(value):
+    if isinstance(value, list):
+        return [on_device(entry) for entry in value]
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(DEVICE).requires_grad_(value.requires_grad)
+    if hasattr(value, "values") and hasattr(value, "first"):
+        return replace(value, values=on_device(value.values))
+    return value
+
+
+def assert_equals_the_reference(case: Case) -> None:
+    arguments = {name: on_device(value) for name, value in case.arguments().items()}
+    expected = with_gradients(reference(problem_of(**arguments)), arguments)
+    found = with_gradients(attend(**arguments, impl="triton"), arguments)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=0, atol=ROUNDING * max(1.0, other.abs().max().item()))
+
+
+@pytest.mark.parametrize("case", [replace(case, query=21, key=21, dtype=torch.float32) for case in RULES], ids=str)
+def test_every_weight_rule_equals_the_reference(case: Case) -> None:
+    assert_equals_the_reference(replace(case, biased=False))
+
+
+@pytest.mark.parametrize("side", SIDES)
+def test_every_side_input_equals_the_reference(side: str) -> None:
+    assert_equals_the_reference(replace(BASE, **SIDES[side]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("weights", ["equal", "per head"])
+def test_rounding_is_within_twice_that_of_the_plain_computation(dtype: torch.dtype, weights: str) -> None:
+    case = replace(BASE, query=40, key=40, dtype=dtype, weights=weights, value_dim=4)
+    arguments = {name: on_device(value) for name, value in case.arguments().items()}
+    exact = {name: _double(value) for name, value in arguments.items()}
+    expected = with_gradients(plain(**exact), exact)
+    rounded = with_gradients(plain(**arguments), arguments)
+    found = with_gradients(attend(**arguments, impl="triton"), arguments)
+    for one, other, truth in zip(found, rounded, expected, strict=True):
+        assert one.dtype == dtype
+        assert (one - truth).norm() <= 2 * (other - truth).norm()
+
+
+def _double(value):
+    if isinstance(value, list):
+        return [_double(entry) for entry in value]
+    if isinstance(value, torch.Tensor) and value.is_floating_point():
+        return value.detach().double().requires_grad_()
+    return value
+
+
+def test_rows_without_a_key_give_zeros_and_nothing_unwritten_is_read() -> None:
+    arguments = {name: on_device(value) for name, value in replace(BASE, padded=True).arguments().items()}
+    torch.use_deterministic_algorithms(True)  # Fills what torch.empty returns with NaN.
+    try:
+        attended, *gradients = with_gradients(attend(**arguments, impl="triton"), arguments)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert (attended[1] == 0).all()
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert all((gradient[1] == 0).all() for gradient in gradients[:3])
+
+
+def test_the_kernels_run_and_give_the_same_bits_every_time() -> None:
+    arguments = {name: on_device(value) for name, value in replace(BASE, weights="per head").arguments().items()}
+    runs = []
+    for _ in range(2):
+        with Watch(arguments) as seen:
+            runs.append(with_gradients(attend(**arguments, impl="triton"), arguments))
+        assert "addnorm.attend_grouped.default" in seen.operations
+        assert "addnorm.differentiate_grouped.default" in seen.operations
+    assert all(torch.equal(one, other) for one, other in zip(*runs, strict=True))
+
+
+def test_no_tensor_has_a_matrix_of_entries() -> None:
+    case = replace(BASE, query=96, key=96, terms=1, kv_heads=4)
+    arguments = {name: on_device(value) for name, value in case.arguments().items()}
+    with Watch(arguments) as seen:
+        torch.autograd.grad(attend(**arguments, impl="triton").sum(), leaves(arguments))
+    assert seen.largest < 96 * 96 * 4 * 4
+
+
+def test_export_sees_one_call() -> None:
+    class Attention(torch.nn.Module):
+        def forward(self, q, k, v):
+            return attend((q, q), (k, k), v, (0.5, 0.25), causal=True, impl="triton")
+
+    tensors = tuple(torch.randn(2, HEADS, 21, 4, device=DEVICE) for _ in range(3))
+    exported = torch.export.export(Attention(), tensors)
+    called = [str(node.target) for node in exported.graph.nodes if "addnorm" in str(node.target)]
+    assert called == ["addnorm.attend_grouped.default"]
+    assert torch.equal(exported.module()(*tensors), Attention()(*tensors))
+
+
+def test_the_operators_keep_their_schema_and_shapes() -> None:
+    q = torch.randn(2, 1, 2, 5, 4, device=DEVICE)
+    weights = torch.ones(1, 2, 2, device=DEVICE)
+    given = (q, q, q[0], weights, None, None, 0, None, None, 0.0, True, 0)
+    out, log_sum = operators.attend_grouped(*given)
+    checks = ("test_schema", "test_faketensor")
+    torch.library.opcheck(operators.attend_grouped, given, test_utils=checks)
+    torch.library.opcheck(operators.differentiate_grouped, (*given, log_sum, log_sum, out, False), test_utils=checks)
+
+
+COMPILED = """
+import json, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from addnorm.kernels.grouped_attention.triton.backward import differentiate_keys, differentiate_rows
+from addnorm.kernels.grouped_attention.triton.forward import attend_rows
+
+NARROW, FLOATS = {"q", "k", "v", "grad", "out", "bias", "distance"}, {"weights", "log_sum", "delta"}
+SWITCHES = dict(
+    HEAD_DIM=64, VALUE_DIM=64, BLOCK_DIM=64, BLOCK_VALUE=64, BLOCK_ROWS=128, BLOCK_KEYS=64, CAUSAL=True, WINDOW=256,
+    HAS_BIAS=True, HAS_DISTANCE=True, HAS_PADDING=True, DROPS=True, UPCAST=False, BIAS_NEEDED=True,
+)
+found = {}
+for kernel in (attend_rows, differentiate_rows, differentiate_keys):
+    for capability in (80, 90):
+        signature, constants = {}, {}
+        for name in kernel.arg_names:
+            if name in SWITCHES:
+                constants[name], signature[name] = SWITCHES[name], "constexpr"
+            elif name in NARROW:
+                signature[name] = "*bf16"
+            elif name in FLOATS or name.startswith("d_"):
+                signature[name] = "*fp32"
+            else:
+                special = {"padding": "*u8", "seed": "*i64", "threshold": "i64", "share": "fp32"}
+                signature[name] = special.get(name, "i32")
+        source = ASTSource(kernel, signature, constants)
+        binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8})
+        found[f"{kernel.__name__} {capability}"] = [binary.metadata.shared, len(binary.asm["cubin"])]
+print(json.dumps(found))
+"""
+
+
+def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
+    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
+    run = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, env=environment, timeout=600)
+    assert run.returncode == 0, run.stderr[-2000:]
+    found = json.loads(run.stdout)
+    assert len(found) == 6
+    for name, (shared, size) in found.items():
+        # What one program may take: 163 KiB on compute capability 8.0, 227 KiB on 9.0.
+        assert shared <= (163 if name.endswith("80") else 227) * 1024, name
+        assert size > 0
