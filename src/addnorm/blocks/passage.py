@@ -150,7 +150,8 @@ class Passage:
         if self.causal and new > 1:
             future = torch.ones(new, seen, dtype=torch.bool, device=score.device).triu(seen - new + 1)
             score = score.masked_fill(future, float("-inf"))
-        return RowPattern(torch.softmax(score, dim=-1))
+        # A bias by distance is wider than narrow queries, and so is the score that it joined.
+        return RowPattern(torch.softmax(score, dim=-1).to(rows[0].dtype))
 
 
 def _raw_scores(query: Tensor, key: Tensor) -> Float[Tensor, "batch heads query key"]:
