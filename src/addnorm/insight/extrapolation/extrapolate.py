@@ -1,6 +1,6 @@
 """`addnorm extrapolate`: every finished run of a study at every length, and what that allows to say."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,13 @@ def extrapolate(
     finished = [run for run in runs if run.final_path.exists()]
     if not finished:
         raise InputError(f"{study.path} has no finished run to evaluate. Train it: addnorm run … --out {study.path}.")
+    for name in references or ():
+        if name not in chosen:
+            raise UnknownName("variant to be the reference", name, chosen)
     wanted = tuple(references) if references is not None else tuple(study.plan.get("references", ()))
     known = wanted if references is not None else tuple(name for name in wanted if name in chosen)
     problems = {}
-    outcomes = evaluate_runs(finished, request, workers=workers or default_workers(), plugins=plugins)
+    outcomes = evaluate_runs(finished, request, workers=default_workers() if workers is None else workers, plugins=plugins)
     for done, (run, outcome) in enumerate(outcomes, start=1):
         if outcome.problem is not None:
             problems[run.name] = outcome.problem
@@ -107,7 +110,8 @@ def extrapolate(
         margin=study.plan["margin"] if margin is None else margin,
         problems=problems,
     )
-    found["warnings"] = [*_notes(found, request, wanted, known), *found["warnings"]]
+    objectives = {spec.model.objective for spec in specs.values()}
+    found["warnings"] = [*_notes(found, request, wanted, known, objectives), *found["warnings"]]
     write_json(study.path / NAME, found)
     return found
 
@@ -134,7 +138,8 @@ def _require_position(spec: RunSpec, lengths: Lengths) -> None:
         position = spec.model.position.build(spec.model.shape)
         for multiple, length in zip(lengths.multiples, lengths.tokens, strict=True):
             try:
-                position.embed(torch.empty(1, length, spec.model.width), 0)
+                embedded = position.embed(torch.empty(1, length, spec.model.width, dtype=torch.float32), 0)
+                position.prepare(0, length, embedded)
             except InputError as error:
                 shorter = ",".join(f"{m}x" for m in lengths.multiples if m < multiple)
                 advice = f"give --lengths {shorter}, or " if shorter else ""
@@ -153,13 +158,21 @@ def _about(variant: str) -> Iterator[None]:
         raise InputError(f"variant {variant!r}: {error}") from error
 
 
-def _notes(found: dict[str, Any], request: Request, wanted: Sequence[str], known: Sequence[str]) -> list[str]:
+def _notes(
+    found: dict[str, Any],
+    request: Request,
+    wanted: Sequence[str],
+    known: Sequence[str],
+    objectives: Collection[str],
+) -> list[str]:
     notes = [f"{run} could not be evaluated: {reason}" for run, reason in found["problems"].items()]
     windows = found["stretches"] * found["stretch"] // request.lengths.longest
     if windows < request.windows:
         notes.append(f"the held-out text holds {windows} of the {request.windows} windows asked for.")
     if windows < 2:
         notes.append("one window of the longest length is too little to speak of other texts.")
+    if len(objectives) > 1:
+        notes.append("causal and masked models are asked for other tokens: compare each with its own kind.")
     left_out = [name for name in wanted if name not in known]
     if left_out:
         notes.append(f"references that were not chosen are left out: {', '.join(left_out)}.")

@@ -1,7 +1,5 @@
 """A rotary position with angles of its own: what the switches of the rotation put in the place of the model's."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Float64
 from torch import Tensor
@@ -9,6 +7,7 @@ from torch import Tensor
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.position import Position
+from addnorm.position._rotation import frequencies
 from addnorm.position.rope import Angles, Rope, RopePosition
 
 
@@ -43,16 +42,9 @@ class Rescaled(RopePosition):
         return query * self.temper, key
 
 
-@dataclass(frozen=True)
-class Frequencies:
-    """The rotation that a model was trained with."""
-
-    position: RopePosition
-
-    def of(self, theta: float) -> Float64[Tensor, " pairs"]:
-        """theta^{-2j/r} for every pair j."""
-        pair = torch.arange(0, self.position.rotated, 2, dtype=torch.float64)
-        return theta ** (-pair / self.position.rotated)
+def frequencies_of(rope: RopePosition, theta: float) -> Float64[Tensor, " pairs"]:
+    """Radians per position of every pair, theta^{-2j/r}, in float64."""
+    return frequencies(rope.rotated, theta, torch.device("cpu"))
 
 
 def require_rope(kind: str, model: ModelSpec) -> None:

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._rotation import Frequencies, Rescaled, as_rope, require_rope
+from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
 from addnorm.position import Position
 
 
@@ -31,4 +31,4 @@ class PositionInterpolation(SwitchSpec):
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         rope = as_rope(position)
-        return Rescaled(rope, frequencies=Frequencies(rope).of(rope.theta), stretch=reach.scale)
+        return Rescaled(rope, frequencies=frequencies_of(rope, rope.theta), stretch=reach.scale)

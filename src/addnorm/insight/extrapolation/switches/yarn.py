@@ -20,7 +20,7 @@ from typing import ClassVar
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._rotation import Frequencies, Rescaled, as_rope, require_rope
+from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
 from addnorm.position import Position
 
 
@@ -45,7 +45,7 @@ class Yarn(SwitchSpec):
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         rope = as_rope(position)
-        own = Frequencies(rope).of(rope.theta)
+        own = frequencies_of(rope, rope.theta)
         turns = reach.trained * own / (2 * math.pi)
         gamma = ((turns - self.alpha) / (self.beta - self.alpha)).clamp(0.0, 1.0)
         mixed = ((1 - gamma) / reach.scale + gamma) * own
