@@ -9,8 +9,8 @@ import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, name_of, parse_switches, require_all, switched
-from addnorm.insight.extrapolation.switches._wrapped import Wrapped
 from addnorm.insight.extrapolation.switches.local_window import LocalWindow
+from addnorm.insight.positioned import Wrapped
 from addnorm.position import Position
 
 KINDS = ROOMS["switch"].kinds()

@@ -88,7 +88,9 @@ def extrapolate(
     wanted = tuple(references) if references is not None else tuple(study.plan.get("references", ()))
     known = wanted if references is not None else tuple(name for name in wanted if name in chosen)
     problems = {}
-    outcomes = evaluate_runs(finished, request, workers=default_workers() if workers is None else workers, plugins=plugins)
+    outcomes = evaluate_runs(
+        finished, request, workers=default_workers() if workers is None else workers, plugins=plugins
+    )
     for done, (run, outcome) in enumerate(outcomes, start=1):
         if outcome.problem is not None:
             problems[run.name] = outcome.problem

@@ -4,7 +4,6 @@ A switch wraps the model's position, for one evaluation at one length. The model
 view of it that shares every parameter and has another position. At the train length every switch changes nothing.
 """
 
-import copy
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from addnorm.blocks.model import Transformer
 from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import Spec, room
 from addnorm.errors import InputError
+from addnorm.insight.positioned import with_position
 from addnorm.position import Position
 
 
@@ -113,6 +113,4 @@ def switched(model: Transformer, combination: Sequence[SwitchSpec], reach: Reach
     for switch in sorted(combination, key=lambda one: one.changes != "rotation"):  # which rebuild it; the others wrap
         switch.require(model.spec)
         position = switch.wrap(position, reach)
-    view = copy.copy(model)
-    view._modules = {**model._modules, "position": position}
-    return view
+    return with_position(model, position)

@@ -19,7 +19,7 @@ from torch import Tensor
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._wrapped import Wrapped
+from addnorm.insight.positioned import Wrapped
 from addnorm.kernels.grouped_attention import DistanceBias
 from addnorm.position import Position
 

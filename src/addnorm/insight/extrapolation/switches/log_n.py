@@ -22,7 +22,7 @@ from torch import Tensor
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._wrapped import Wrapped
+from addnorm.insight.positioned import Wrapped
 from addnorm.position import Position
 
 

@@ -1,14 +1,26 @@
-"""A position that does what another one does, but for what a switch changes."""
+"""A view of a model that has another position: the same parameters, and the model stays as it is."""
 
+import copy
 from typing import Any
 
 from torch import Tensor
 
+from addnorm.blocks.model import Transformer
 from addnorm.position import Position
 
 
+def with_position(model: Transformer, position: Position) -> Transformer:
+    """The view. Whatever is done to its parameters is done to the model's."""
+    view = copy.copy(model)
+    view._modules = {**model._modules, "position": position}
+    return view
+
+
 class Wrapped(Position):
-    """Hands everything on to `inner`. What `prepare` returns is a pair: the inner one's, and the switch's own."""
+    """Does what another position does; subclasses change a part of it.
+
+    What `prepare` returns is a pair: what the inner position prepared, and what `own` did.
+    """
 
     def __init__(self, inner: Position) -> None:
         super().__init__()
@@ -27,5 +39,5 @@ class Wrapped(Position):
         return self.inner.score_bias(layer, prepared[0])
 
     def own(self, start: int, seq: int, like: Tensor) -> Any:
-        """What the switch itself needs for the positions [start, start + seq)."""
+        """What the subclass itself needs for the positions [start, start + seq)."""
         return None
