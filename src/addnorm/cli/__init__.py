@@ -13,7 +13,21 @@ from pathlib import Path
 
 from addnorm.errors import AddnormError, InputError, UnknownName
 
-_ORDER = ("list", "new", "plan", "run", "status", "rank", "explain", "inspect", "export", "reindex", "doctor")
+_ORDER = (
+    "list",
+    "new",
+    "plan",
+    "run",
+    "status",
+    "watch",
+    "rank",
+    "explain",
+    "inspect",
+    "report",
+    "export",
+    "reindex",
+    "doctor",
+)
 
 
 def commands() -> dict[str, str]:
