@@ -135,6 +135,11 @@ class Pages:
             "one_file.html", snapshot, view, {**_chrome(snapshot, view), "sections": sections, "style": style}
         )
 
+    def part(self, template: str, snapshot: Snapshot, language: str, values: Mapping[str, Any]) -> Markup:
+        """A template of `templates/` filled in: what a report has beside the pages' own sections."""
+        view = View(page="overview", language=language, link=_anchor, is_live=False)
+        return Markup(self._render(template, snapshot, view, values))
+
     def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:
         words = phrases(view.language)
         return self._environment.get_template(template).render(

@@ -35,10 +35,14 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             if row.get(name) is not None:
                 value = row[name] / UNITS[name]
                 axes.barh(y, value, height=0.55, color="0.75", edgecolor="black", linewidth=0.6)
-                axes.annotate(f"{value:.3g}", (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
+                axes.annotate(_short(value), (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
         axes.set_yticks(list(heights), [row["variant"] for row in rows])
         axes.margins(x=0.25)
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=3)
         tidy(axes, across=label(name, language), grid="x")
     return finished(drawn)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -40,7 +40,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
                 linewidth=1.1,
                 markersize=4,
                 # Few markers, and not one above another: they tell lines apart, points are not meant.
-                markevery=(row["place"] % 5 * max(1, len(steps) // 25), max(1, len(steps) // 5)),
+                markevery=(row["place"] % max(1, len(steps) // 5), max(1, len(steps) // 5)),
                 **drawn_as,
             )
             axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)

@@ -68,6 +68,6 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             linestyle="",
         )
         names.append(word)
-    drawn.supxlabel(label("difference", language), fontsize=9)
+    panels[len(panels) // 2].set_xlabel(label("difference", language), fontsize=9)
     drawn.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8)
     return finished(drawn)

@@ -35,7 +35,7 @@ def draw(
         axes.set_yscale(scale)
         for order, variant in enumerate(variants):
             mine = sorted((row for row in rows if row["variant"] == variant), key=lambda row: row["layer"])
-            known = [(row["layer"] + 1, values) for row in mine if (values := _drawable(row[moment], scale))]
+            known = [(row["layer"], values) for row in mine if (values := _drawable(row[moment], scale))]
             means = [sum(values) / len(values) for _, values in known]
             aside = 0.16 * (order / max(1, len(variants) - 1) - 0.5)  # so that whiskers do not hide each other
             axes.errorbar(
@@ -51,8 +51,13 @@ def draw(
                 markersize=4.5,
                 **style(mine[0]["place"]),
             )
-        layers = sorted({row["layer"] + 1 for row in rows})
+        layers = sorted({row["layer"] for row in rows})
         axes.set_xticks(layers[:: max(1, len(layers) // 12)])
+        zero = [name for name in variants if scale == "log" and not _reaches(rows, name, moment)]
+        if zero:
+            axes.text(0.02, 0.02, f"= 0: {', '.join(zero)}", transform=axes.transAxes, fontsize=8)
+        if axes.dataLim.height == 0 and scale == "linear":
+            axes.set_ylim(0, 1)  # all alike: the axis of a share, not a magnified nothing
         title = label("at_start" if moment == "start" else "at_end", language)
         tidy(axes, title=title, across=label("layer", language))
     panels[0].set_ylabel(label(measure, language), fontsize=9)
@@ -62,3 +67,8 @@ def draw(
 
 def _drawable(values: Sequence[float | None], scale: str) -> list[float]:
     return [value for value in values if value is not None and (scale == "linear" or value > 0)]
+
+
+def _reaches(rows: Sequence[Row], variant: str, moment: str) -> bool:
+    """Whether any of the variant's values is above zero."""
+    return any(value for row in rows if row["variant"] == variant for value in row[moment])

@@ -67,9 +67,13 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
         firsts = [place for place in places if place == 0 or entries[place]["layer"] != entries[place - 1]["layer"]]
         for place in firsts[1:]:
             axes.axvline(place - 0.5, color="0.85", linewidth=0.6, zorder=0)
-        names = ["" if entries[place]["layer"] is None else str(entries[place]["layer"] + 1) for place in firsts]
-        axes.set_xticks(firsts, names)
-        tidy(axes, title=f"{variant}  {parameter}", across=label("entry", language))
+        layered = entries[0]["layer"] is not None
+        if layered:
+            axes.set_xticks(firsts, [str(entries[place]["layer"]) for place in firsts])
+        else:
+            axes.locator_params(axis="x", integer=True)
+        below = label("entry_by_layer" if layered else "entry", language)
+        tidy(axes, title=f"{variant}  {parameter}", across=below)
     for axes in panels[len(groups) :]:
         axes.set_visible(False)
     legend_below(drawn, panels[0])

@@ -93,7 +93,7 @@ def _ratio(one: float | None, other: float | None) -> str:
 
 def _cell(row: Mapping[str, Any], key: str) -> str:
     if key == "layer":
-        return str(row["layer"] + 1)
+        return str(row["layer"])
     return _number(row[key]) if key in row else "–"
 
 
