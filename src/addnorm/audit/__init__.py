@@ -1,1 +1,35 @@
-"""Which biases of any PyTorch model cannot matter: proof, certificate and removal. Knows torch, knows none of our rooms."""
+"""Which biases of any PyTorch model cannot matter: proof, certificate and removal. Knows torch, knows none of our rooms.
+
+    audit = addnorm.audit(model, inputs)
+    for finding in audit.findings:
+        print(finding.parameter, finding.verdict, finding.redundant_dof, finding.reason)
+    smaller, certificate = audit.strip()
+
+`addnorm.audit` is both this package and the function: calling the package runs `analyse`, and `from addnorm.audit import audit`
+gives the package, which can be called.
+"""
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from addnorm.audit.analyse import analyse
+from addnorm.audit.finding import Blocked, Directions, Finding, Fold
+from addnorm.audit.result import Audit
+
+if TYPE_CHECKING:
+    from addnorm.audit.analyse import analyse as audit
+
+__all__ = ["Audit", "Blocked", "Directions", "Finding", "Fold", "analyse", "audit"]
+
+
+class _Callable(ModuleType):
+    # Importing a submodule binds `addnorm.audit` to this package whatever a lazy table says, so the package itself answers calls.
+    def __call__(self, *args: Any, **kwargs: Any) -> Audit:
+        return analyse(*args, **kwargs)
+
+
+_module = sys.modules[__name__]
+_module.__class__ = _Callable
+if not TYPE_CHECKING:
+    audit = _module
