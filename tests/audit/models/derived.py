@@ -1,7 +1,7 @@
-"""What the tests of this folder share: generic weights, and the comparison of an audit with degrees of freedom derived by hand.
+"""What these tests share: generic weights, and the comparison of an audit with degrees of freedom derived by hand.
 
-The derivations use one notation. d: width, f: feed-forward width, h: heads, L: layers, V: vocabulary. A move of all biases leaves the
-model alone exactly if every place that must not see it does not:
+The derivations use one notation. d: width, f: feed-forward width, h: heads, L: layers, V: vocabulary. A move of all
+biases leaves the model alone exactly if every place that must not see it does not:
 
     query          W_q s + db_q = 0         s: the shift of what enters, the same at every position
     key            free, unless rotary positions (rotated entries: W_k s + db_k = 0) or a norm after it stand in between
@@ -64,7 +64,7 @@ def assert_derived(model: nn.Module, inputs: Any, joint: int, rows: dict[str, Do
 
     Args:
         joint: dimension of the joint null space.
-        rows: what is derived for each parameter, by patterns of names (`*` and `?`). Each parameter matches exactly one.
+        rows: what is derived per parameter, by patterns of names (`*` and `?`); each parameter matches exactly one.
         options: of `addnorm.audit`.
     """
     found = addnorm.audit(model, inputs, **options)

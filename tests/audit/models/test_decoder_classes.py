@@ -42,8 +42,8 @@ HELD: Dofs = (D, 0, 0)
 
 
 def test_gpt2():
-    """L (4d + 2). In the fused bias (q, k, v): alone, k is free (d) and v along W_o^-1 ones (1); q is taken over by its norm. The
-    last norm's bias shows in the logits, which have no bias of their own."""
+    """L (4d + 2). In the fused bias (q, k, v): alone, k is free (d) and v along W_o^-1 ones (1); q is taken over by its
+    norm. The last norm's bias shows in the logits, which have no bias of their own."""
     config = GPT2Config(
         vocab_size=V,
         n_embd=D,
@@ -95,8 +95,9 @@ def test_opt():
 
 
 def test_bloom():
-    """ALiBi adds to the scores and leaves the key free; q, k and v are interleaved per head, which changes no count. The norm on
-    the embeddings opens a stream that the next norm reads: along ones its bias is free (1). L (4d + 2) + 1."""
+    """ALiBi adds to the scores and leaves the key free; q, k and v are interleaved per head, which changes no count.
+    The norm on the embeddings opens a stream that the next norm reads: along ones its bias is free (1). L (4d + 2) +
+    1."""
     hidden = 4 * D
     config = BloomConfig(
         vocab_size=V, hidden_size=D, n_layer=L, n_head=2, use_cache=False, bos_token_id=1, eos_token_id=2
@@ -115,10 +116,10 @@ def test_bloom():
 
 
 def test_gpt_neox_rotates_a_part_and_joins_in_parallel():
-    """Two norms read the same stream, and their branches join at once, so only the sum of both shifts must be c ones: d - 1
-    conditions, not twice. Half of each key head is rotated: W_k n + db_k = 0 there (r = d/2). Of n, q, k, v, o, m, 1, 2 (7d + f):
-    q d, k r, first matrix f, sum d - 1 go: 5d + 1 - r. In the fused bias: alone k's other d - r and v's 1; the rotated keys
-    move only with n, as q does."""
+    """Two norms read the same stream, and their branches join at once, so only the sum of both shifts must be c ones: d
+    - 1 conditions, not twice. Half of each key head is rotated: W_k n + db_k = 0 there (r = d/2). Of n, q, k, v, o, m,
+    1, 2 (7d + f): q d, k r, first matrix f, sum d - 1 go: 5d + 1 - r. In the fused bias: alone k's other d - r and v's
+    1; the rotated keys move only with n, as q does."""
     rotated = D // 2
     config = GPTNeoXConfig(**SIZES, rotary_pct=0.5)
     rows = {
@@ -134,8 +135,8 @@ def test_gpt_neox_rotates_a_part_and_joins_in_parallel():
 
 
 def test_gptj_has_no_attention_biases():
-    """One norm feeds both branches and no projection of the attention has a bias: W_q n = 0 holds n at 0. Of the feed-forward,
-    the second bias moves along ones (1). The last norm and the vocabulary's bias share d. L + d."""
+    """One norm feeds both branches and no projection of the attention has a bias: W_q n = 0 holds n at 0. Of the
+    feed-forward, the second bias moves along ones (1). The last norm and the vocabulary's bias share d. L + d."""
     config = GPTJConfig(
         vocab_size=V, n_embd=D, n_layer=L, n_head=2, n_inner=F, rotary_dim=2, n_positions=16, use_cache=False,
         bos_token_id=0, eos_token_id=0,
@@ -151,9 +152,9 @@ def test_gptj_has_no_attention_biases():
 
 
 def test_phi_feeds_both_branches_from_one_norm():
-    """Of n, q, k, v, o, 1, 2 (6d + f): q d, rotated keys r = d/2, first matrix f, the sum of both branches d - 1 go: 4d + 1 - r.
-    The vocabulary's bias takes over the last norm's (d). The key's bias: the d - r entries that are not rotated are free, the
-    others move with n."""
+    """Of n, q, k, v, o, 1, 2 (6d + f): q d, rotated keys r = d/2, first matrix f, the sum of both branches d - 1 go: 4d
+    + 1 - r. The vocabulary's bias takes over the last norm's (d). The key's bias: the d - r entries that are not
+    rotated are free, the others move with n."""
     rotated = D // 2
     config = PhiConfig(**SIZES, partial_rotary_factor=0.5)
     layer = "model.layers.?."
@@ -174,8 +175,8 @@ def test_phi_feeds_both_branches_from_one_norm():
 @pytest.mark.parametrize("alibi", [True, False], ids=["alibi", "rotary"])
 def test_falcon_shares_one_key_head(alibi):
     """One norm for both branches, one key and value head (width e = d/2) for two query heads. Of n, q, k, v, o, 1, 2
-    (4d + 2e + f): q d, rotated keys (e, or none with ALiBi), first matrix f, the sum of both branches d - 1 go. Alone, v moves
-    only along what W_o makes of equal heads, and ones is not among it."""
+    (4d + 2e + f): q d, rotated keys (e, or none with ALiBi), first matrix f, the sum of both branches d - 1 go. Alone,
+    v moves only along what W_o makes of equal heads, and ones is not among it."""
     e = D // 2
     held = 0 if alibi else e
     config = FalconConfig(
@@ -197,8 +198,9 @@ def test_falcon_shares_one_key_head(alibi):
 
 
 def test_stablelm_has_biases_on_q_k_and_v_alone():
-    """Layer norms; biases on q, k, v but not on o or the feed-forward. The feed-forward's gate reads m: W m = 0 holds it. Of n, q,
-    k, v: q d, rotated keys r = d/2, and the branch's shift W_o t = c ones leaves t one direction: d + (d - r) + 1."""
+    """Layer norms; biases on q, k, v but not on o or the feed-forward. The feed-forward's gate reads m: W m = 0 holds
+    it. Of n, q, k, v: q d, rotated keys r = d/2, and the branch's shift W_o t = c ones leaves t one direction: d + (d -
+    r) + 1."""
     rotated = D // 2
     config = StableLmConfig(**SIZES, num_key_value_heads=2, use_qkv_bias=True, partial_rotary_factor=0.5)
     layer = "model.layers.?."

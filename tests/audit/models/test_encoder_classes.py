@@ -1,4 +1,4 @@
-"""Transformers' post-norm encoders, ALBERT's shared layers and ViT: degrees of freedom derived by hand (notation: `derived`)."""
+"""Transformers' encoders: degrees of freedom derived by hand (notation: `derived`)."""
 
 import pytest
 from derived import assert_derived, generic, noise, tokens
@@ -29,7 +29,8 @@ SIZES = {
 }
 
 # One post-norm layer. u: shift that enters (the norm's before it), w: the attention norm's own.
-#   W_q u + db_q = 0 (d), key free, u + W_o(W_v u + db_v) + db_o = c ones (d - 1), W_1 w + db_1 = 0 (f), w + db_2 = c ones (d - 1)
+#   W_q u + db_q = 0 (d), key free, u + W_o(W_v u + db_v) + db_o = c ones (d - 1),
+#   W_1 w + db_1 = 0 (f), w + db_2 = c ones (d - 1)
 # of the d + d + d + d + d + f + d + d moves of q, k, v, o, norm, 1, 2, norm: 4d + 2 are left.
 POST_NORM_LAYER = 4 * D + 2
 # Alone, the value's bias may move along W_o^-1 ones, and what enters a norm along ones.
@@ -55,16 +56,16 @@ def bert_layers(prefix: str, last: tuple[int, int, int]) -> dict[str, tuple[int,
 
 
 def test_bert():
-    """The embedding norm's bias adds d; the last norm's is what comes out, so d go: L (4d + 2). The pooler's tanh sees an
-    unmoved vector, so its bias is held."""
+    """The embedding norm's bias adds d; the last norm's is what comes out, so d go: L (4d + 2). The pooler's tanh sees
+    an unmoved vector, so its bias is held."""
     model = generic(BertModel(BertConfig(**SIZES)))
     rows = bert_layers("", (D, 0, 0)) | {"pooler.dense.bias": (D, 0, 0)}
     assert_derived(model, {"input_ids": tokens()}, L * POST_NORM_LAYER, rows)
 
 
 def test_bert_for_masked_lm():
-    """The head's transform takes over the last norm's bias (W_t u + db_t = 0 before the GELU), and the vocabulary's bias its
-    norm's: W db + db_V = 0. So L (4d + 2) + 2d."""
+    """The head's transform takes over the last norm's bias (W_t u + db_t = 0 before the GELU), and the vocabulary's
+    bias its norm's: W db + db_V = 0. So L (4d + 2) + 2d."""
     model = generic(BertForMaskedLM(BertConfig(**SIZES)))
     rows = bert_layers("bert.", (D, 0, D)) | {
         "cls.predictions.transform.dense.bias": (D, 0, D),
@@ -120,10 +121,11 @@ def test_distilbert_for_masked_lm():
 
 
 def test_albert_shares_its_layers():
-    """One layer runs L times, with the shift of the mapped embeddings (u_0) at first and of its own norm (u) after. One query
-    bias serves both: W_q u_0 = W_q u, so u_0 = u; and u comes out at the end, so both are 0. The embedding norm (e entries) and
-    the mapping's bias still share W_m db + db_m = 0: e. The layer keeps k: d; v and o: d + 1; the attention norm with the
-    feed-forward: d + 1. Together 3d + e + 2, whatever L is. The query's bias is held, unlike in BERT."""
+    """One layer runs L times, with the shift of the mapped embeddings (u_0) at first and of its own norm (u) after. One
+    query bias serves both: W_q u_0 = W_q u, so u_0 = u; and u comes out at the end, so both are 0. The embedding norm
+    (e entries) and the mapping's bias still share W_m db + db_m = 0: e. The layer keeps k: d; v and o: d + 1; the
+    attention norm with the feed-forward: d + 1. Together 3d + e + 2, whatever L is. The query's bias is held, unlike in
+    BERT."""
     e = 6
     config = AlbertConfig(**{**SIZES, "num_hidden_layers": 3}, embedding_size=e)
     layer = "encoder.albert_layer_groups.0.albert_layers.0."
@@ -144,10 +146,10 @@ def test_albert_shares_its_layers():
 
 
 def test_vit_for_image_classification():
-    """Pre-norm: a branch's shift must be c ones, and the norm's own bias is taken over by q, (k), v and the first matrix, so a
-    layer keeps 4d + 2: q with its norm d, k d, v with o d + 1, the feed-forward's norm d, its second bias 1. The patches' bias
-    moves all tokens but the class token: along ones every norm hides it (1). The last norm and the classifier (C labels) share
-    W s + db = 0: d, of which the d - C that W does not see are the norm's alone."""
+    """Pre-norm: a branch's shift must be c ones, and the norm's own bias is taken over by q, (k), v and the first
+    matrix, so a layer keeps 4d + 2: q with its norm d, k d, v with o d + 1, the feed-forward's norm d, its second bias
+    1. The patches' bias moves all tokens but the class token: along ones every norm hides it (1). The last norm and the
+    classifier (C labels) share W s + db = 0: d, of which the d - C that W does not see are the norm's alone."""
     labels = 3
     config = ViTConfig(
         hidden_size=D,

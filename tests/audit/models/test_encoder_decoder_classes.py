@@ -26,10 +26,11 @@ SIZES = {
 
 
 def test_bart():
-    """Post-norm. An encoder layer keeps 4d + 2, as BERT's, and the embedding norm d; the encoder's last norm is read by the cross
-    attentions alone: their keys are free, and their values shift a branch that o takes over, so nothing holds it. A decoder layer
-    has a third block: of 12d + f moves, self q d, norm d - 1, cross q d, norm d - 1, first matrix f, norm d - 1 go: 7d + 3. The
-    embedding norm adds d, the last norm shows in the logits: - d. L (4d + 2) + d + L (7d + 3)."""
+    """Post-norm. An encoder layer keeps 4d + 2, as BERT's, and the embedding norm d; the encoder's last norm is read by
+    the cross attentions alone: their keys are free, and their values shift a branch that o takes over, so nothing holds
+    it. A decoder layer has a third block: of 12d + f moves, self q d, norm d - 1, cross q d, norm d - 1, first matrix
+    f, norm d - 1 go: 7d + 3. The embedding norm adds d, the last norm shows in the logits: - d. L (4d + 2) + d + L (7d
+    + 3)."""
     config = BartConfig(**SIZES, max_position_embeddings=16, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     rows = {
         "model.encoder.layernorm_embedding.bias": (D, 0, D),
@@ -56,10 +57,10 @@ def test_bart():
 
 
 def test_whisper_has_no_key_biases():
-    """Pre-norm, no key biases. Encoder layer: of n, q, v, o, m, 1, 2 (6d + f): q d, branch d - 1, f, d - 1 go: 3d + 2. Its last norm
-    is read by the cross attentions alone, whose keys forgive it and whose o takes over what comes through the values: d. Decoder
-    layer: of 10d + f: self q d, branch d - 1, cross q d, branch d - 1, f, d - 1 go: 5d + 3. GELUs hold the convolutions' biases; the
-    last norm shows in the logits. L (3d + 2) + d + L (5d + 3)."""
+    """Pre-norm, no key biases. Encoder layer: of n, q, v, o, m, 1, 2 (6d + f): q d, branch d - 1, f, d - 1 go: 3d + 2.
+    Its last norm is read by the cross attentions alone, whose keys forgive it and whose o takes over what comes through
+    the values: d. Decoder layer: of 10d + f: self q d, branch d - 1, cross q d, branch d - 1, f, d - 1 go: 5d + 3.
+    GELUs hold the convolutions' biases; the last norm shows in the logits. L (3d + 2) + d + L (5d + 3)."""
     config = WhisperConfig(
         **SIZES,
         num_mel_bins=4,

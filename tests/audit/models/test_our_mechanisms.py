@@ -1,10 +1,10 @@
 """Every mechanism of the catalogue, and every preset: degrees of freedom derived by hand (notation: `derived`).
 
-The base is a causal model with every bias on: d = 8, f = 12, L = 2 layers, key width e, vocabulary V = 13 > d, a head with a bias, pre-norm
-layer norms, no position. n, m: the norms' own biases. Of d + d + 2e + d + d + f + d moves per layer (n, q, k, v, o, m, 1, 2) go
-W_q n + db_q = 0 (d), W_o t + db_o = c ones (d - 1), W_1 m + db_1 = 0 (f), db_2 = c ones (d - 1): 2d + 2e + 2 are left. The last norm and the
-head share W s + db = 0: d. So L (2d + 2e + 2) + d, and a new sibling whose place in these tables is missing fails by name.
-"""
+The base is a causal model with every bias on: d = 8, f = 12, L = 2 layers, key width e, vocabulary V = 13 > d, a head
+with a bias, pre-norm layer norms, no position. n, m: the norms' own biases. Of d + d + 2e + d + d + f + d moves per
+layer (n, q, k, v, o, m, 1, 2) go W_q n + db_q = 0 (d), W_o t + db_o = c ones (d - 1), W_1 m + db_1 = 0 (f), db_2 = c
+ones (d - 1): 2d + 2e + 2 are left. The last norm and the head share W s + db = 0: d. So L (2d + 2e + 2) + d, and a new
+sibling whose place in these tables is missing fails by name."""
 
 from dataclasses import replace
 from typing import Any
@@ -117,8 +117,8 @@ def test_score_residual_with_rotary_position() -> None:
 
 @pytest.mark.parametrize(("kind", "size"), [("linear", D), ("head_shared", D // 2), ("scalar", 1)])
 def test_bias_shape(kind: str, size: int) -> None:
-    """W_q n + S db_q = 0 with S the spreading of `size` numbers to all heads: as many directions as numbers, since W_q is
-    invertible. k: all its numbers. n moves with q alone."""
+    """W_q n + S db_q = 0 with S the spreading of `size` numbers to all heads: as many directions as numbers, since W_q
+    is invertible. k: all its numbers. n moves with q alone."""
     joint = L * (size + size + D + 1 + D + 1) + D
     rows = rows_of(n=(D, 0, size), q=(size, 0, size), k=(size, size, size))
     check(make(qk_bias=ROOMS["bias"].make(kind)), joint, rows)
@@ -149,9 +149,10 @@ def test_rms_norm_forgives_nothing() -> None:
 
 @pytest.mark.parametrize("training", [False, True], ids=["running-statistics", "batch-statistics"])
 def test_batch_norm_forgives_any_shift_of_the_stream(training: bool) -> None:
-    """A batch norm acts on each entry alone. With running statistics it passes a shift on, scaled, and its own bias can take it
-    back: of 6d + f + d moves (n, q, k, v, o, m, 1, 2) only W_q n' + db_q = 0 (d) and W_1 m' + db_1 = 0 (f) go: 6d. With the batch's own
-    statistics it subtracts the shift: then v, o and down are free alone, and the count is the same."""
+    """A batch norm acts on each entry alone. With running statistics it passes a shift on, scaled, and its own bias can
+    take it back: of 6d + f + d moves (n, q, k, v, o, m, 1, 2) only W_q n' + db_q = 0 (d) and W_1 m' + db_1 = 0 (f) go:
+    6d. With the batch's own statistics it subtracts the shift: then v, o and down are free alone, and the count is the
+    same."""
     free = D if training else 0
     rows = rows_of(v=(D, free, D), o=(D, free, D), down=(D, free, D))
     check(make(norm=ROOMS["norm"].make("batch")), L * 6 * D + D, rows, training=training)
@@ -177,8 +178,8 @@ def test_every_norm_is_derived() -> None:
 
 @pytest.mark.parametrize("embedding", [False, True], ids=["bare-embedding", "normed-embedding"])
 def test_post_norm(embedding: bool) -> None:
-    """A layer keeps 4d + 2 (derived in test_encoder_classes), the head's bias takes over the last norm's, and a norm on the
-    embeddings adds d. Without it the first layer's q reads unmoved embeddings, and is held."""
+    """A layer keeps 4d + 2 (derived in test_encoder_classes), the head's bias takes over the last norm's, and a norm on
+    the embeddings adds d. Without it the first layer's q reads unmoved embeddings, and is held."""
     first = D if embedding else 0
     layer = "layers.?."
     rows = {
@@ -200,8 +201,9 @@ def test_post_norm(embedding: bool) -> None:
 
 @pytest.mark.parametrize("kind", ["sandwich", "peri"])
 def test_sandwich_norm(kind: str) -> None:
-    """Each branch ends in a norm that forgives c ones of what enters (o: d - 1 conditions, down: d - 1) and whose own bias the next
-    norm forgives along ones: 2 more per layer than the base. Peri: also the norm on the embeddings along ones."""
+    """Each branch ends in a norm that forgives c ones of what enters (o: d - 1 conditions, down: d - 1) and whose own
+    bias the next norm forgives along ones: 2 more per layer than the base. Peri: also the norm on the embeddings along
+    ones."""
     rows = rows_of() | {
         "layers.?.attention.output_norm.bias": (D, 1, 1),
         "layers.?.feedforward.output_norm.bias": (D, 1, 1),
@@ -258,7 +260,8 @@ def test_preset(name: str, joint: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"gpt1", "gpt2", "bert", "realformer"}))
 def test_preset_of_the_llama_family(name: str) -> None:
-    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per layer."""
+    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per
+    layer."""
     with pytest.raises(InputError, match="bias"):
         audit(tiny(name).build(), tokens(V, seq=7))
     spec = tiny(name, bias=True)
@@ -274,8 +277,8 @@ def test_preset_of_the_llama_family(name: str) -> None:
 
 
 def test_dropout_keeps_the_key_free_and_stops_the_fold_of_v() -> None:
-    """In training, dropped probabilities no longer sum to one, and a branch's output is dropped entry by entry: t = 0, db_o = 0,
-    db_2 = 0. Left per layer: n with q and v, d; k, d; m with up, d."""
+    """In training, dropped probabilities no longer sum to one, and a branch's output is dropped entry by entry: t = 0,
+    db_o = 0, db_2 = 0. Left per layer: n with q and v, d; k, d; m with up, d."""
     spec = replace(make(), dropout=Dropout.all(0.1))
     rows = rows_of(v=(D, 0, D), o=(D, 0, 0), down=(D, 0, 0))
     check(spec, L * 3 * D + D, rows, training=True)

@@ -1,4 +1,5 @@
-"""Transformers' models with RMS norms, which forgive no shift: degrees of freedom derived by hand (notation: `derived`)."""
+"""Transformers' models with RMS norms, which forgive no shift: degrees of freedom derived by hand (notation:
+`derived`)."""
 
 import pytest
 from derived import assert_derived, generic, tokens
@@ -31,7 +32,8 @@ SIZES = {
 
 
 def test_qwen2_wastes_nothing():
-    """Rotary keys hold k; no norm has a bias that would move q; v's shift W_o (t, t) would reach an RMS norm, so t = 0."""
+    """Rotary keys hold k; no norm has a bias that would move q; v's shift W_o (t, t) would reach an RMS norm, so t =
+    0."""
     layer = "model.layers.?.self_attn."
     rows = {
         f"{layer}q_proj.bias": (D, 0, 0),
@@ -42,8 +44,8 @@ def test_qwen2_wastes_nothing():
 
 
 def test_qwen3_has_more_values_than_width():
-    """q and k are normed after their biases, and rotated, which holds both. Two value heads of 6 make 12 > d = 8 entries: W_o does
-    not see 4 directions of t, and o's bias takes over the other 8: W_o t + db_o = 0."""
+    """q and k are normed after their biases, and rotated, which holds both. Two value heads of 6 make 12 > d = 8
+    entries: W_o does not see 4 directions of t, and o's bias takes over the other 8: W_o t + db_o = 0."""
     heads, head_dim = 2, 6
     values = heads * head_dim
     config = Qwen3Config(**{**SIZES, "num_key_value_heads": heads}, head_dim=head_dim, attention_bias=True)
@@ -58,8 +60,8 @@ def test_qwen3_has_more_values_than_width():
 
 
 def test_llama_with_biases_everywhere():
-    """v folds into o (e directions per layer, one value head for two query heads); SiLU holds the gate's bias, the gate's product
-    the other's, an RMS norm the last one's."""
+    """v folds into o (e directions per layer, one value head for two query heads); SiLU holds the gate's bias, the
+    gate's product the other's, an RMS norm the last one's."""
     config = LlamaConfig(**SIZES, attention_bias=True, mlp_bias=True)
     layer = "model.layers.?."
     rows = {
@@ -75,9 +77,10 @@ def test_llama_with_biases_everywhere():
 
 
 def test_gpt_oss_has_sinks_and_routed_experts():
-    """A sink takes a share of each row, so rows no longer sum to one and v's shift depends on the data: held, and o with it. The
-    router chooses its experts by their order and weighs them by a softmax over the chosen: along ones its bias is free (1 per
-    layer). An expert's output biases are weighed by the data; moved alike they would shift the stream, which an RMS norm sees."""
+    """A sink takes a share of each row, so rows no longer sum to one and v's shift depends on the data: held, and o
+    with it. The router chooses its experts by their order and weighs them by a softmax over the chosen: along ones its
+    bias is free (1 per layer). An expert's output biases are weighed by the data; moved alike they would shift the
+    stream, which an RMS norm sees."""
     experts = 3
     config = GptOssConfig(
         **SIZES,
@@ -104,9 +107,10 @@ def test_gpt_oss_has_sinks_and_routed_experts():
 
 
 def test_t5_has_tables_and_no_biases():
-    """A table of b = 4 buckets per head is added to the scores of each stack. The softmax forgives the same number on all of a
-    head's buckets: h = 2 per stack. The encoder splits its buckets by sign, and the first one of the later half would be a distance
-    of zero to the right, which does not exist: its h entries are never read, at any length. So 2h + h."""
+    """A table of b = 4 buckets per head is added to the scores of each stack. The softmax forgives the same number on
+    all of a head's buckets: h = 2 per stack. The encoder splits its buckets by sign, and the first one of the later
+    half would be a distance of zero to the right, which does not exist: its h entries are never read, at any length. So
+    2h + h."""
     heads, buckets = 2, 4
     config = T5Config(
         vocab_size=V,

@@ -16,9 +16,9 @@ def encoder_layer(**changes: bool) -> nn.Module:
 
 
 def test_post_norm_encoder_layer():
-    """What enters is data, so q is held (db_q = 0). k: d. W_o db_v + db_o = c ones: d + 1. First norm w, W_1 w + db_1 = 0 and
-    w + db_2 = c ones: d + 1. The last norm's bias is what comes out. 3d + 2; in the fused bias alone k (d) and v along
-    W_o^-1 ones (1), with o all of v."""
+    """What enters is data, so q is held (db_q = 0). k: d. W_o db_v + db_o = c ones: d + 1. First norm w, W_1 w + db_1 =
+    0 and w + db_2 = c ones: d + 1. The last norm's bias is what comes out. 3d + 2; in the fused bias alone k (d) and v
+    along W_o^-1 ones (1), with o all of v."""
     rows = {
         "self_attn.in_proj_bias": (3 * D, D + 1, 2 * D),
         "self_attn.out_proj.bias": (D, 1, D),
@@ -31,9 +31,9 @@ def test_post_norm_encoder_layer():
 
 
 def test_pre_norm_encoder_layer():
-    """The stream itself comes out, so both branches' shifts must cancel: the attention's is c ones (a norm reads it), and the second
-    bias is - c ones. Of 7d + f: q d, branch d - 1, first matrix f, second bias d go: 4d + 1. Alone neither o nor the second bias
-    may move."""
+    """The stream itself comes out, so both branches' shifts must cancel: the attention's is c ones (a norm reads it),
+    and the second bias is - c ones. Of 7d + f: q d, branch d - 1, first matrix f, second bias d go: 4d + 1. Alone
+    neither o nor the second bias may move."""
     rows = {
         "self_attn.in_proj_bias": (3 * D, D, 3 * D),
         "self_attn.out_proj.bias": (D, 0, D),
@@ -71,8 +71,8 @@ def test_multihead_attention(settings: dict[str, bool], joint: int, fused: Dofs,
 
 
 def test_multihead_attention_with_a_learned_key():
-    """A learned key and value stand in front and do not move with the others' biases: k and v are held, and with them o; unless
-    the learned ones move as well: then k along with its learned key d, v with its learned value and o d."""
+    """A learned key and value stand in front and do not move with the others' biases: k and v are held, and with them
+    o; unless the learned ones move as well: then k along with its learned key d, v with its learned value and o d."""
     model = generic(SelfAttention(add_bias_kv=True))
     rows = {"attention.in_proj_bias": (3 * D, 0, 0), "attention.out_proj.bias": (D, 0, 0)}
     assert_derived(model, SEQUENCE, 0, rows, track=r"(in_proj_bias|out_proj\.bias)$")
@@ -93,7 +93,8 @@ def test_lstm_has_two_biases_where_one_is_enough():
 
 
 def test_gru_needs_the_second_bias_of_its_candidate():
-    """Reset and update gates add both biases to one sum: 2 hidden. The candidate multiplies the second one by the reset gate."""
+    """Reset and update gates add both biases to one sum: 2 hidden. The candidate multiplies the second one by the reset
+    gate."""
     hidden = 5
     rows = {"bias_?h_l0": (3 * hidden, 0, 2 * hidden)}
     assert_derived(generic(nn.GRU(D, hidden, batch_first=True)), SEQUENCE, 2 * hidden, rows)
@@ -119,8 +120,9 @@ IMAGES = noise(4, 6, 4, 4)
 
 @pytest.mark.parametrize("training", [False, True], ids=["running-statistics", "batch-statistics"])
 def test_convolutions_before_batch_norms(training: bool):
-    """With running statistics a batch norm is linear per channel: its bias takes over the convolution's, c per pair, and neither is
-    free alone. With the batch's own statistics it subtracts the convolution's bias: c alone, and its own is held by the ReLU."""
+    """With running statistics a batch norm is linear per channel: its bias takes over the convolution's, c per pair,
+    and neither is free alone. With the batch's own statistics it subtracts the convolution's bias: c alone, and its own
+    is held by the ReLU."""
     c = 6
     alone = c if training else 0
     rows = {
@@ -134,8 +136,8 @@ def test_convolutions_before_batch_norms(training: bool):
 
 @pytest.mark.parametrize(("groups", "free"), [(2, 2), (1, 1), (6, 6)], ids=["groups", "all-channels", "instance"])
 def test_convolution_before_a_group_norm(groups: int, free: int):
-    """Within a group the norm forgives a common shift: one direction per group. Its own bias is held by the ReLU, the last bias is
-    what comes out."""
+    """Within a group the norm forgives a common shift: one direction per group. Its own bias is held by the ReLU, the
+    last bias is what comes out."""
     c = 6
     model = nn.Sequential(nn.Conv2d(c, c, 3, padding=1), nn.GroupNorm(groups, c), nn.ReLU(), nn.Conv2d(c, 2, 1))
     rows = {"0.bias": (c, free, free), "1.bias": (c, 0, 0), "3.bias": (2, 0, 0)}

@@ -31,8 +31,8 @@ class Classifier(nn.Module):
 
 IMAGES = noise(6, 3, 6, 6)
 POSITIONS = 9
-# What every such classifier shares: the patches' bias along ones (a layer norm reads it next): 1. The last norm and the head share
-# W s + db = 0: d, of which the norm alone has the d - LABELS that W does not see.
+# What every such classifier shares: the patches' bias along ones (a layer norm reads it next): 1. The last norm and the
+# head share W s + db = 0: d, of which the norm alone has the d - LABELS that W does not see.
 ENDS = {
     "patches.bias": (D, 1, 1),
     "norm.bias": (D, D - LABELS, D),
@@ -56,9 +56,10 @@ class Mixer(nn.Module):
 
 
 def test_mixer():
-    """Over positions, each channel c is mapped by the same W_1 (F x s): row sums r of it times the norm's n_c, plus db_1, must be 0
-    for all c: n = b ones, db_1 = - b r: 1. Its second bias adds one number per position to all channels, which every norm
-    forgives: s, alone. Over channels: the norm with the first bias d, the second bias along ones 1. L (d + s + 2)."""
+    """Over positions, each channel c is mapped by the same W_1 (F x s): row sums r of it times the norm's n_c, plus
+    db_1, must be 0 for all c: n = b ones, db_1 = - b r: 1. Its second bias adds one number per position to all
+    channels, which every norm forgives: s, alone. Over channels: the norm with the first bias d, the second bias along
+    ones 1. L (d + s + 2)."""
     rows = ENDS | {
         "blocks.?.norm1.bias": (D, 0, 1),
         "blocks.?.over_positions.0.bias": (F, 0, 1),
@@ -89,8 +90,8 @@ class ViTBlock(nn.Module):
 
 
 def test_layer_scaled_vit_block():
-    """Pre-norm with a diagonal behind each branch: its shift, scaled, must be c ones. The diagonal is invertible, so no count
-    changes: 4d + 2 per layer; the free directions of o and the second bias are 1/scale instead of ones."""
+    """Pre-norm with a diagonal behind each branch: its shift, scaled, must be c ones. The diagonal is invertible, so no
+    count changes: 4d + 2 per layer; the free directions of o and the second bias are 1/scale instead of ones."""
     rows = ENDS | {
         "blocks.?.norm1.bias": (D, 0, D),
         "blocks.?.qkv.bias": (3 * D, D + 1, 3 * D),
@@ -103,10 +104,10 @@ def test_layer_scaled_vit_block():
 
 
 def test_vit_block_with_normed_queries_and_keys():
-    """A layer norm per head forgives what is the same on all of a head's entries: for q and k alike, the shift W n + db may be
-    c_h ones on each of 2 heads. q: d - 2 conditions. k: its norm's own bias b_k is free (the softmax), what enters the norm has
-    d - 2 conditions. q's own norm bias is held, k's (d/2, shared by the heads) is free.
-    n, q, k, v, o, m, 1, 2, b_q, b_k: of 7d + f + d go q d - 2, k d - 2, b_q d/2, branch d - 1, f, d - 1: 3d + 6 + d/2."""
+    """A layer norm per head forgives what is the same on all of a head's entries: for q and k alike, the shift W n + db
+    may be c_h ones on each of 2 heads. q: d - 2 conditions. k: its norm's own bias b_k is free (the softmax), what
+    enters the norm has d - 2 conditions. q's own norm bias is held, k's (d/2, shared by the heads) is free. n, q, k, v,
+    o, m, 1, 2, b_q, b_k: of 7d + f + d go q d - 2, k d - 2, b_q d/2, branch d - 1, f, d - 1: 3d + 6 + d/2."""
     heads = 2
     rows = ENDS | {
         "blocks.?.norm1.bias": (D, 0, D),
@@ -153,10 +154,10 @@ class ConvNeXt(nn.Module):
 
 
 def test_convnext():
-    """The stem's bias: along ones (1). What shifts the stream before a convolution meets its zero padding, which makes a constant
-    shift vary over the image differently in each channel: so the stem norm's bias and the first block's second bias are held. In
-    a block: the convolution's bias along ones (1), the norm with the first bias d. The last block's second bias, scaled, along
-    ones (1): only the final norm reads it. 1 + L (d + 1) + 1 + d."""
+    """The stem's bias: along ones (1). What shifts the stream before a convolution meets its zero padding, which makes
+    a constant shift vary over the image differently in each channel: so the stem norm's bias and the first block's
+    second bias are held. In a block: the convolution's bias along ones (1), the norm with the first bias d. The last
+    block's second bias, scaled, along ones (1): only the final norm reads it. 1 + L (d + 1) + 1 + d."""
     rows = {
         "stem.bias": (D, 1, 1),
         "stem_norm.bias": (D, 0, 0),
