@@ -4,8 +4,8 @@ from typing import Any, Literal
 
 from torch import nn
 
+from addnorm.audit.observe import Observe
 from addnorm.audit.result import Audit
-from addnorm.audit.subject import Observe
 
 
 def analyse(
