@@ -1,1 +1,3 @@
-"""Which biases of any PyTorch model cannot matter: proof, certificate and removal. Knows torch, knows none of our rooms."""
+"""Which biases of any PyTorch model cannot matter: proof, certificate and removal. Knows torch, knows none of our
+rooms.
+"""
