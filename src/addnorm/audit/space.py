@@ -55,6 +55,11 @@ class Space:
         return cls(tracked, maps)
 
     @property
+    def maps(self) -> Mapping[str, Mapping[int, LinearMap]]:
+        """For every parameter the maps from the free blocks that move it."""
+        return self._maps
+
+    @property
     def dim(self) -> int:
         """Number of independent null directions of all parameters together."""
         return sum(self._sizes.values())

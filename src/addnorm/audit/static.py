@@ -6,35 +6,22 @@ the map, or demands that the shift vanish or be constant along some axis. A dema
 free coordinates and is solved at once (`elimination.py`). What is still free at the output is the null space.
 """
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
+import torch
 from torch import nn
 
+from addnorm.audit.exporting import NotExported as NotExported
+from addnorm.audit.exporting import Program, export
+from addnorm.audit.generic import generic
 from addnorm.audit.observe import Observe
+from addnorm.audit.propagate import Blocker as Blocker
+from addnorm.audit.propagate import propagate
 from addnorm.audit.space import Space
 from addnorm.audit.tracked import Tracked
-from addnorm.errors import AddnormError
-
-
-class NotExported(AddnormError):
-    """`torch.export` cannot follow the model; the message says why. The numerical method still can."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocker:
-    """A demand that takes freedom from one parameter."""
-
-    op: str
-    """The operation, as torch names it: `softmax`, `layer_norm`."""
-    module: str
-    """Path of the module that called it; empty for the model itself."""
-    where: str
-    """file:line of the call, the innermost outside torch; empty if unknown."""
-    rank: int
-    """Degrees of freedom of this parameter that the demand touches."""
-    demand: str
-    """What must hold: `unchanged`, or `constant along axis -1`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,8 +30,6 @@ class StaticAnalysis:
 
     space: Space
     """The null space at generic weights (`generic.py`): what verdicts are about."""
-    at_weights: Space
-    """The null space at the model's own weights, at least as large: what a rewrite of this model uses."""
     blockers: Mapping[str, tuple[Blocker, ...]]
     """Per parameter, in the order of the graph; a parameter without any is redundant."""
     assumptions: tuple[str, ...]
@@ -52,6 +37,14 @@ class StaticAnalysis:
     nodes: int
     """Operations of the graph on the way to the observed output."""
     seconds: float
+    own_weights: Callable[[], Space]
+    """Computes `at_weights`."""
+
+    @cached_property
+    def at_weights(self) -> Space:
+        """The null space at the model's own weights, at least as large: what a rewrite of this model uses. Computed
+        when first read, from the weights as they are then."""
+        return self.own_weights()
 
 
 def analyse(
@@ -78,4 +71,24 @@ def analyse(
         NotExported: `torch.export` fails on this model.
         InputError: the inputs do not fit.
     """
-    raise NotImplementedError
+    started = time.perf_counter()
+    program = export(model, inputs, observe=observe, training=training)
+    found = propagate(program, _numbers(generic(model)), tracked)
+    return StaticAnalysis(
+        space=found.space,
+        blockers=found.blockers,
+        assumptions=found.assumptions,
+        nodes=sum(node.op != "placeholder" for node in program.nodes),
+        seconds=time.perf_counter() - started,
+        own_weights=lambda: _space_of(program, model, tracked),
+    )
+
+
+def _space_of(program: Program, model: nn.Module, tracked: Tracked) -> Space:
+    return propagate(program, _numbers(model), tracked).space
+
+
+def _numbers(model: nn.Module) -> Callable[[str], torch.Tensor]:
+    """A model's parameters and buffers by all their names."""
+    held = dict(model.named_parameters(remove_duplicate=False)) | dict(model.named_buffers(remove_duplicate=False))
+    return held.__getitem__

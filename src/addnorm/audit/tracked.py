@@ -13,7 +13,7 @@ table     if it is looked up (an embedding), or added or concatenated without be
 scalar    if it has one element, whatever its use.
 
 `track` chooses: "bias"; "bias+tables"; "scalars"; or a regular expression searched for in the names, whatever the use.
-Tables of up to 4096 numbers are followed entry by entry, larger ones only as their common row: the change that adds
+Tables of up to 1024 numbers are followed entry by entry, larger ones only as their common row: the change that adds
 one vector to every row (along the last axis). Names of one shared parameter are aliases of one entry. Unused
 parameters are not followed.
 """
@@ -35,7 +35,7 @@ from addnorm.errors import InputError
 Role = Literal["bias", "table", "scalar", "named"]
 Coordinates = Literal["entries", "common row"]
 
-LARGEST_TABLE = 4096
+LARGEST_TABLE = 1024
 """Numbers of a table up to which every entry is followed."""
 
 

@@ -74,6 +74,10 @@ _BIAS_AT = {
     "cudnn_batch_norm": 2,
 }
 """Where an operation takes its bias."""
+_RECURRENT = frozenset(
+    {"mkldnn_rnn_layer", "lstm", "gru", "rnn_tanh", "rnn_relu", "_thnn_fused_lstm_cell", "_cudnn_rnn"}
+)
+"""Fused recurrent layers: their vectors are biases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +132,8 @@ class _Watch(TorchDispatchMode):
     def _use(self, op: str, args: tuple[Any, ...], out: Any, leaf: torch.Tensor) -> Use:
         if op in _ADDITIONS:
             return Use(kind="added", constant_enough=_constant_enough(leaf.shape, out.shape))
+        if op in _RECURRENT:
+            return Use(kind="added" if leaf.dim() == 1 else "other")
         place = _BIAS_AT.get(op)
         if place is not None and place < len(args) and args[place] is leaf:
             others = [each for at, each in enumerate(args) if at != place]
