@@ -117,7 +117,7 @@ def analyse(
             observe=observe,
             training=training,
             verdicts=space,
-            rewrite=said.at_weights if said else None,
+            static=said,
             versions=changes(model),
         ),
     )
