@@ -11,22 +11,38 @@ gives the package, which can be called.
 
 import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from addnorm.audit.analyse import analyse
+from addnorm.audit.canonical import Equivalence, equivalent
+from addnorm.audit.certificate import Certificate, Compared
 from addnorm.audit.finding import Blocked, Directions, Finding, Fold
+from addnorm.audit.lint import lint
 from addnorm.audit.result import Audit
 
 if TYPE_CHECKING:
     from addnorm.audit.analyse import analyse as audit
 
-__all__ = ["Audit", "Blocked", "Directions", "Finding", "Fold", "analyse", "audit"]
+__all__ = [
+    "Audit",
+    "Blocked",
+    "Certificate",
+    "Compared",
+    "Directions",
+    "Equivalence",
+    "Finding",
+    "Fold",
+    "analyse",
+    "audit",
+    "equivalent",
+    "lint",
+]
 
 
 class _Callable(ModuleType):
-    # Importing a submodule binds `addnorm.audit` to this package whatever a lazy table says, so the package itself answers calls.
-    def __call__(self, *args: Any, **kwargs: Any) -> Audit:
-        return analyse(*args, **kwargs)
+    # Importing any file of this package binds `addnorm.audit` to the package, whatever a lazy table says, so the package itself
+    # answers calls.
+    __call__ = staticmethod(analyse)
 
 
 _module = sys.modules[__name__]

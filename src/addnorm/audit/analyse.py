@@ -2,7 +2,6 @@
 
 import platform
 import time
-from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
@@ -10,15 +9,14 @@ from torch import nn
 
 import addnorm
 from addnorm.audit import static
-from addnorm.audit.checks import check_call, check_model
+from addnorm.audit.cases import Cases
+from addnorm.audit.checks import check_model
 from addnorm.audit.copying import PROCESS, copy_of
 from addnorm.audit.finding import Finding
 from addnorm.audit.folds import folds
-from addnorm.audit.fresh import Kind, cast, lengths, runs
 from addnorm.audit.generic import generic
 from addnorm.audit.inputs import Inputs, bind
 from addnorm.audit.judgement import COUNTED_ALONE, COUNTED_BESIDE, Judgement, count_null, find_dead, try_claim
-from addnorm.audit.numeric import Case
 from addnorm.audit.observe import Observe
 from addnorm.audit.probe import Probe
 from addnorm.audit.result import Audit, class_name
@@ -89,7 +87,7 @@ def analyse(
         begun = time.perf_counter()
         copied = copy_of(generic(model), torch.float64).train(training)
         judged: Judgement | None = None
-        taken: list[int] = []
+        taken: tuple[int, ...] = ()
         if methods != "static" or said is None:
             judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
             seconds["numeric"] = time.perf_counter() - begun
@@ -117,7 +115,7 @@ def analyse(
             observe=observe,
             training=training,
             verdicts=space,
-            rewrite=said.at_weights if said else None,
+            static=said,
             versions=changes(model),
         ),
     )
@@ -130,34 +128,19 @@ def _judged(
     observe: Observe,
     claim: Space | None,
     notes: list[str],
-) -> tuple[Judgement, list[int]]:
-    example = cast(given, torch.float64)
-    check_call(copied, example, observe)
-    kind = Kind.of(copied, example)
-    kinds = {0: kind}
-    if runs(copied, kind.fresh(1), observe):
-        kinds |= lengths(copied, kind, observe)
-    else:
+) -> tuple[Judgement, tuple[int, ...]]:
+    cases = Cases.of(copied, given, observe)
+    if not cases.fresh:
         notes.append("the model does not take random inputs of the same kind, so only the given ones were looked at")
     probe = Probe(copied, tracked, observe)
     limit = COUNTED_ALONE if claim is None else COUNTED_BESIDE
-    taken = [length for length in kinds if length]
     if tracked.size <= limit:
-        return count_null(probe, _cases(list(kinds.values()), fresh="random inputs" not in "".join(notes)), claim), taken
+        return count_null(probe, cases, claim), cases.lengths
     notes.append(
         f"{tracked.size} scalars are more than the {limit} up to which the numerical method counts by itself"
         + ("; it tried what the static method claims" if claim else "; it looked for parameters that move nothing")
     )
-    case = _cases(list(kinds.values()), fresh=True)
-    return (try_claim(probe, case, claim) if claim else find_dead(probe, case)), taken
-
-
-def _cases(kinds: list[Kind], *, fresh: bool) -> Callable[[int], Case]:
-    def case(number: int) -> Case:
-        kind = kinds[number % len(kinds)]
-        return number, kind.fresh(number) if fresh and number else kind.example
-
-    return case
+    return (try_claim(probe, cases, claim) if claim else find_dead(probe, cases)), cases.lengths
 
 
 def _findings(
@@ -186,7 +169,7 @@ def _findings(
     return tuple(found)
 
 
-def _at_lengths(given: Inputs, taken: list[int]) -> str:
+def _at_lengths(given: Inputs, taken: tuple[int, ...]) -> str:
     own = [
         leaf.shape[1]
         for leaf in (*given.args, *given.kwargs.values())

@@ -65,10 +65,12 @@ class Fold:
     """What is added to it."""
     amplification: float
     """Largest change of an entry over the largest entry removed: above 1, the fold makes numbers larger."""
+    solved: bool = False
+    """Whether no single weight explains it: a system of equations, as when the fold needs a weight's inverse."""
 
     def to_json(self) -> dict[str, Any]:
         """Its form in `addnorm audit --json`."""
-        return {"into": self.into, "formula": self.formula, "amplification": self.amplification}
+        return {"into": self.into, "formula": self.formula, "amplification": self.amplification, "solved": self.solved}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,23 +31,26 @@ class Way:
     moved: Delta
     """What the others change by; empty where nothing has to."""
     amplification: float
+    vectors: int = 0
+    """Free vectors combined."""
 
     @property
-    def cost(self) -> tuple[bool, int, float]:
+    def cost(self) -> tuple[bool, int, int, float]:
         """Smaller is better."""
-        return self.amplification > AMPLIFIED, len(self.moved), self.amplification
+        return self.amplification > AMPLIFIED, len(self.moved), self.vectors, self.amplification
 
 
 def ways(space: Space, entry: Entry, change: Tensor) -> Iterator[Way]:
-    """Ways to change one parameter as wanted within the null space: by the free vectors that move nothing else, with one more
-    of them, then by all together."""
+    """Ways to change one parameter as wanted within the null space: by the free vectors that move nothing else, by one other of
+    them, by both, then by all together."""
     mine = space.maps[entry.name]
     wanted = change.reshape(-1)
     others = {block for name, maps in space.maps.items() if name != entry.name for block in maps}
     own = [block for block in mine if block not in others]
     shared = [block for block in mine if block in others]
     chosen: list[Sequence[int]] = [own] if own else []
-    chosen += [[*own, block] for block in shared]
+    chosen += [[block] for block in shared]
+    chosen += [[*own, block] for block in shared if own]
     if len(shared) > 1:
         chosen.append(list(mine))
     for blocks in chosen:
@@ -73,7 +76,7 @@ def _way(space: Space, entry: Entry, wanted: Tensor, free: dict[int, Tensor]) ->
             if float(total.abs().max()) > _SAME * float(wanted.abs().max()):
                 moved[name] = total.reshape(space.tracked[name].coordinate_shape)
     largest = max((float(each.abs().max()) for each in moved.values()), default=0.0)
-    return Way(moved=moved, amplification=largest / float(wanted.abs().max()))
+    return Way(moved=moved, amplification=largest / float(wanted.abs().max()), vectors=len(free))
 
 
 def folds(model: nn.Module, space: Space, entry: Entry) -> tuple[Fold, ...]:
@@ -91,26 +94,36 @@ def folds(model: nn.Module, space: Space, entry: Entry) -> tuple[Fold, ...]:
     if way is None:
         return ()
     weights = dict(model.named_parameters())
-    return tuple(
-        Fold(
-            into=name,
-            formula=f"{name} {_formula(weights.items(), entry.name, drawn.reshape(-1), change.reshape(-1), space.redundant(name))}",
-            amplification=float(change.abs().max() / drawn.abs().max()),
+    own = space.redundant(entry.name)
+    removed = drawn.reshape(-1)
+    bare = removed - own.T @ (own @ removed)  # what is redundant alone needs nobody to take it over
+    found = []
+    for name, change in way.moved.items():
+        formula = _formula(weights.items(), entry.name, (removed, bare), change.reshape(-1), space.redundant(name))
+        found.append(
+            Fold(
+                into=name,
+                formula=f"{name} {formula or f'+= a linear map of {entry.name}, solved from the weights between them'}",
+                amplification=float(change.abs().max() / drawn.abs().max()),
+                solved=not formula,
+            )
         )
-        for name, change in way.moved.items()
-    )
+    return tuple(found)
 
 
-def _formula(weights: Iterable[tuple[str, Tensor]], name: str, removed: Tensor, change: Tensor, free: Tensor) -> str:
+def _formula(
+    weights: Iterable[tuple[str, Tensor]], name: str, given: tuple[Tensor, Tensor], change: Tensor, free: Tensor
+) -> str:
     def shown(vector: Tensor) -> Tensor:  # what takes over may move along its own redundant directions, rows of `free`
         return vector - free.T @ (free @ vector) if vector.shape == change.shape else vector
 
-    if (found := _multiple(shown(removed), shown(change))) is not None:
-        return f"{_sign(found)} {_times(found)}{name}"
-    for weight, product in _products(weights, removed, len(change)):
+    for removed in given:
+        if (found := _multiple(shown(removed), shown(change))) is not None:
+            return f"{_sign(found)} {_times(found)}{name}"
+    for weight, product in (pair for removed in given for pair in _products(weights, removed, len(change))):
         if (found := _multiple(shown(product), shown(change))) is not None:
             return f"{_sign(found)} {_times(found)}{weight} @ {name}"
-    return f"+= a linear map of {name}, solved from the weights between them"
+    return ""
 
 
 def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: int) -> Iterator[tuple[str, Tensor]]:

@@ -1,7 +1,8 @@
 """Which parameters to remove together, and what the others change by.
 
-Parameters are taken one after the other, those that the user prefers first, then those that are redundant alone, then the others
-by how little their fold amplifies, norm shifts last. Each is removed if the null space, with everything removed so far held at
+Parameters are taken one after the other: those that the user prefers first, then those that are redundant alone, then those whose
+fold multiplies by a weight, then those that need equations solved (a weight's inverse); norm shifts after the others of their
+group, and by how little the fold amplifies. Each is removed if the null space, with everything removed so far held at
 zero, can undo it whatever its values are, and if what takes over stays within `max_amplification` times the numbers removed.
 """
 
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from addnorm.audit.finding import Finding
 from addnorm.audit.folds import Way, ways
-from addnorm.audit.space import Component, Space
+from addnorm.audit.space import Component, Delta, Space
 from addnorm.audit.tracked import Entry
 from addnorm.errors import InputError
 
@@ -29,6 +30,8 @@ class Plan:
     removed: tuple[str, ...]
     values: dict[str, Tensor]
     """New float64 values of every tracked parameter, those removed at zero."""
+    folded: dict[str, Delta]
+    """What each of them changed in others."""
     refused: tuple[str, ...]
     """Parameters that could go but for the cap on amplification."""
 
@@ -66,10 +69,10 @@ def plan(
         if each.absorbable_dof == each.size and each.verdict not in ("undecided", "negligible") and each.parameter in values
     ]
     _check(prefer, [each.parameter for each in able])
-    removed: list[str] = []
+    folded: dict[str, Delta] = {}
     refused: list[str] = []
     for found in sorted(able, key=lambda each: _order(each, model, prefer)):
-        way = _way(space, tracked[found.parameter], values, removed)
+        way = _way(space, tracked[found.parameter], values, list(folded))
         if way is None:
             continue
         if way.amplification > max_amplification:
@@ -78,8 +81,8 @@ def plan(
         values[found.parameter] = torch.zeros_like(values[found.parameter])
         for name, change in way.moved.items():
             values[name] = values[name] + change
-        removed.append(found.parameter)
-    return Plan(removed=tuple(removed), values=values, refused=tuple(refused))
+        folded[found.parameter] = way.moved
+    return Plan(removed=tuple(folded), values=values, folded=folded, refused=tuple(refused))
 
 
 def _check(prefer: Sequence[str], able: Sequence[str]) -> None:
@@ -92,11 +95,12 @@ def _check(prefer: Sequence[str], able: Sequence[str]) -> None:
             raise InputError(f"`prefer` names {pattern!r}, which can not be removed. Can be: {', '.join(able) or 'none'}.")
 
 
-def _order(found: Finding, model: nn.Module, prefer: Sequence[str]) -> tuple[int, bool, bool, float]:
+def _order(found: Finding, model: nn.Module, prefer: Sequence[str]) -> tuple[int, bool, bool, bool, float]:
     wanted = next((place for place, each in enumerate(prefer) if re.search(each, found.parameter)), len(prefer))
     owner = model.get_submodule(found.parameter.rpartition(".")[0])
     amplification = max((fold.amplification for fold in found.fold_into), default=0.0)
-    return wanted, found.verdict != "redundant", isinstance(owner, _NORMS), amplification
+    solved = any(fold.solved for fold in found.fold_into)
+    return wanted, found.verdict != "redundant", solved, isinstance(owner, _NORMS), amplification
 
 
 def _way(space: Space, entry: Entry, values: dict[str, Tensor], removed: Sequence[str]) -> Way | None:

@@ -1,13 +1,17 @@
 """What an audit found, and what can be done with it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from addnorm.audit.finding import Finding
 from addnorm.audit.subject import Subject
-from addnorm.errors import UnknownName
+from addnorm.errors import InputError, UnknownName
+
+if TYPE_CHECKING:
+    from addnorm.audit.certificate import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +68,43 @@ class Audit:
             if finding.parameter == parameter:
                 return finding
         raise UnknownName("finding about", parameter, [finding.parameter for finding in self.findings])
+
+    def strip(
+        self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0
+    ) -> tuple[nn.Module, "Certificate"]:
+        """A copy of the model without the parameters that cannot matter, and the proof that its output is the same.
+
+        Where the class allows it a parameter is gone (`bias=None`), elsewhere it is zeros that no longer train. Folds that
+        multiply by a weight come before those that need its inverse.
+
+        Args:
+            prefer: regular expressions over parameter names: what to remove first, where not all can go.
+            max_amplification: largest number that takes over, relative to the largest it replaces.
+
+        Raises:
+            InputError: the model has changed since the audit, `prefer` names nothing that can go, or the null space of a
+                model that does not export is too large to be found numerically.
+        """
+        from addnorm.audit.strip import strip
+
+        return strip(self._subject(), self.findings, prefer=prefer, max_amplification=max_amplification)
+
+    def canonicalize(self) -> nn.Module:
+        """A copy of the model with the smallest parameters (least sum of squares over those looked at) of all models that
+        compute the same. Its state dict has the same names and shapes.
+
+        Raises:
+            InputError: as for `strip`.
+            JobError: its output differs from the model's by more than rounding.
+        """
+        from addnorm.audit.canonical import canonicalize
+
+        return canonicalize(self._subject())
+
+    def _subject(self) -> Subject:
+        if self.subject is None:
+            raise InputError("an audit read from JSON has no model to rewrite. Audit the model again.")
+        return self.subject
 
     def to_json(self) -> dict[str, Any]:
         """What `addnorm audit --json` prints."""

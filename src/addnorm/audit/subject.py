@@ -7,6 +7,7 @@ from torch import nn
 from addnorm.audit.inputs import Inputs
 from addnorm.audit.observe import Observe
 from addnorm.audit.space import Space
+from addnorm.audit.static import StaticAnalysis
 from addnorm.audit.tracked import Tracked
 from addnorm.errors import InputError
 
@@ -22,8 +23,8 @@ class Subject:
     training: bool
     verdicts: Space | None
     """The null space at generic weights, where a method found one."""
-    rewrite: Space | None
-    """The null space at the model's own weights; None where only the numerical method ran."""
+    static: StaticAnalysis | None
+    """What the static method found; None where only the numerical method ran."""
     versions: tuple[tuple[int, int], ...]
     """`changes` of the model when the audit ran."""
 
