@@ -20,6 +20,8 @@ from addnorm.cli._output import print_json
 from addnorm.errors import InputError
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from addnorm.targets import Target
 
 
@@ -65,6 +67,7 @@ def command(options: Options) -> int:
 def _audit(options: Options, name: str) -> int:
     import addnorm
     from addnorm.report.tables import audit as tables
+    from addnorm.report.tables import certificate as certificates
 
     target = _resolved(options, name)
     found = addnorm.audit(
@@ -81,28 +84,29 @@ def _audit(options: Options, name: str) -> int:
         stripped, certificate = found.strip()
         certified = certificate.passed
         said["certificate"] = certificate.to_json()
-        _write_weights(stripped, options.strip)
+        _write_weights(stripped, options.strip, said["certificate"])
     _write_reports(options, said)
     if options.json:
         print_json(said)
     else:
         print(tables.text(said, **_screen()), end="")
         if options.strip is not None:
-            print(tables.certificate(said["certificate"], str(options.strip)))
+            print(f"\n{certificates.text(said['certificate'], str(options.strip))}")
     return 0 if found.agreed and certified else 1
 
 
 def _diff(options: Options, first: str, second: str) -> int:
     import addnorm
-    from addnorm.report.tables import audit as tables
+    from addnorm.report.tables import certificate as certificates
 
     one, other = _resolved(options, first), _resolved(options, second)
-    found = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe).to_json()
+    result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
+    found = result.to_json()
     if options.json:
         print_json({"a": one.to_json(), "b": other.to_json(), **found})
     else:
-        print(tables.difference(found, first, second))
-    return 0
+        print(certificates.difference(found, first, second))
+    return 0 if result else 1
 
 
 def _resolved(options: Options, name: str) -> "Target":
@@ -136,10 +140,12 @@ def _require_writable(path: Path | None) -> None:
         raise InputError(f"{path} cannot be written: its folder must exist, and it must be no folder itself.")
 
 
-def _write_weights(model: Any, path: Path) -> None:
+def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any]) -> None:
     from safetensors.torch import save_model
 
-    save_model(model, str(path))
+    # Whoever loads the file must know which of the class's parameters are meant to be missing.
+    told = {key: json.dumps(certificate[key]) for key in ("removed", "zeroed", "changed")}
+    save_model(model, str(path), metadata=told)
 
 
 def _write_reports(options: Options, said: Mapping[str, Any]) -> None:

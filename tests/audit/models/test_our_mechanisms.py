@@ -49,7 +49,7 @@ def rows_of(e: int = D, **changes: Dofs) -> dict[str, Dofs]:
         "q": (D, 0, D),
         "k": (e, e, e),
         "v": (e, 1 if e == D else 0, e),  # W_o^-1 ones has different parts for different heads
-        "o": (D, 1, D),
+        "o": (D, 1, min(D, e + 1)),  # what the e directions of v make of it, and ones
         "m": (D, 0, D),
         "up": (F, 0, D),
         "down": (D, 1, 1),

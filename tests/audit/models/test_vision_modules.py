@@ -104,15 +104,16 @@ def test_layer_scaled_vit_block():
 
 
 def test_vit_block_with_normed_queries_and_keys():
-    """A layer norm per head forgives what is the same on all of a head's entries: for q and k alike, the shift W n + db
-    may be c_h ones on each of 2 heads. q: d - 2 conditions. k: its norm's own bias b_k is free (the softmax), what
-    enters the norm has d - 2 conditions. q's own norm bias is held, k's (d/2, shared by the heads) is free. n, q, k, v,
-    o, m, 1, 2, b_q, b_k: of 7d + f + d go q d - 2, k d - 2, b_q d/2, branch d - 1, f, d - 1: 3d + 6 + d/2."""
+    """A layer norm per head forgives what is the same on all of a head's entries: for q and k alike, the shift W n + db may
+    be c_h ones on each of 2 heads. q: d - 2 conditions. k: its norm's own bias b_k is free (the softmax), what enters the
+    norm has d - 2 conditions. q's own norm bias b_q: normed keys are gain_k * x + b_k with x orthogonal to ones, so b_q may
+    move along ones / gain_k, whose product with a key is the same for all keys: d/2 - 1 conditions.
+    n, q, k, v, o, m, 1, 2, b_q, b_k: of 7d + f + d go q d - 2, k d - 2, b_q d/2 - 1, branch d - 1, f, d - 1: 3d + 7 + d/2."""
     heads = 2
     rows = ENDS | {
         "blocks.?.norm1.bias": (D, 0, D),
         "blocks.?.qkv.bias": (3 * D, 2 * heads + 1, 2 * D + 2 * heads),
-        "blocks.?.q_norm.bias": (D // 2, 0, 0),
+        "blocks.?.q_norm.bias": (D // 2, 1, 1),
         "blocks.?.k_norm.bias": (D // 2, D // 2, D // 2),
         "blocks.?.proj.bias": (D, 1, D),
         "blocks.?.norm2.bias": (D, 0, D),
@@ -120,7 +121,7 @@ def test_vit_block_with_normed_queries_and_keys():
         "blocks.?.fc2.bias": (D, 1, 1),
     }
     model = generic(Classifier(lambda: ViTBlock(qk_norm=nn.LayerNorm)))
-    assert_derived(model, IMAGES, L * (3 * D + 6 + D // 2) + 1 + D, rows)
+    assert_derived(model, IMAGES, L * (3 * D + 7 + D // 2) + 1 + D, rows)
 
 
 class ConvNeXtBlock(nn.Module):

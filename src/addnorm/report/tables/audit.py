@@ -118,6 +118,18 @@ _MEASURED = re.compile(r"\d+(?:\.\d+)?e[+-]?\d+|\d+\.\d+")
 """A number that was measured, not counted."""
 
 
+def merged_names(names: Sequence[str]) -> list[str]:
+    """Parameters' names, those that differ in their layer alone as one."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_NUMBER.sub("#", name), []).append(name)
+    found = []
+    for group in groups.values():
+        together = _merged(group)
+        found += [together] if together else group
+    return found
+
+
 def _table(found: Sequence[Row]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("parameter", overflow="fold", ratio=5)
