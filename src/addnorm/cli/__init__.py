@@ -24,6 +24,7 @@ _ORDER = (
     "explain",
     "inspect",
     "extrapolate",
+    "audit",
     "report",
     "export",
     "reindex",
