@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from addnorm.report.plots.extrapolation import figure
+from addnorm.report.plots.style import style
 
 
 def rows(labels: int, *, interval: bool = True) -> list[dict]:
@@ -38,7 +39,10 @@ def test_every_model_has_a_line_of_its_own_look() -> None:
     for axes in (accuracy, loss, place):
         lines = [container[0] for container in axes.containers]
         assert len(lines) == 12
-        assert len({(line.get_linestyle(), line.get_marker()) for line in lines}) == 12, "read without colour"
+        assert [line.get_marker() for line in lines] == [style(place)["marker"] for place in range(12)]
+    assert len({(str(style(place)["linestyle"]), style(place)["marker"]) for place in range(12)}) == 12, (
+        "without colour"
+    )
     line, _, (bars,) = accuracy.containers[3].lines
     assert list(line.get_ydata()) == [50.0] * 3
     assert bars.get_segments()[0][:, 1].tolist() == pytest.approx([40.0, 60.0])

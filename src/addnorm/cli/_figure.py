@@ -31,7 +31,7 @@ def write_figure(figure: "Figure", path: Path) -> None:
     Raises:
         DiskFull, JobError: the disk refused.
     """
-    from addnorm.store import atomic
+    from addnorm.report.figures import saved
+    from addnorm.store import write_atomic
 
-    with atomic(path) as file:
-        figure.savefig(file, format=path.suffix[1:], dpi=150)
+    write_atomic(path, saved(figure, path.suffix[1:]))

@@ -35,6 +35,11 @@ FIGURES = ("ranking", "differences", "curves", "scalars", "costs", *LAYERS)
 """Every figure, in a report's order."""
 
 _DPI = 160
+_UNDATED: dict[str, dict[str, Any]] = {
+    "svg": {"Date": None},
+    "png": {"Software": None},
+    "pdf": {"CreationDate": None},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +67,8 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
             continue
         module = importlib.import_module(f"addnorm.report.plots.{name}")
         figure = module.figure(rows, drawable(language))
-        svg = _saved(figure, "svg")
-        paths = {folder / f"{name}.svg": svg, folder / f"{name}.png": _saved(figure, "png")}
+        svg = saved(figure, "svg")
+        paths = {folder / f"{name}.svg": svg, folder / f"{name}.png": saved(figure, "png")}
         paths |= {folder / file: text.encode() for file, text in _tables(name, rows, snapshot).items()}
         for path, content in paths.items():
             write_atomic(path, content)
@@ -113,7 +118,8 @@ def _tables(name: str, rows: data.Rows, snapshot: Snapshot) -> dict[str, str]:
     return {}
 
 
-def _saved(figure: "Figure", kind: str) -> bytes:
+def saved(figure: "Figure", kind: str) -> bytes:
+    """The figure as a file of that kind: svg, png or pdf. The same numbers give the same bytes."""
     # Some fonts with Chinese glyphs have no normal weight; the nearest is what is wanted, so nobody need be told.
     fonts = logging.getLogger("matplotlib.font_manager")
     level = fonts.level
@@ -130,5 +136,5 @@ def _bytes(figure: "Figure", kind: str) -> bytes:
     out = io.BytesIO()
     # Without a date and with a fixed salt the same numbers give the same file.
     with matplotlib.rc_context({"svg.hashsalt": "addnorm", "svg.fonttype": "path"}):
-        figure.savefig(out, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else {"Software": None})
+        figure.savefig(out, format=kind, dpi=_DPI, metadata=_UNDATED[kind])
     return out.getvalue()

@@ -77,6 +77,8 @@ CASES = [
     {"bias": {"q": False, "k": False}},
     {"position": "xpos"},
     *({"scores": kind} for kind in ROOMS["scores"].kinds()),
+    {"gau": {"key_dim": 8}, "heads": 1, "kv_heads": None},
+    {"gau": {"key_dim": 8, "normalisation": "squared_relu"}, "heads": 1, "kv_heads": None},
     {"placement": "post", "norm": "layer"},
     {"residual": "replay"},
 ]

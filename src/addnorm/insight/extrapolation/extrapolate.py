@@ -137,7 +137,7 @@ def _require_positions(specs: dict[str, RunSpec], lengths: Lengths) -> None:
 
 def _require_position(spec: RunSpec, lengths: Lengths) -> None:
     with torch.device("meta"):
-        position = spec.model.position.build(spec.model.shape)
+        position = spec.model.position.build(spec.model.attention_shape)
         for multiple, length in zip(lengths.multiples, lengths.tokens, strict=True):
             try:
                 embedded = position.embed(torch.empty(1, length, spec.model.width, dtype=torch.float32), 0)

@@ -44,7 +44,7 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     if not (run.path / "spec.json").is_file():
         raise InputError(f"{folder} is no run: there is no spec.json. Give one run's folder.")
     spec = run_spec(run)
-    ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.shape))
+    ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
     require_finished(run)
     lengths = Lengths(trained=spec.training.seq, multiples=(multiple,))
     dataset = Dataset.load(run.path.parent / "data")

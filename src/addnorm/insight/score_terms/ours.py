@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.blocks.attention import Attention
+from addnorm.blocks.gau import GatedAttentionUnit
 from addnorm.blocks.model import Transformer
 from addnorm.errors import InputError
 from addnorm.insight.positioned import Wrapped, with_position
@@ -27,7 +29,7 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     require_rotation(model.spec.position.kind, model.position)
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
     recording = Recording(model.position)
-    bodies = [module for module in model.modules() if isinstance(module, Attention)]
+    bodies = [module for module in model.modules() if isinstance(module, Attention | GatedAttentionUnit)]
     with _inputs(bodies) as inputs:
         with_position(model, recording)(tokens)
     _, seq = tokens.shape
@@ -42,8 +44,8 @@ def require_rotation(kind: str, position: Position) -> None:
     """
     if type(position).rotate is Position.rotate:
         raise InputError(
-            f"four terms are those of rotary position: this model has position '{kind}', which rotates nothing, so a k bias "
-            "changes no attention and a q bias adds one term. Inspect a run with rope or xpos."
+            f"four terms are those of rotary position: this model has position '{kind}', which rotates nothing, so that no "
+            "term of a bias depends on the distance. Inspect a run with rope or xpos."
         )
 
 
@@ -72,24 +74,55 @@ def _inputs(bodies: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
             handle.remove()
 
 
-def _parts(model: Transformer, body: Attention, x: Tensor, query: Tensor, key: Tensor, prepared: Any) -> Parts:
+@dataclass(frozen=True, kw_only=True)
+class _Projected:
+    """Entries before bias and rotation, how they came about, and what their rounding is a share of."""
+
+    query: Tensor
+    key: Tensor
+    query_size: Tensor
+    key_size: Tensor
+    summands: int
+
+
+def _projected(body: Attention | GatedAttentionUnit, x: Tensor) -> _Projected:
+    if isinstance(body, Attention):
+        weights = body.query.weight, body.key.weight
+        plain = (body.split(F.linear(x, weight)) for weight in weights)
+        sizes = (body.split(F.linear(x.abs(), weight.abs())) for weight in weights)
+        summands = x.shape[-1]
+    else:  # Z is computed as in the forward pass; only its scaling is done in two ways
+        base = F.silu(body.input(x)).split(body.sizes, dim=-1)[-1].unsqueeze(1)
+        scales = body.query_scale, body.key_scale
+        plain = (base * scale for scale in scales)
+        sizes = ((base * scale).abs() for scale in scales)
+        summands = 1
+    query, key = plain
+    query_size, key_size = sizes
+    return _Projected(query=query, key=key, query_size=query_size, key_size=key_size, summands=summands)
+
+
+def _parts(
+    model: Transformer, body: Attention | GatedAttentionUnit, x: Tensor, query: Tensor, key: Tensor, prepared: Any
+) -> Parts:
     a, b = body.qk_bias.vectors() if body.qk_bias is not None else (None, None)
     heads, kv_heads, head_dim = query.shape[1], key.shape[1], query.shape[-1]
     query_bias = query.new_zeros(heads, head_dim) if a is None else a.view(heads, head_dim)
     key_bias = key.new_zeros(kv_heads, head_dim) if b is None else b.view(kv_heads, head_dim)
+    made = _projected(body, x)
     return Parts(
         layer=body.layer,
-        query=body.split(F.linear(x, body.query.weight)),
-        key=body.split(F.linear(x, body.key.weight)),
+        query=made.query,
+        key=made.key,
         query_bias=query_bias,
         key_bias=key_bias,
         rotate=lambda q, k: model.position.rotate(q, k, prepared),
         attended_query=query,
         attended_key=key,
         scale=own_weight(model, body.layer, heads),
-        query_size=body.split(F.linear(x.abs(), body.query.weight.abs())) + query_bias.abs()[:, None],
-        key_size=body.split(F.linear(x.abs(), body.key.weight.abs())) + key_bias.abs()[:, None],
-        summands=x.shape[-1],
+        query_size=made.query_size + query_bias.abs()[:, None],
+        key_size=made.key_size + key_bias.abs()[:, None],
+        summands=made.summands,
     )
 
 

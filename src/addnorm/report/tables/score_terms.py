@@ -49,7 +49,9 @@ def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> str:
     """The scores at some distances, with the biases and without, next to each other."""
     distances = rows[0]["distances"]
     trained = model["trained"] or distances[-1]
-    places = sorted({_nearest(distances, wanted) for wanted in (0, trained / 4, trained / 2, trained, distances[-1])})
+    places = sorted(
+        {_nearest(distances, wanted) for wanted in (0.0, trained / 4, trained / 2, float(trained), distances[-1])}
+    )
     head = ["layer", *(f"d={distances[place]:g}" for place in places for _ in (0, 1))]
     kinds = ["", *(name for _ in places for name in ("with", "without"))]
     body = []
@@ -70,12 +72,12 @@ def _by_layer(rows: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, 
     return found
 
 
-def _swing(curve: Sequence[float]) -> float:
+def _swing(curve: Sequence[float | int]) -> float:
     middle = _mean(curve)
     return math.sqrt(_mean([(value - middle) ** 2 for value in curve]))
 
 
-def _mean(values: Sequence[float]) -> float:
+def _mean(values: Sequence[float | int]) -> float:
     return sum(values) / len(values)
 
 

@@ -64,6 +64,19 @@ class SwitchSpec(Spec):
         """The position to use at that length in place of the model's own."""
 
 
+def require_softmax(kind: str, model: ModelSpec) -> None:
+    """For the switches whose reason is the softmax.
+
+    Raises:
+        InputError: the model's attention is not normalised by one.
+    """
+    if model.gau is not None and model.gau.normalisation != "softmax":
+        raise InputError(
+            f"switch '{kind}' is for attention that is normalised by a softmax, this model's is by "
+            f"'{model.gau.normalisation}'. Leave the switch out, or choose the variants with --variant."
+        )
+
+
 Combination = tuple[SwitchSpec, ...]
 """Switches that are on together; none for the model as it is."""
 

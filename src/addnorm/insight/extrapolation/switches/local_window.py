@@ -18,7 +18,7 @@ from torch import Tensor
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
-from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
+from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.positioned import Wrapped
 from addnorm.kernels.grouped_attention import DistanceBias
 from addnorm.position import Position
@@ -39,7 +39,7 @@ class LocalWindow(SwitchSpec):
             raise InputError(f"local_window needs a window of at least 1 position, got {self.window}.")
 
     def require(self, model: ModelSpec) -> None:
-        """Applies to every position."""
+        require_softmax(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         return LocalWindowPosition(position, reach.trained if self.window is None else self.window, causal=reach.causal)

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from addnorm.blocks.spec import ModelSpec
-from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
+from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.positioned import Wrapped
 from addnorm.position import Position
 
@@ -33,7 +33,7 @@ class LogN(SwitchSpec):
     changes: ClassVar[str] = "scale"
 
     def require(self, model: ModelSpec) -> None:
-        """Applies to every position."""
+        require_softmax(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         return LogNPosition(position, reach)

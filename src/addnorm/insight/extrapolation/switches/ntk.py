@@ -29,10 +29,10 @@ class NTK(SwitchSpec):
 
     def require(self, model: ModelSpec) -> None:
         require_rope(self.kind, model)
-        if isinstance(model.position, Rope) and model.shape.head_dim * model.position.fraction <= 2:
+        if isinstance(model.position, Rope) and model.attention_shape.head_dim * model.position.fraction <= 2:
             raise InputError(
                 f"switch '{self.kind}' needs at least two rotated pairs, r/(r-2) is not defined for one: head width "
-                f"{model.shape.head_dim}, fraction {model.position.fraction}. Use yarn or position_interpolation."
+                f"{model.attention_shape.head_dim}, fraction {model.position.fraction}. Use yarn or position_interpolation."
             )
 
     def wrap(self, position: Position, reach: Reach) -> Position:

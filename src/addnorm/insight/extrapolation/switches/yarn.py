@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
-from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
+from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
 from addnorm.position import Position
 
@@ -42,6 +42,7 @@ class Yarn(SwitchSpec):
 
     def require(self, model: ModelSpec) -> None:
         require_rope(self.kind, model)
+        require_softmax(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         rope = as_rope(position)
