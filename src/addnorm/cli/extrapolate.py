@@ -29,7 +29,7 @@ class Options:
     scoring: Literal["window", "ending"] = "window"
     """Which losses are shown and ranked: of every position of a window, as in source 001, or of the same last targets at
     every length."""
-    windows: int = 32
+    windows: int = 24
     """Windows of the longest length."""
     variant: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Variants to evaluate; all if not given. May be given more than once."""

@@ -96,6 +96,17 @@ def test_the_others_apply_to_every_position(position: str) -> None:
         require_all(parse_switches(kind)[0], addnorm.preset("base", position=position))
 
 
+@pytest.mark.parametrize("kind", ["log_n", "local_window", "yarn"])
+def test_a_reason_that_is_the_softmax_needs_one(kind: str) -> None:
+    unit = SIZES | {"heads": 1, "kv_heads": None}
+    spec = addnorm.preset("base", **unit, gau={"key_dim": 8, "normalisation": "squared_relu"})
+    with pytest.raises(InputError, match=f"switch '{kind}' is for attention that is normalised by a softmax"):
+        require_all(parse_switches(kind)[0], spec)
+    built = addnorm.preset("base", **unit, gau={"key_dim": 8}).build(3).eval()
+    plain = built(tokens(64))
+    assert not torch.allclose(switched(built, parse_switches(kind)[0], reach(64))(tokens(64)), plain, atol=1e-4)
+
+
 def test_ntk_needs_two_pairs() -> None:
     spec = addnorm.preset("base", **(SIZES | {"heads": 8, "width": 16}))
     with pytest.raises(InputError, match="at least two rotated pairs"):

@@ -20,7 +20,7 @@ from addnorm.lab.plugins import load_plugins
 from addnorm.lab.study import RunSpec
 from addnorm.store import Run, Study, write_json
 
-WINDOWS = 32
+WINDOWS = 24
 """Windows of the longest length that are evaluated unless asked otherwise."""
 
 
