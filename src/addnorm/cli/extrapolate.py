@@ -50,17 +50,14 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from rich.console import Console
-    from rich.progress import Progress
-
+    from addnorm.cli._counted import Counted
     from addnorm.cli._figure import require_figure_file, write_figure
     from addnorm.insight.extrapolation.extrapolate import extrapolate
     from addnorm.insight.extrapolation.switches import parse_switches
     from addnorm.report.tables import extrapolation as tables
 
     require_figure_file(options.plot)
-    with Progress(console=Console(stderr=True), disable=options.json or options.csv) as progress:
-        task = progress.add_task("runs", total=None)
+    with Counted("runs", shown=not (options.json or options.csv)) as counted:
         found = extrapolate(
             options.dir,
             lengths=options.lengths,
@@ -72,9 +69,7 @@ def command(options: Options) -> int:
             variants=options.variant,
             workers=options.workers,
             plugins=options.plugin,
-            on_done=lambda run, outcome, done, total: progress.update(
-                task, completed=done, total=total, description=f"{done} of {total} runs, last {run.name}"
-            ),
+            on_done=lambda run, outcome, done, total: counted.done(done, total, run.name),
         )
     if options.plot is not None:
         from addnorm.report.plots.extrapolation import figure
