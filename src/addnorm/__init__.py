@@ -15,10 +15,16 @@ _HOMES = {
     "load_spec": "addnorm.lab.export",
     "load_study": "addnorm.lab.load",
     "run": "addnorm.lab.run",
+    "audit": "addnorm.audit",
+    "equivalent": "addnorm.audit",
+    "lint": "addnorm.audit",
     "open_runs": "addnorm.store",
 }
 
 if TYPE_CHECKING:
+    from addnorm.audit import audit as audit
+    from addnorm.audit import equivalent as equivalent
+    from addnorm.audit import lint as lint
     from addnorm.blocks.generation import generate as generate
     from addnorm.blocks.presets import preset as preset
     from addnorm.blocks.spec import ModelSpec as ModelSpec
@@ -33,7 +39,10 @@ __all__ = [
     "ModelSpec",
     "__version__",
     "attend",
+    "audit",
+    "equivalent",
     "generate",
+    "lint",
     "load",
     "load_spec",
     "load_study",

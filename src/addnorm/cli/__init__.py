@@ -13,7 +13,23 @@ from pathlib import Path
 
 from addnorm.errors import AddnormError, InputError, UnknownName
 
-_ORDER = ("list", "new", "plan", "run", "status", "rank", "explain", "export", "reindex", "doctor")
+_ORDER = (
+    "list",
+    "new",
+    "plan",
+    "run",
+    "status",
+    "watch",
+    "rank",
+    "explain",
+    "inspect",
+    "extrapolate",
+    "audit",
+    "report",
+    "export",
+    "reindex",
+    "doctor",
+)
 
 
 def commands() -> dict[str, str]:

@@ -1,48 +1,62 @@
 """From run folders to what the ranking takes."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from addnorm.lab.statistics import Ranking, Result, rank, read_published, source_003
-from addnorm.store import Damaged, Study
+from addnorm.store import Damaged, RunStatus, Study
 
 
 def results(folder: Study) -> list[Result]:
     """One result per run, whatever became of it. Those of an extension are not of the plan."""
-    later = {run["run"] for extension in folder.extensions for run in extension["runs"]}
-    found = []
-    for run in folder.runs():
-        status, ending = run.status(), run.ending() or {}
-        state, reason = status["state"], status["reason"]
-        if state == "finished" and status["loss"] is None:  # one run's damaged events must not hide the other runs
-            state, reason = "blocked", f"{run.events_path} is damaged or holds no evaluation. Restore it from a copy."
-        done = state == "finished"
-        found.append(
-            Result(
-                run=status["run"],
-                variant=status["variant"],
-                seed=status["seed"],
-                state=state,
-                loss=status["loss"] if done else None,
-                accuracy=status["accuracy"] if done else None,
-                perplexity=status["perplexity"] if done else None,
-                content_hash=ending.get("content_hash"),
-                corpus_hash=folder.plan.get("data_hash"),
-                tokenizer_hash=folder.plan.get("tokenizer_hash"),
-                planned=status["run"] not in later,
-                reason=reason,
-            )
-        )
-    return found
+    later = added_later(folder)
+    return [result(folder, run.status(), run.ending(), later) for run in folder.runs()]
 
 
-def ranking(folder: Study, overrides: Mapping[str, Any] | None = None) -> Ranking:
+def added_later(folder: Study) -> frozenset[str]:
+    """Names of the runs that were added to the first plan."""
+    return frozenset(run["run"] for extension in folder.extensions for run in extension["runs"])
+
+
+def result(folder: Study, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str]) -> Result:
+    """What one run has come to.
+
+    Args:
+        status: the run's.
+        ending: what its DONE, FAILED or BLOCKED holds.
+        later: runs that were added to the first plan.
+    """
+    state, reason = status["state"], status["reason"]
+    if state == "finished" and status["loss"] is None:  # one run's damaged events must not hide the other runs
+        path = folder.path / status["run"] / "events.jsonl"
+        state, reason = "blocked", f"{path} is damaged or holds no evaluation. Restore it from a copy."
+    done = state == "finished"
+    return Result(
+        run=status["run"],
+        variant=status["variant"],
+        seed=status["seed"],
+        state=state,
+        loss=status["loss"] if done else None,
+        accuracy=status["accuracy"] if done else None,
+        perplexity=status["perplexity"] if done else None,
+        content_hash=(ending or {}).get("content_hash"),
+        corpus_hash=folder.plan.get("data_hash"),
+        tokenizer_hash=folder.plan.get("tokenizer_hash"),
+        planned=status["run"] not in later,
+        reason=reason,
+    )
+
+
+def ranking(
+    folder: Study, overrides: Mapping[str, Any] | None = None, *, found: Sequence[Result] | None = None
+) -> Ranking:
     """The study's ranking as it stands.
 
     Args:
         folder: the study's folder.
         overrides: `references` or `margin` in place of the plan's.
+        found: the runs' results, where they are known already; read from the folder if not given.
 
     Raises:
         InputError: an unknown reference, or results that cannot be compared.
@@ -53,7 +67,7 @@ def ranking(folder: Study, overrides: Mapping[str, Any] | None = None) -> Rankin
             raise Damaged(f"{folder.path / 'study.json'} is damaged: it has no {name!r}. Restore it from a copy.")
     chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
     return rank(
-        results(folder),
+        results(folder) if found is None else found,
         references=tuple(chosen["references"]),
         margin=chosen["margin"],
         added_after_look=[

@@ -6,7 +6,8 @@ from typing import Any
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.lab.data import prepare
+from addnorm.lab.costs import keep_costs
+from addnorm.lab.data import Dataset, prepare
 from addnorm.lab.encoding import digest, encode
 from addnorm.lab.executors.local import WORKER, LocalExecutor
 from addnorm.lab.expand import expand, fit_models, run_name, validate
@@ -58,6 +59,7 @@ def run(
     executor = LocalExecutor.of_this_machine(threads, slots=workers, command=command)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     folder = StudyFolder.create(out, frozen_plan(study, out))
+    keep_costs(fit_models(study, Dataset.load(out / "data").vocab), out)
     supervise(folder, executor, on_tick=lambda statuses: on_tick(folder, statuses), again=again)
     return folder
 

@@ -4,6 +4,7 @@ from addnorm.store.events import Event, EventWriter, read_events
 from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atomic, write_json
 from addnorm.store.index import Index
 from addnorm.store.lock import Lock, is_held
+from addnorm.store.milestones import Milestones
 from addnorm.store.run import NotClaimed, Run, RunStatus, State
 from addnorm.store.study import Study, StudyStatus, open_runs
 
@@ -14,6 +15,7 @@ __all__ = [
     "EventWriter",
     "Index",
     "Lock",
+    "Milestones",
     "NotClaimed",
     "Run",
     "RunStatus",

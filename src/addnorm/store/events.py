@@ -81,6 +81,16 @@ def read_events(path: Path, offset: int = 0, *, limit_bytes: int | None = None) 
     return read_lines(path, offset, limit_bytes=limit_bytes, decode=decode_event)
 
 
+def first_event(path: Path) -> Event | None:
+    """The oldest event; None for a missing or empty file.
+
+    Raises:
+        Damaged, JobError: the first line is not an event, or the file cannot be read.
+    """
+    events, _ = read_events(path, limit_bytes=1)
+    return events[0] if events else None
+
+
 def decode_event(line: bytes) -> Event:
     """The event in a line.
 

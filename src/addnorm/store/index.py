@@ -33,6 +33,11 @@ from addnorm.store.study import Study
 _CHUNK_BYTES = 1 << 22
 _UNUSABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 _CURVE = "SELECT attempt, step, value FROM points WHERE run = ? AND attempt = ? AND metric = ?"
+_THINNED = (
+    "SELECT (step - :first) / :stretch, max(step), sum(value), count(value) FROM points "
+    "WHERE run = :run AND attempt = :attempt AND metric = :metric AND step BETWEEN :first AND :last "
+    "GROUP BY (step - :first) / :stretch"
+)
 _ATTEMPTS = "SELECT min(attempt), max(attempt) FROM points WHERE run = ?"
 _METRICS = "SELECT DISTINCT metric FROM points WHERE run = ?"
 
@@ -119,6 +124,42 @@ class Index:
             if name == metric and attempt >= newest.get(step, (0, 0.0))[0]:
                 newest[step] = (attempt, value)
         return [(step, newest[step][1]) for step in sorted(newest)]
+
+    def thinned(self, run: str, metric: str, *, first: int, last: int, parts: int) -> list[tuple[int, float]]:
+        """A metric over the steps from `first` to `last`, as means over that many stretches of equal length at most.
+
+        Each mean stands at the last step of its stretch that has a value. Where no two values share a stretch, these
+        are the values themselves. Values that are not finite are left out. What `curve` reads row by row is added up
+        by the database here, so that a hundred long runs can be drawn at once.
+
+        Raises:
+            Damaged: the part of the events that the index does not hold is damaged.
+        """
+        stretch = max(1, -(-(last - first + 1) // parts))
+        asked = {"run": run, "metric": metric, "first": first, "last": last, "stretch": stretch}
+
+        attempts: set[int] = set()
+
+        def stored(database: sqlite3.Connection) -> list[Any]:
+            lowest, highest = database.execute(_ATTEMPTS, (run,)).fetchone()
+            if lowest is None:
+                return []
+            attempts.update((lowest, highest))
+            return database.execute(_THINNED, {**asked, "attempt": lowest}).fetchall()
+
+        rows, end = self._stored(run, stored)
+        fresh = list(self._points_after(run, end))
+        attempts.update(point[0] for point in fresh)
+        if len(attempts) > 1:  # steps that were replayed count once, and it takes `curve` to see which
+            pairs, rows = self.curve(run, metric), []
+        else:
+            pairs = [(step, value) for _, name, step, value in fresh if name == metric]
+        sums = {part: (step, total or 0.0, count) for part, step, total, count in rows}
+        for step, value in pairs:
+            if first <= step <= last and math.isfinite(value):
+                before = sums.get((step - first) // stretch, (0, 0.0, 0))
+                sums[(step - first) // stretch] = (max(step, before[0]), before[1] + value, before[2] + 1)
+        return [(step, total / count) for _, (step, total, count) in sorted(sums.items()) if count]
 
     def metrics(self, run: str) -> list[str]:
         """Names of the metrics that a run has, sorted.

@@ -21,7 +21,9 @@ FORMAT = 1
 
 _RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
 _PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
-_RESERVED = frozenset({"data", "study.json", "supervisor.lock", "supervisor.jsonl", "index.db", NAME, LOCK})
+_RESERVED = frozenset(
+    {"data", "study.json", "costs.json", "supervisor.lock", "supervisor.jsonl", "index.db", "report", NAME, LOCK}
+)
 _TRIES, _PAUSE_S = 500, 0.01
 
 

@@ -90,7 +90,7 @@ def csv(ranking: Mapping[str, Any]) -> str:
 def latex(ranking: Mapping[str, Any]) -> str:
     r"""A `tabular` with booktabs rules (`\usepackage{booktabs}`), names escaped, warnings as comments above it."""
     references = ranking["references"]
-    head = ["ranks", "variant", "seeds", "loss", r"acc.\,\%", "tier", *(f"vs {_escape(name)}" for name in references)]
+    head = ["ranks", "variant", "seeds", "loss", r"acc.\,\%", "tier", *(f"vs {escaped(name)}" for name in references)]
     lines = [f"% {' '.join(warning.split())}" for warning in ranking["warnings"]]
     lines += [
         "% Differences in thousandths of a nat; intervals hold together at "
@@ -102,8 +102,8 @@ def latex(ranking: Mapping[str, Any]) -> str:
     ]
     for row in rows(ranking):
         loss = row.loss if row.reach == NONE else rf"${row.loss} \pm {row.reach}$"
-        cells = [row.ranks.replace("-", "--") if row.ranks != NONE else NONE, _escape(row.variant), row.seeds, loss]
-        cells += [row.accuracy, _escape(row.tier), *(_signs(_escape(cell)) for cell in row.versus)]
+        cells = [row.ranks.replace("-", "--") if row.ranks != NONE else NONE, escaped(row.variant), row.seeds, loss]
+        cells += [row.accuracy, escaped(row.tier), *(_signs(escaped(cell)) for cell in row.versus)]
         lines.append(" & ".join(cells) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     return "\n".join(lines) + "\n"
@@ -219,6 +219,6 @@ def _signs(cell: str) -> str:
     return re.sub(r"\[[^]]*\]|[+-][0-9.]+", lambda number: f"${number.group()}$", cell)
 
 
-def _escape(name: str) -> str:
+def escaped(name: str) -> str:
     replaced = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(replaced.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in name)

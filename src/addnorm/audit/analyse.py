@@ -1,0 +1,192 @@
+"""`addnorm.audit`: run the methods on a model and put what they say side by side."""
+
+import platform
+import time
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+import addnorm
+from addnorm.audit import static
+from addnorm.audit.cases import Cases
+from addnorm.audit.checks import check_model
+from addnorm.audit.copying import PROCESS, copy_of
+from addnorm.audit.finding import Finding
+from addnorm.audit.folds import folds
+from addnorm.audit.generic import generic
+from addnorm.audit.inputs import Inputs, bind
+from addnorm.audit.judgement import COUNTED_ALONE, COUNTED_BESIDE, Judgement, count_null, find_dead, try_claim
+from addnorm.audit.observe import Observe
+from addnorm.audit.probe import Probe
+from addnorm.audit.result import Audit, class_name
+from addnorm.audit.space import Space
+from addnorm.audit.static import NotExported, StaticAnalysis
+from addnorm.audit.subject import Subject, changes
+from addnorm.audit.tracked import Tracked, follow
+from addnorm.audit.verdicts import compare, disagreements, finding, joint_disagreement, strongest
+from addnorm.errors import InputError, UnknownName
+
+Methods = Literal["both", "static", "numeric"]
+
+FOLDED = 4096
+"""Scalars up to which every finding says what the parameter folds into: each is a small system of equations."""
+
+
+def analyse(
+    model: nn.Module,
+    inputs: Any,
+    *,
+    observe: Observe = "logits",
+    training: bool = False,
+    methods: Methods = "both",
+    track: str = "bias",
+) -> Audit:
+    """Find which additive parameters of a model cannot matter, alone or together.
+
+    The static method propagates moves of all parameters through the exported graph and collects what blocks them; the
+    numerical method moves them and looks. Where they disagree, the verdict is `undecided`. The model is not modified; the
+    process's random state, default dtype and modes are as before afterwards.
+
+    Args:
+        model: any module whose parameters are on one device. It is looked at on the CPU, on copies in float64.
+        inputs: a tensor, a tuple of positional or a dict of keyword inputs that the model accepts.
+        observe: what must not change: `logits` (the output itself), `softmax` of it, or the `loss` that the model returns.
+        training: look at training mode (batch statistics, dropout) instead of evaluation.
+        methods: `both`, or one of them alone.
+        track: `bias` (whatever is only ever added), `bias+tables` (embeddings and position tables too), `scalars`, or a
+            regular expression over parameter names.
+
+    Raises:
+        InputError: the model cannot be audited (no such parameters, NaN, several devices) or the inputs do not fit it.
+        UnknownName: no such observation or method.
+
+    Memory: the model once more in its own precision and once in float64. Cost: one export; for up to 1024 tracked scalars about
+    as many gradients, above that a few.
+    """
+    started = time.perf_counter()
+    for what, given, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
+        if given not in known:
+            raise UnknownName(what, given, known)
+    check_model(model)
+    given = bind(inputs)
+    with PROCESS:
+        tracked = follow(model, given, track=track)
+        if not tracked.entries:
+            raise InputError(_nothing(model, track, tracked))
+        said: StaticAnalysis | None = None
+        notes: list[str] = []
+        seconds: dict[str, float] = {}
+        if methods != "numeric":
+            begun = time.perf_counter()
+            try:
+                said = static.analyse(model, given, tracked=tracked, observe=observe, training=training)
+            except NotExported as error:
+                notes.append(f"the model does not export, so the numerical method speaks alone: {error}")
+            seconds["static"] = time.perf_counter() - begun
+        begun = time.perf_counter()
+        copied = copy_of(generic(model), torch.float64).train(training)
+        judged: Judgement | None = None
+        taken: tuple[int, ...] = ()
+        if methods != "static" or said is None:
+            judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
+            seconds["numeric"] = time.perf_counter() - begun
+        space = said.space if said else judged.space if judged else None
+        findings = _findings(copied, tracked, said, judged, space, _at_lengths(given, taken))
+    seconds["total"] = time.perf_counter() - started
+    return Audit(
+        model=class_name(model),
+        findings=findings,
+        joint_null=space.dim if space else 0,
+        size=tracked.size,
+        assumptions=(*(said.assumptions if said else ()), f"inputs have {_at_lengths(given, taken)}"),
+        observe=observe,
+        training=training,
+        methods="both" if said and judged else "static" if said else "numeric",
+        notes=tuple(notes),
+        disagreements=disagreements(findings) + joint_disagreement(said.space if said else None, judged),
+        numeric_joint_null=judged.joint if judged else None,
+        versions={"addnorm": addnorm.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        seconds={name: round(value, 3) for name, value in seconds.items()},
+        subject=Subject(
+            model=model,
+            inputs=given,
+            tracked=tracked,
+            observe=observe,
+            training=training,
+            verdicts=space,
+            static=said,
+            versions=changes(model),
+        ),
+    )
+
+
+def _judged(
+    copied: nn.Module,
+    given: Inputs,
+    tracked: Tracked,
+    observe: Observe,
+    claim: Space | None,
+    notes: list[str],
+) -> tuple[Judgement, tuple[int, ...]]:
+    cases = Cases.of(copied, given, observe)
+    if not cases.fresh:
+        notes.append("the model does not take random inputs of the same kind, so only the given ones were looked at")
+    probe = Probe(copied, tracked, observe)
+    limit = COUNTED_ALONE if claim is None else COUNTED_BESIDE
+    if tracked.size <= limit:
+        return count_null(probe, cases, claim), cases.lengths
+    notes.append(
+        f"{tracked.size} scalars are more than the {limit} up to which the numerical method counts by itself"
+        + ("; it tried what the static method claims" if claim else "; it looked for parameters that move nothing")
+    )
+    return (try_claim(probe, cases, claim) if claim else find_dead(probe, cases)), cases.lengths
+
+
+def _findings(
+    copied: nn.Module,
+    tracked: Tracked,
+    said: StaticAnalysis | None,
+    judged: Judgement | None,
+    space: Space | None,
+    where: str,
+) -> tuple[Finding, ...]:
+    found = []
+    for place, entry in enumerate(tracked.entries):
+        both = compare(entry, place, said.space if said else None, judged)
+        folded = space is not None and both.absorbable > both.redundant and tracked.size <= FOLDED
+        found.append(
+            finding(
+                entry,
+                both,
+                space=space,
+                blockers=strongest(said.blockers, entry) if said else (),
+                folds=folds(copied, space, entry) if space is not None and folded else (),
+                numeric=(judged.redundant[place], judged.absorbable[place]) if judged else (None, None),
+                lengths=where,
+            )
+        )
+    return tuple(found)
+
+
+def _at_lengths(given: Inputs, taken: tuple[int, ...]) -> str:
+    own = [
+        leaf.shape[1]
+        for leaf in (*given.args, *given.kwargs.values())
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 1
+    ]
+    every = sorted({*own[:1], *taken})
+    return f"lengths {', '.join(map(str, every))}" if taken else "the shapes given"
+
+
+def _nothing(model: nn.Module, track: str, tracked: Tracked) -> str:
+    unused = f" It has {', '.join(tracked.unused)}, which its forward pass never reads." if tracked.unused else ""
+    what = {
+        "bias": "biases",
+        "bias+tables": "biases or tables",
+        "scalars": "learned scalars",
+    }.get(track, f"parameters whose name matches {track!r}")
+    return (
+        f"an audit needs {what}, and {class_name(model)} has none.{unused} "
+        "Pass track='bias+tables', 'scalars' or a regular expression to look at other parameters."
+    )

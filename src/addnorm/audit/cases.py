@@ -1,0 +1,43 @@
+"""The inputs and points that a model is looked at: fresh values at every length that it takes."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from addnorm.audit.checks import check_call
+from addnorm.audit.fresh import Kind, cast, lengths, runs
+from addnorm.audit.inputs import Inputs
+from addnorm.audit.observe import Observe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cases:
+    """Numbered pairs of a point of the tracked parameters and inputs, as many as asked for."""
+
+    kinds: tuple[Kind, ...]
+    """The example's kind first, then those at other lengths."""
+    lengths: tuple[int, ...]
+    """The other lengths."""
+    fresh: bool
+    """Whether the model takes random inputs of the example's kind."""
+
+    @classmethod
+    def of(cls, copied: nn.Module, given: Inputs, observe: Observe) -> "Cases":
+        """Try which inputs a float64 copy takes.
+
+        Raises:
+            InputError: not even those given.
+        """
+        example = cast(given, torch.float64)
+        check_call(copied, example, observe)
+        kind = Kind.of(copied, example)
+        if not runs(copied, kind.fresh(1), observe):
+            return cls(kinds=(kind,), lengths=(), fresh=False)
+        others = lengths(copied, kind, observe)
+        return cls(kinds=(kind, *others.values()), lengths=tuple(others), fresh=True)
+
+    def __call__(self, number: int) -> tuple[int, Inputs]:
+        """Case 0 is the example at the model's own values."""
+        kind = self.kinds[number % len(self.kinds)]
+        return number, kind.fresh(number) if self.fresh and number else kind.example

@@ -1,0 +1,132 @@
+"""The model as a flat graph of operations, by `torch.export`.
+
+Non-strict export, then `run_decompositions({})`: with the empty table the graph becomes functional and inlined but
+keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
+"""
+
+import copy
+import threading
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.utils._pytree import tree_map
+
+from addnorm.audit.inputs import Inputs, bind
+from addnorm.audit.observe import Observe, Observed
+from addnorm.errors import AddnormError, InputError
+
+_EXPORTING = threading.RLock()
+"""`torch.export` keeps global state (fake-tensor and tracing modes): exports of several threads take turns."""
+
+_PREFIX = "model."
+
+
+class NotExported(AddnormError):
+    """`torch.export` cannot follow the model; the message says why. The numerical method still can."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """An exported model."""
+
+    nodes: tuple[fx.Node, ...]
+    """Operations on the way to an observed output, in order, placeholders included."""
+    observed: tuple[fx.Node, ...]
+    parameters: Mapping[str, str]
+    """Placeholder -> name of the model's parameter or buffer."""
+    constants: Mapping[str, torch.Tensor]
+    """Placeholder -> a tensor made while tracing."""
+
+
+def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool) -> Program:
+    """Trace a copy of the model on example inputs.
+
+    Raises:
+        NotExported: `torch.export` raised.
+    """
+    bound = bind(inputs)
+    spare = Observed(copy.deepcopy(model).train(training), observe)
+    spare.train(training)
+    for parameter in spare.parameters():
+        # Frozen parameters let attention take a fused path that has no rule.
+        parameter.requires_grad_(parameter.is_floating_point())
+    example = tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, bound)
+    with _EXPORTING, _undisturbed():
+        program = _traced(spare, Inputs(args=bound.args, kwargs=bound.kwargs) if example is bound else example)
+    signature = program.graph_signature
+    parameters: dict[str, str] = {}
+    constants: dict[str, torch.Tensor] = {}
+    for spec in signature.input_specs:
+        name = spec.arg.name
+        if spec.kind.name in ("PARAMETER", "BUFFER") and spec.target is not None:
+            parameters[name] = spec.target.removeprefix(_PREFIX)
+        elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
+            constants[name] = program.constants[spec.target]
+    graph = program.graph
+    for node in graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and not all(isinstance(size, int) for size in value.shape):
+            raise NotExported(f"the shape of {node.name} depends on the data, so there is no one graph to read")
+    outputs = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
+    last = next(node for node in graph.nodes if node.op == "output")
+    observed = tuple(node for node in last.all_input_nodes if node.name in outputs)
+    needed: set[fx.Node] = set()
+    waiting = list(observed)
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting.extend(node.all_input_nodes)
+    nodes = tuple(node for node in graph.nodes if node in needed)
+    return Program(nodes=nodes, observed=observed, parameters=parameters, constants=constants)
+
+
+def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
+    try:
+        program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
+        return program.run_decompositions({})
+    except InputError:
+        raise
+    # Tracing runs the user's code on stand-ins for tensors: it may raise whatever that code does with them.
+    except Exception as error:
+        line = next((line for line in str(error).splitlines() if line.strip()), "no message")
+        raise NotExported(f"torch.export cannot follow this model: {type(error).__name__}: {line.strip()}") from error
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """torch's random state, default type and gradient mode as they were; the tracer's warnings about itself silenced."""
+    dtype = torch.get_default_dtype()
+    try:
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
+            # Tracing warns about its own deprecated parts, about which the user can do nothing.
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        torch.set_default_dtype(dtype)
+
+
+def source_of(node: fx.Node) -> tuple[str, str]:
+    """(path of the module that called an operation, file:line of the innermost call outside torch)."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path = ""
+    for place, _ in stack.values():
+        path = str(place)
+    path = "" if path == "model" else path.removeprefix(_PREFIX)
+    where = ""
+    for line in (node.stack_trace or "").splitlines():
+        text = line.strip()
+        if text.startswith('File "') and "/torch/" not in text and "audit/observe.py" not in text:
+            file, _, rest = text[6:].partition('", line ')
+            where = f"{file}:{rest.partition(',')[0]}"
+    return path, where
+
+
+def example_value(node: fx.Node) -> Any:
+    """The stand-in that a node returned while tracing."""
+    return node.meta.get("val")

@@ -1,0 +1,70 @@
+"""Linear maps that know when they are mostly zeros or the identity."""
+
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearMap:
+    """y in R^height from x in R^width: y[rows] = matrix @ x, every other y is zero."""
+
+    height: int
+    rows: torch.Tensor
+    """int64 [k], without repeats."""
+    matrix: torch.Tensor | None
+    """float64 [k, width]; None is the identity (k = width)."""
+
+    @property
+    def width(self) -> int:
+        """Number of inputs."""
+        return len(self.rows) if self.matrix is None else self.matrix.shape[1]
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """y for x of shape [width] or [width, columns]."""
+        y = torch.zeros((self.height, *x.shape[1:]), dtype=torch.float64)
+        y[self.rows] = x if self.matrix is None else self.matrix @ x
+        return y
+
+    def after(self, first: "LinearMap") -> "LinearMap":
+        """This map applied to the result of `first`."""
+        if self.matrix is None:
+            if len(self.rows) == first.height == self.height and torch.equal(self.rows, torch.arange(self.height)):
+                return first
+            return LinearMap(height=self.height, rows=self.rows[first.rows], matrix=first.matrix)
+        part = self.matrix if len(first.rows) == first.height and _ordered(first.rows) else self.matrix[:, first.rows]
+        matrix = part if first.matrix is None else part @ first.matrix
+        return LinearMap(height=self.height, rows=self.rows, matrix=matrix)
+
+    def plus(self, other: "LinearMap") -> "LinearMap":
+        """The sum of two maps of equal shape."""
+        return dense(self.height, self.dense() + other.dense())
+
+    def dense(self) -> torch.Tensor:
+        """float64 [height, width]."""
+        whole = torch.zeros(self.height, self.width, dtype=torch.float64)
+        if self.matrix is None:
+            whole[self.rows, torch.arange(self.width)] = 1.0
+        else:
+            whole[self.rows] = self.matrix
+        return whole
+
+    def only(self, columns: torch.Tensor) -> "LinearMap":
+        """The map on some of its inputs (int64 [m])."""
+        if self.matrix is None:
+            return LinearMap(height=self.height, rows=self.rows[columns], matrix=None)
+        return LinearMap(height=self.height, rows=self.rows, matrix=self.matrix[:, columns])
+
+
+def _ordered(rows: torch.Tensor) -> bool:
+    return bool(torch.equal(rows, torch.arange(len(rows))))
+
+
+def identity(size: int) -> LinearMap:
+    """y = x."""
+    return LinearMap(height=size, rows=torch.arange(size), matrix=None)
+
+
+def dense(height: int, matrix: torch.Tensor) -> LinearMap:
+    """y = matrix @ x."""
+    return LinearMap(height=height, rows=torch.arange(height), matrix=matrix)

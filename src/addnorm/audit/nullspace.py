@@ -1,0 +1,81 @@
+r"""The null space of a matrix, and the one rule by which every part of addnorm decides a rank.
+
+Rule. Let sigma_1 >= sigma_2 >= ... be the singular values of A with n columns. A direction is null if its singular
+value is at most `rounding * sqrt(n) * sigma_1`: what rounding leaves of an exact zero. `rounding` is the relative
+error of A's entries, so the caller states where they come from (float64 algebra, float32 gradients). Everything above
+counts as a constraint.
+
+The singular values are A's own, never the roots of the eigenvalues of A^T A: squaring turns 1e-9 into 1e-18 and loses
+it in rounding. A tall matrix is first reduced to its triangular factor R (same singular values). If 1/|R^{-1}|, a
+lower bound of the smallest singular value, already exceeds the threshold, the rank is full and no decomposition is
+needed.
+"""
+
+import numpy as np
+from jaxtyping import Float64
+from scipy import linalg
+
+FLOAT64 = 1e-10
+"""Relative error allowed for float64 matrices that went through products with well-conditioned weights."""
+
+
+def null_space(
+    matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT64
+) -> Float64[np.ndarray, "entries nullity"]:
+    """Orthonormal columns v with A v = 0, by the rule above.
+
+    Args:
+        matrix: A. No rows, or only zeros: every direction is null.
+        rounding: relative error of its entries.
+    """
+    columns = matrix.shape[1]
+    reduced = _reduce(matrix)
+    if reduced.size == 0 or not reduced.any():
+        return np.eye(columns)
+    if _surely_full(reduced, rounding):
+        return np.zeros((columns, 0))
+    _, values, right = _svd(reduced)
+    padded = np.zeros(columns)
+    padded[: len(values)] = values
+    return np.ascontiguousarray(right[padded <= rounding * np.sqrt(columns) * values[0]].T)
+
+
+def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT64) -> int:
+    """Number of singular values that are not null by the rule above."""
+    if matrix.shape[0] < matrix.shape[1]:
+        matrix = matrix.T
+    reduced = _reduce(matrix)
+    if reduced.size == 0 or not reduced.any():
+        return 0
+    if _surely_full(reduced, rounding):
+        return reduced.shape[1]
+    values = np.linalg.svd(reduced, compute_uv=False)
+    return int((values > rounding * np.sqrt(reduced.shape[1]) * values[0]).sum())
+
+
+def _reduce(matrix: Float64[np.ndarray, "rows entries"]) -> Float64[np.ndarray, "fewer entries"]:
+    """R of A = Q R where that is smaller."""
+    rows, columns = matrix.shape
+    return np.asarray(np.linalg.qr(matrix, mode="r")) if rows > columns > 0 else matrix
+
+
+def _surely_full(reduced: Float64[np.ndarray, "rows entries"], rounding: float) -> bool:
+    """Whether a triangular factor has full rank beyond doubt: 1/|R^{-1}|_F <= sigma_min, and |R|_F >= sigma_max."""
+    rows, columns = reduced.shape
+    if rows != columns or not np.diagonal(reduced).all() or np.tril(reduced, -1).any():
+        return False
+    inverse, info = linalg.lapack.dtrtri(reduced)
+    if info != 0 or not np.isfinite(inverse).all():
+        return False
+    smallest = 1 / np.linalg.norm(inverse)
+    return bool(smallest > rounding * np.sqrt(columns) * np.linalg.norm(reduced))
+
+
+def _svd(
+    matrix: Float64[np.ndarray, "rows entries"],
+) -> tuple[Float64[np.ndarray, "rows rows"], Float64[np.ndarray, " values"], Float64[np.ndarray, "entries entries"]]:
+    """All right vectors; the slower driver if the fast one does not converge."""
+    try:
+        return np.linalg.svd(matrix, full_matrices=True)
+    except np.linalg.LinAlgError:
+        return linalg.svd(matrix, full_matrices=True, lapack_driver="gesvd")

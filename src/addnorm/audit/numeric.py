@@ -1,0 +1,215 @@
+"""The numerical judge: what moves the output, found by moving it. Independent of the static analysis, and judges it.
+
+Gradients of random projections of the output, over several inputs, lengths and points of the tracked parameters, are stacked to
+one Jacobian, and its singular values sort directions (always of the Jacobian itself: the square of a number that rounding has
+lost cannot be told from zero):
+
+    sigma <= 16 eps sqrt(n) sigma_max     candidate: no gradient that rounding could not have made
+    sigma <= 1e-6 sigma_max               weak
+    else                                  live
+
+Nothing is decided by a gradient being small. Candidates are confirmed by finite moves along random combinations of them; where
+those change the output (a gradient that was not the truth: a padding row, the choice of experts) and for weak directions, every
+direction is moved by itself and the singular values of the changes decide:
+
+    change <= rounding                    null: rounding is the output's own condition number times eps (`Probe.rounding`)
+    change <= float32's eps               negligible
+    else                                  live
+
+Rows are in units of the output's root mean square and never rescaled per parameter: a block of pure rounding noise, blown up to
+size one, would hide that it is null.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from addnorm.audit.inputs import Inputs
+from addnorm.audit.probe import Probe
+
+Case = tuple[int, Inputs]
+"""A point of the tracked parameters, by number, and inputs."""
+
+NEGLIGIBLE = torch.finfo(torch.float32).eps
+"""A unit move that changes the output relatively by less cannot be seen in float32."""
+_WEAK = 1e-6
+_EXTRA_ROWS = 16
+_COMBINATIONS = 3
+_INSIDE = 1e-7
+"""Sine of the angle below which a null direction counts as lying inside one parameter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Counted:
+    """A null space over several parameters, counted per parameter."""
+
+    null: Float64[Tensor, "move null"]
+    """Orthonormal columns."""
+    redundant: tuple[int, ...]
+    absorbable: tuple[int, ...]
+
+    @property
+    def joint(self) -> int:
+        """Its dimension."""
+        return self.null.shape[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """What the judge found."""
+
+    counted: Counted
+    """Moves that change nothing."""
+    counted_weak: Counted
+    """Moves that change nothing, or less than float32 can show."""
+    effect: tuple[float | None, ...]
+    """Per parameter: relative change of the output along the weakest of its directions that is not null, where that is weak."""
+    rounding: float
+    refuted: float | None = field(default=None)
+    """Change of the output along the static analysis' null space, where that is above rounding."""
+
+
+def inside(null: Float64[Tensor, "move null"], place: slice) -> Float64[Tensor, "entry redundant"]:
+    """The directions of a null space (orthonormal columns) that lie inside one parameter, as orthonormal columns."""
+    mine = null[place]
+    left, values, right = torch.linalg.svd(mine, full_matrices=False)
+    likely = values > 0.5
+    outside = null.clone()
+    outside[place] = 0
+    leak = torch.linalg.vector_norm(outside @ right[likely].T, dim=0)
+    return left[:, likely][:, leak <= _INSIDE]
+
+
+def count(null: Float64[Tensor, "move null"], sizes: Sequence[int]) -> Counted:
+    """Count a null space per parameter."""
+    redundant, absorbable, start = [], [], 0
+    for size in sizes:
+        place = slice(start, start + size)
+        start += size
+        values = torch.linalg.svdvals(null[place]) if null.shape[1] else torch.zeros(0)
+        absorbable.append(int((values > _INSIDE).sum()))
+        redundant.append(inside(null, place).shape[1] if absorbable[-1] else 0)
+    return Counted(null=null, redundant=tuple(redundant), absorbable=tuple(absorbable))
+
+
+def jacobian(probe: Probe, case: Callable[[int], Case]) -> Float64[Tensor, "row move"]:
+    """Stacked gradients: at least n + 16 rows, from at least six points and inputs, or more where an output is short."""
+    generator = torch.Generator().manual_seed(0)
+    wanted = probe.tracked.size + _EXTRA_ROWS
+    share = -(-wanted // 6)
+    blocks: list[Tensor] = []
+    number = 0
+    while number < 6 or sum(len(block) for block in blocks) < wanted:
+        point, inputs = case(number)
+        blocks.append(probe.rows(inputs, point, share, generator))
+        number += 1
+    return torch.cat(blocks)
+
+
+def judge(
+    probe: Probe, case: Callable[[int], Case], claimed: Float64[Tensor, "move null"] | None = None
+) -> Judged:
+    """Count the null space of all tracked parameters, and judge one that is claimed.
+
+    Args:
+        probe: the model.
+        case: numbered points and inputs, as many as asked for.
+        claimed: null space according to the static analysis, orthonormal columns.
+
+    Cost: about n gradients of the model and one singular value decomposition of n by n, for n tracked scalars.
+    """
+    cases = [case(number) for number in range(6)]
+    rounding = probe.rounding(cases)
+    rows = jacobian(probe, case)
+    found = torch.linalg.svd(rows, full_matrices=True)
+    values = torch.zeros(probe.tracked.size, dtype=torch.float64)
+    values[: len(found.S)] = found.S
+    top = float(values.max()) or 1.0
+    candidate = values <= 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
+    weak = (values <= _WEAK * top) & ~candidate
+    directions = found.Vh.T
+    null, faint = _measured(probe, cases, directions[:, candidate], directions[:, weak], rounding)
+    refuted = None
+    if claimed is not None and claimed.shape[1]:
+        worst = largest_effect(probe, cases, claimed)
+        refuted = worst if worst > rounding else None
+        if refuted is None:  # what is proved and confirmed is null, however the extra candidates were sorted
+            null = _span(claimed, null)
+    sizes = [entry.size for entry in probe.tracked.entries]
+    null_and_faint = _span(null, faint)
+    counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
+    effect = _effects(probe, cases, counted, counted_weak)
+    return Judged(counted=counted, counted_weak=counted_weak, effect=effect, rounding=rounding, refuted=refuted)
+
+
+def largest_effect(probe: Probe, cases: Sequence[Case], basis: Float64[Tensor, "move direction"]) -> float:
+    """The largest relative change of the output along random combinations of some directions, largest entry moved by one."""
+    generator = torch.Generator().manual_seed(1)
+    worst = 0.0
+    for _ in range(_COMBINATIONS if basis.shape[1] else 0):
+        move = basis @ torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
+        worst = max(worst, probe.effect(cases, move / move.abs().max()))
+    return worst
+
+
+def _measured(
+    probe: Probe, cases: Sequence[Case], candidate: Tensor, weak: Tensor, rounding: float
+) -> tuple[Tensor, Tensor]:
+    """Null and negligible directions among those with little or no gradient, by moving along them."""
+    null = candidate
+    suspects = weak
+    if largest_effect(probe, cases, candidate) > rounding:
+        null, suspects = candidate[:, :0], torch.cat([candidate, weak], dim=1)
+    if not suspects.shape[1]:
+        return null, suspects
+    changes = torch.stack(
+        [
+            torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
+            * direction.abs().max()
+            for direction in suspects.T
+        ],
+        dim=1,
+    )
+    finite = torch.isfinite(changes).all(1)
+    if not bool(finite.all()):
+        changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
+    _, values, right = torch.linalg.svd(changes, full_matrices=False)
+    turned = suspects @ right.T
+    still = turned[:, values <= rounding]
+    faint = turned[:, (values > rounding) & (values <= NEGLIGIBLE)]
+    # The changes of a jump do not add up, so what their combination promises is tried once more.
+    if largest_effect(probe, cases, still) > rounding:
+        still = still[:, :0]
+    if largest_effect(probe, cases, faint) > NEGLIGIBLE:
+        faint = faint[:, :0]
+    return _span(null, still), faint
+
+
+def _span(*blocks: Tensor) -> Tensor:
+    """Orthonormal columns for the sum of some spaces given by orthonormal columns."""
+    together = torch.cat(blocks, dim=1)
+    if not together.shape[1]:
+        return together
+    left, values, _ = torch.linalg.svd(together, full_matrices=False)
+    return left[:, values > _INSIDE]
+
+
+def _effects(probe: Probe, cases: Sequence[Case], counted: Counted, weak: Counted) -> tuple[float | None, ...]:
+    found: list[float | None] = []
+    sizes, start = [entry.size for entry in probe.tracked.entries], 0
+    for size, strict, loose in zip(sizes, counted.redundant, weak.redundant, strict=True):
+        place = slice(start, start + size)
+        start += size
+        if loose == strict:
+            found.append(None)
+            continue
+        mine = inside(weak.null, place)
+        proved = inside(counted.null, place)
+        rest = mine - proved @ (proved.T @ mine)
+        move = torch.zeros(probe.tracked.size, rest.shape[1], dtype=torch.float64)
+        move[place] = rest
+        found.append(largest_effect(probe, cases, move))
+    return tuple(found)

@@ -1,0 +1,79 @@
+"""What of a model's output counts: the part of the audit's question that decides what "cannot matter" means.
+
+logits    the output itself. Of a named output (a dataclass or dict, as Transformers returns) that has entries whose
+          name contains "logits", those; else every floating tensor except a loss, the key-value cache, and lists of
+          inner states and attentions.
+softmax   log_softmax over the last axis of the same: a shift that is equal for all classes does not matter.
+loss      the entry `loss` where the output has one, or the output itself if it is one number; else as softmax, since
+          every cross-entropy is a function of it.
+
+The choice is part of the graph (`Observed` wraps the model), so the static and the numerical method observe the same
+thing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from addnorm.errors import InputError, UnknownName
+
+Observe = Literal["logits", "softmax", "loss"]
+
+_ASIDE = ("loss", "past_key_values", "hidden_states", "attentions", "cache", "mems")
+"""Named outputs that are no prediction: a cache changes with the key bias although no prediction does."""
+
+
+def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
+    """The tensors of a model's output that the audit watches.
+
+    Raises:
+        UnknownName: no such observation.
+        InputError: nothing in the output is a floating tensor.
+    """
+    if observe not in get_args(Observe):
+        raise UnknownName("observation", observe, get_args(Observe))
+    named = dict(output) if isinstance(output, Mapping) else None
+    if observe == "loss":
+        if named is not None and isinstance(named.get("loss"), torch.Tensor):
+            return (named["loss"],)
+        if isinstance(output, torch.Tensor) and output.dim() == 0:
+            return (output,)
+    watched = _tensors(_prediction(named) if named is not None else output)
+    if not watched:
+        raise InputError(
+            f"an audit watches the floating tensors that the model returns; {type(output).__name__} holds none. "
+            "Wrap the model so that it returns its prediction."
+        )
+    return watched if observe == "logits" else tuple(torch.log_softmax(each, dim=-1) for each in watched)
+
+
+def _prediction(named: dict[Any, Any]) -> dict[Any, Any]:
+    logits = {name: value for name, value in named.items() if "logits" in str(name)}
+    return logits or {name: value for name, value in named.items() if not str(name).endswith(_ASIDE)}
+
+
+def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
+    """Floating tensors inside nested tuples, lists and dicts, in order."""
+    if isinstance(value, torch.Tensor):
+        return (value,) if value.is_floating_point() else ()
+    if isinstance(value, Mapping):
+        return tuple(each for inner in value.values() for each in _tensors(inner))
+    if isinstance(value, tuple | list):
+        return tuple(each for inner in value for each in _tensors(inner))
+    return ()
+
+
+class Observed(nn.Module):
+    """The model followed by the observation; its parameters keep their names behind `model.`."""
+
+    def __init__(self, model: nn.Module, observe: Observe) -> None:
+        super().__init__()
+        self.model = model
+        self.observe: Observe = observe
+        self.training = model.training
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+        """The watched tensors."""
+        return observed(self.model(*args, **kwargs), self.observe)

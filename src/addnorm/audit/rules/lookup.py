@@ -1,0 +1,62 @@
+"""Looking entries up: by known places the map is looked up too, by data the shift must be the same everywhere."""
+
+from collections.abc import Sequence
+
+import torch
+
+from addnorm.audit.reshaping import picked, reshaped
+from addnorm.audit.rule import Site, rule
+from addnorm.audit.rules.shapes import moved_by_target
+from addnorm.audit.shift import Shift, spread
+from addnorm.audit.value import Out, Value
+
+
+@rule("embedding")
+def embedding(site: Site, weight: Value, index: Value, *_: object, **__: object) -> Out:
+    """Row i of W + S is W_i + S_i. The padding row is read like any other; only its gradient is zero."""
+    weight = site.settled(weight)
+    if index.known is not None:
+        rows = picked(weight.shift, 0, index.known.reshape(-1).to(torch.int64))
+        return Out(reshaped(rows, site.shape))
+    level = site.constant(weight.shift, [0]) if weight.shift else weight.shift
+    row = reshaped(picked(level, 0, torch.tensor([0])), weight.shape[1:])
+    return Out(spread(row, site.shape))
+
+
+@rule("index")
+def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
+    """Entries at known places; at places that are data, the shift must be constant along the axes looked up."""
+    axes = [axis for axis, place in enumerate(places) if place is not None]
+    known = [place.known if place is not None else None for place in places]
+    if all(known[axis] is not None for axis in axes):
+        only = known[axes[0]]
+        if len(axes) == 1 and only is not None and only.dtype != torch.bool and not value.loose and not value.masked:
+            rows = picked(value.shift, axes[0], only.reshape(-1) % value.shape[axes[0]])
+            return Out(reshaped(rows, site.shape))
+        return moved_by_target(site, value, (known,))
+    value = site.settled(value)
+    if value.masked or axes != list(range(len(axes))):
+        site.unchanged(value)
+        return site.still()
+    row = site.constant(value.shift, axes)
+    for axis in axes:
+        row = picked(row, axis, torch.tensor([0]))
+    row = reshaped(row, value.shape[len(axes) :])
+    return Out(spread(row, site.shape))
+
+
+@rule("gather", "take_along_dim")
+def gather(site: Site, value: Value, dim: int, index: Value, *_: object, **__: object) -> Out:
+    """Entries of one axis at places that are data: constant along that axis, and elsewhere as before where shapes
+    agree.
+    """
+    value = site.settled(value)
+    if value.masked:
+        site.unchanged(value)
+        return site.still()
+    if index.known is not None:
+        return moved_by_target(site, value, (dim, index.known))
+    axis = dim % len(value.shape)
+    other = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != site.shape[at]]
+    level = site.constant(value.shift, [axis, *other])
+    return Out(Shift(site.shape, level.terms))

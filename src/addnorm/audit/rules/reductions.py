@@ -1,0 +1,37 @@
+"""Sums and means."""
+
+from collections.abc import Sequence
+from math import prod
+
+from addnorm.audit.reshaping import reshaped, summed
+from addnorm.audit.rule import Site, rule
+from addnorm.audit.shift import scaled
+from addnorm.audit.value import Loose, Out, Value
+
+
+@rule("sum", "mean")
+def total(site: Site, value: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object) -> Out:
+    """sum(x + s) = sum(x) + sum(s)."""
+    if value.masked and value.moves:
+        site.unchanged(value)
+        return site.still()
+    dims = len(value.shape)
+    axes = (
+        list(range(dims))
+        if dim is None or dim == []
+        else [dim % dims]
+        if isinstance(dim, int)
+        else [d % dims for d in dim]
+    )
+    after = {
+        axis: axis if keepdim else axis - sum(each < axis for each in axes) for axis in range(dims) if axis not in axes
+    }
+    loose = tuple(
+        Loose(each.source, {after[axis]: own for axis, own in each.axes.items() if axis in after})
+        for each in value.loose
+    )
+    if not axes:
+        return Out(value.shift, loose)
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(value.shape))
+    shift = reshaped(summed(value.shift, axes, shape), site.shape)
+    return Out(scaled(shift, 1.0 / prod(value.shape[axis] for axis in axes)) if site.op == "mean" else shift, loose)

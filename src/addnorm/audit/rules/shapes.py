@@ -1,0 +1,227 @@
+"""Operations that only move numbers about: the shift moves with them."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+
+from addnorm.audit.reshaping import joined, kept_axes, permuted, picked, reshaped
+from addnorm.audit.rule import Site, rule, tensors
+from addnorm.audit.shift import Shift, moved, spread, still
+from addnorm.audit.value import Loose, Out, Value
+
+
+def carried(
+    site: Site,
+    value: Value,
+    op: Callable[[Shift], Shift],
+    axes: Mapping[int, int],
+    at: int = 0,
+    sums: Sequence[int] = (),
+) -> Out:
+    """Apply a movement; loose moves stay known along the axes that survive (old -> new), sums along those named in
+    `sums`.
+    """
+    shift = op(value.shift) if value.shift else still(site.shapes[at])
+    loose = tuple(
+        Loose(each.source, {axes[axis]: source for axis, source in each.axes.items() if axis in axes})
+        for each in value.loose
+    )
+    kept = {
+        axes[axis]: whole
+        for axis, known in value.sums.items()
+        if axis in axes and axis in sums and (whole := _uniform(known, len(site.shapes[at]))) is not None
+    }
+    return Out(shift, loose, kept, value.masked)
+
+
+def _uniform(known: torch.Tensor, dims: int) -> torch.Tensor | None:
+    """Sums survive a movement only if they are one number."""
+    return known.reshape(-1)[:1].reshape((1,) * dims) if bool((known == known.reshape(-1)[0]).all()) else None
+
+
+def _same(dims: int) -> dict[int, int]:
+    return {axis: axis for axis in range(dims)}
+
+
+@rule("view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
+def view(site: Site, value: Value, *_: object, **__: object) -> Out:
+    """The same numbers in the same order, so the same shifts in the same order.
+
+    An axis that stays an axis keeps what is known along it."""
+    axes = kept_axes(value.shape, site.shape)
+    return carried(site, value, lambda shift: reshaped(shift, site.shape), axes, sums=list(axes))
+
+
+@rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
+def permute(site: Site, value: Value, *args: object, **kwargs: object) -> Out:
+    """The same numbers under other axes; which axis goes where is seen on a tensor of the same shape."""
+    probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
+    order = [size - 2 for size in site.target(probe, *args, **kwargs).shape]
+    axes = {old: new for new, old in enumerate(order)}
+    return carried(site, value, lambda shift: permuted(shift, order), axes, sums=list(axes))
+
+
+@rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as", "copy")
+def copy(site: Site, value: Value, *args: object, **__: object) -> Out:
+    """The same numbers (a cast to another floating type is taken as exact; to an integer it must not move)."""
+    if not site.floating:
+        site.unchanged(value)
+        return site.still()
+    return Out(value.shift, value.loose, value.sums, value.masked)
+
+
+@rule("expand", "expand_as", "broadcast_to")
+def expand(site: Site, value: Value, *_: object, **__: object) -> Out:
+    """Copies along new or unit axes, so the shift is constant along these."""
+    more = len(site.shape) - len(value.shape)
+    axes = {axis: axis + more for axis in range(len(value.shape)) if value.shape[axis] == site.shape[axis + more]}
+    return carried(site, value, lambda shift: spread(shift, site.shape), axes, sums=list(axes))
+
+
+def _pick(site: Site, value: Value, axis: int, index: torch.Tensor, at: int = 0, drop: bool = False) -> Out:
+    """Entries of one axis; sums along that axis are lost, all else stays."""
+    dims = len(value.shape)
+    axis %= dims
+    axes = {old: old - (drop and old > axis) for old in range(dims) if not (drop and old == axis)}
+
+    def op(shift: Shift) -> Shift:
+        part = picked(shift, axis, index)
+        return reshaped(part, site.shapes[at]) if drop else part
+
+    return carried(site, value, op, axes, at, sums=[old for old in axes if old != axis])
+
+
+@rule("slice", "narrow")
+def slice_(site: Site, value: Value, dim: int = 0, *args: object, **kwargs: object) -> Out:
+    """A run of entries of one axis."""
+    entries = torch.arange(value.shape[dim])
+    taken = site.target(entries, 0, *args, **kwargs)
+    return _pick(site, value, dim, taken)
+
+
+@rule("select")
+def select(site: Site, value: Value, dim: int, index: int) -> Out:
+    """One entry of one axis, which disappears."""
+    return _pick(site, value, dim, torch.tensor([index % value.shape[dim]]), drop=True)
+
+
+@rule("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
+def split(site: Site, value: Value, sizes: object, dim: int = 0) -> list[Out]:
+    """Several runs of entries of one axis."""
+    parts = site.target(torch.arange(value.shape[dim]), sizes, 0)
+    return [_pick(site, value, dim, part, at) for at, part in enumerate(parts)]
+
+
+@rule("unbind")
+def unbind(site: Site, value: Value, dim: int = 0) -> list[Out]:
+    """Every entry of one axis by itself."""
+    return [_pick(site, value, dim, torch.tensor([at]), at, drop=True) for at in range(value.shape[dim])]
+
+
+@rule("index_select")
+def index_select(site: Site, value: Value, dim: int, index: Value) -> Out:
+    """Known entries of one axis; if the index is data, the shift must not depend on which entry is taken."""
+    if index.known is not None:
+        return _pick(site, value, dim, index.known)
+    value = site.level(value, [dim])
+    return carried(site, value, lambda shift: _widened(shift, site.shape), _same(len(value.shape)))
+
+
+def _widened(shift: Shift, shape: tuple[int, ...]) -> Shift:
+    """A shift that is constant along the axes whose size changes."""
+    return Shift(shape, shift.terms)
+
+
+@rule("flip", "roll")
+def reorder(site: Site, value: Value, *args: object) -> Out:
+    """A permutation of entries, applied to the map as it is to the value."""
+    return moved_by_target(site, value, args)
+
+
+def moved_by_target(
+    site: Site, value: Value, args: tuple[object, ...], kwargs: Mapping[str, object] | None = None, gain: float = 1.0
+) -> Out:
+    """Apply a linear operation to the map itself; loose moves must vanish."""
+    value = site.settled(value)
+    if value.masked:
+        site.unchanged(value)
+        return site.still()
+    return Out(moved(value.shift, lambda each: site.target(each, *args, **(kwargs or {})), site.shape, gain))
+
+
+@rule("cat", "stack", "concat", "concatenate")
+def cat(site: Site, values: Sequence[Value], dim: int = 0) -> Out:
+    """Side by side: each part keeps its own shift, so along the joined axis the shift is constant only if all parts
+    agree.
+    """
+    dims = len(site.shape)
+    dim %= dims
+    parts = [value for value in values if value.shape != (0,)]
+    if site.op == "stack":
+        unit = tuple(size if at != dim else 1 for at, size in enumerate(site.shape))
+        shifts = [reshaped(value.shift, unit) for value in parts]
+        axes = {axis: axis + (axis >= dim) for axis in range(dims - 1)}
+    else:
+        shifts = [value.shift for value in parts]
+        axes = {axis: axis for axis in range(dims) if axis != dim}
+    loose = tuple(
+        Loose(each.source, {axes[axis]: source for axis, source in each.axes.items() if axis in axes})
+        for value in parts
+        for each in value.loose
+    )
+    masked = any(value.masked for value in parts)
+    sums = {}
+    if site.op != "stack":
+        for axis in axes:
+            if all(axis in value.sums for value in parts):
+                sums[axis] = torch.cat([_full(value.sums[axis], value.shape, axis) for value in parts], dim=dim)
+    return Out(joined(shifts, dim), loose, sums, masked)
+
+
+def _full(known: torch.Tensor, shape: tuple[int, ...], axis: int) -> torch.Tensor:
+    return known.expand(tuple(1 if at == axis else size for at, size in enumerate(shape)))
+
+
+@rule("repeat", "repeat_interleave", "tile")
+def repeat(site: Site, value: Value, *args: object, **kwargs: object) -> Out:
+    """Copies: where each entry of the output comes from is seen by repeating the entries' numbers."""
+    if len(value.shape) == 0 or any(isinstance(each, Value) for each in tensors(args)):
+        site.unchanged(value)
+        return site.still()
+    dims = len(site.shape)
+    if site.op == "repeat_interleave" and (len(args) < 2 and "dim" not in kwargs):
+        return moved_by_target(site, value, args, kwargs)
+    more = dims - len(value.shape)
+    shift, lifted = spread(value.shift, (1,) * more + value.shape), (1,) * more + value.shape
+    for axis in range(dims):
+        if lifted[axis] != site.shape[axis]:
+            reach = torch.arange(lifted[axis]).reshape(tuple(lifted[axis] if at == axis else 1 for at in range(dims)))
+            if site.op == "repeat_interleave":
+                index = reach.flatten().repeat_interleave(site.shape[axis] // lifted[axis])
+            else:
+                index = reach.flatten().repeat(site.shape[axis] // lifted[axis])
+            shift = picked(shift, axis, index)
+    axes = {axis: axis + more for axis in range(len(value.shape))}
+    kept = [axis for axis in range(len(value.shape)) if value.shape[axis] == site.shape[axis + more]]
+    return carried(site, value, lambda _: Shift(site.shape, shift.terms), axes, sums=kept)
+
+
+@rule("constant_pad_nd", "pad")
+def pad(site: Site, value: Value, padding: Sequence[int], *args: object, **_: object) -> Out:
+    """New entries do not move, the others keep their shift."""
+    if site.op == "pad" and args and args[0] not in ("constant", None):
+        return moved_by_target(site, value, (padding, *args))
+    value = site.settled(value)
+    shift, dims = value.shift, len(value.shape)
+    for at in range(len(padding) // 2):
+        axis, before, after = dims - 1 - at, padding[2 * at], padding[2 * at + 1]
+        if before < 0 or after < 0:
+            site.unchanged(value)
+            return site.still()
+        pieces = [shift]
+        for size, first in ((before, True), (after, False)):
+            if size:
+                empty = still(tuple(size if d == axis else s for d, s in enumerate(shift.shape)))
+                pieces = [empty, *pieces] if first else [*pieces, empty]
+        shift = joined(pieces, axis) if len(pieces) > 1 else shift
+    return Out(Shift(site.shape, shift.terms), masked=value.masked)

@@ -1,0 +1,80 @@
+"""Softmax and what is a function of it: a shift that is the same along the axis cancels."""
+
+import torch
+
+from addnorm.audit.reshaping import picked, reshaped
+from addnorm.audit.rule import Site, rule
+from addnorm.audit.shift import Shift, still
+from addnorm.audit.value import Out, Value
+
+
+@rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True)
+def softmax(site: Site, value: Value, dim: int, *_: object, **__: object) -> Out:
+    """softmax(x + c 1) = softmax(x), so a shift constant along the axis has no effect; the rows sum to one."""
+    site.level(value, [dim])
+    return Out(still(site.shape), sums={dim % len(site.shape): torch.ones((1,) * len(site.shape), dtype=torch.float64)})
+
+
+@rule("log_softmax", "_log_softmax")
+def log_softmax(site: Site, value: Value, dim: int, *_: object, **__: object) -> Out:
+    """log_softmax(x + c 1) = log_softmax(x); entries that were filled in do move against the others then, so none may
+    be.
+    """
+    site.unchanged(value) if value.masked else site.level(value, [dim])
+    return site.still()
+
+
+@rule("logsumexp")
+def logsumexp(site: Site, value: Value, dim: list[int], keepdim: bool = False) -> Out:
+    """logsumexp(x + c 1) = logsumexp(x) + c."""
+    if value.masked:
+        site.unchanged(value)
+        return site.still()
+    value = site.level(site.settled(value), dim)
+    return Out(first_entries(value.shift, dim, site.shape))
+
+
+def first_entries(shift: Shift, axes: list[int], shape: tuple[int, ...]) -> Shift:
+    """A shift that is constant along some axes, these axes reduced to one entry or removed."""
+    for axis in axes:
+        shift = picked(shift, axis % len(shift.shape), torch.tensor([0]))
+    return reshaped(shift, shape)
+
+
+@rule("cross_entropy_loss")
+def cross_entropy(
+    site: Site, value: Value, target: Value, weight: Value | None = None, *_: object, **__: object
+) -> Out:
+    """A function of log_softmax over the classes. Targets are class numbers, or known or unknown shares: all multiply
+    log_softmax.
+    """
+    site.unchanged(target, weight)
+    classes = 0 if len(value.shape) == 1 else 1
+    site.unchanged(value) if value.masked else site.level(value, [classes])
+    return site.still()
+
+
+@rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax")
+def largest(site: Site, value: Value, *args: object, **kwargs: object) -> list[Out]:
+    """max(x + c 1) = max(x) + c, and the places stay. Two operands, or no axis: nothing may move."""
+    dim = (
+        args[1] if site.op == "topk" and len(args) > 1 else args[0] if args and site.op != "topk" else kwargs.get("dim")
+    )
+    if site.op in ("topk", "sort", "argsort") and dim is None:
+        dim = -1
+    if isinstance(dim, bool) or not isinstance(dim, int | list) or (isinstance(dim, list) and not dim):
+        site.unchanged(value, *(each for each in args if isinstance(each, Value)))
+        return site.all_still()
+    axes = [dim] if isinstance(dim, int) else list(dim)
+    if site.op in ("min", "amin", "argmin") and value.masked:
+        site.unchanged(value)
+        return site.all_still()
+    value = site.level(site.settled(value), axes)
+    outs = site.all_still()
+    if not site.op.startswith("arg"):
+        one = value.shift
+        for axis in axes:
+            one = picked(one, axis % len(one.shape), torch.tensor([0]))
+        kept = len(site.shape) == len(value.shape)
+        outs[0] = Out(Shift(site.shape, one.terms) if kept else reshaped(one, site.shape))
+    return outs

@@ -1,0 +1,166 @@
+"""Say which biases of a model cannot matter, why, and what takes over the others; remove them with a certificate.
+
+For example:
+    addnorm audit transformers:BertModel --config '{"num_hidden_layers": 2}'
+    addnorm audit mine:model --training
+    addnorm audit checkpoints/bert --strip smaller.safetensors
+    addnorm audit --diff checkpoints/before checkpoints/after
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+from addnorm.cli._output import print_json
+from addnorm.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from addnorm.targets import Target
+
+
+@dataclass(frozen=True)
+class Options:
+    target: Annotated[str | None, tyro.conf.Positional] = None
+    """module:function or file.py:function that returns a model (and its inputs); the folder of a run or of a
+    Transformers checkpoint; or transformers:CLASS."""
+    config: str | None = None
+    """JSON table of configuration fields, for transformers:CLASS."""
+    inputs: Path | None = None
+    """JSON file that describes the example inputs, in place of derived ones; see docs/guide/audit.md."""
+    observe: Literal["logits", "softmax", "loss"] = "logits"
+    """What must not change: the output itself, its softmax, or the loss that the model returns."""
+    training: bool = False
+    """Look at training mode (batch statistics, dropout) instead of evaluation."""
+    methods: Literal["both", "static", "numeric"] = "both"
+    """Both methods, which judge each other, or one of them."""
+    track: str = "bias"
+    """What is looked at: `bias`, `bias+tables`, `scalars`, or a regular expression over parameter names."""
+    diff: tuple[str, str] | None = None
+    """Two targets: are they equal up to what cannot matter?"""
+    strip: Path | None = None
+    """Write the model without what cannot matter (safetensors), and certify that it still computes the same."""
+    sarif: Path | None = None
+    """Also write SARIF 2.1.0, for code hosts and editors."""
+    html: Path | None = None
+    """Also write one HTML file that needs nothing else."""
+    plugin: tuple[str, ...] = ()
+    """Files with mechanisms of your own that a run's model is made of."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    if (options.target is None) == (options.diff is None):
+        raise InputError("an audit is of one TARGET, or --diff of two. See addnorm audit --help for what a target is.")
+    for path in (options.strip, options.sarif, options.html):
+        _require_writable(path)
+    return _diff(options, *options.diff) if options.diff is not None else _audit(options, str(options.target))
+
+
+def _audit(options: Options, name: str) -> int:
+    import addnorm
+    from addnorm.report.tables import audit as tables
+    from addnorm.report.tables import certificate as certificates
+
+    target = _resolved(options, name)
+    found = addnorm.audit(
+        target.model,
+        target.inputs,
+        observe=options.observe,
+        training=options.training,
+        methods=options.methods,
+        track=options.track,
+    )
+    said: dict[str, Any] = {**found.to_json(), "target": target.to_json()}
+    certified = True
+    if options.strip is not None:
+        stripped, certificate = found.strip()
+        certified = certificate.passed
+        said["certificate"] = certificate.to_json()
+        _write_weights(stripped, options.strip, said["certificate"])
+    _write_reports(options, said)
+    if options.json:
+        print_json(said)
+    else:
+        print(tables.text(said, **_screen()), end="")
+        if options.strip is not None:
+            print(f"\n{certificates.text(said['certificate'], str(options.strip))}")
+    return 0 if found.agreed and certified else 1
+
+
+def _diff(options: Options, first: str, second: str) -> int:
+    import addnorm
+    from addnorm.report.tables import certificate as certificates
+
+    one, other = _resolved(options, first), _resolved(options, second)
+    result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
+    found = result.to_json()
+    if options.json:
+        print_json({"a": one.to_json(), "b": other.to_json(), **found})
+    else:
+        print(certificates.difference(found, first, second))
+    return 0 if result else 1
+
+
+def _resolved(options: Options, name: str) -> "Target":
+    from addnorm.targets import resolve
+    from addnorm.targets.input_spec import read_input_spec
+
+    given = read_input_spec(options.inputs) if options.inputs is not None else None
+    return resolve(name, config=_table(options.config), inputs=given, plugins=options.plugin)
+
+
+def _table(text: str | None) -> Mapping[str, Any] | None:
+    """Raises:
+    InputError: --config holds no JSON table.
+    """
+    if text is None:
+        return None
+    try:
+        content = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"--config must be a JSON table such as '{{\"num_hidden_layers\": 2}}', got {text!r}: {error}."
+        ) from error
+    if not isinstance(content, dict):
+        raise InputError(f"--config must be a JSON table such as '{{\"num_hidden_layers\": 2}}', got {text!r}.")
+    return content
+
+
+def _require_writable(path: Path | None) -> None:
+    """Before the work, not after it."""
+    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+        raise InputError(f"{path} cannot be written: its folder must exist, and it must be no folder itself.")
+
+
+def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any]) -> None:
+    from safetensors.torch import save_model
+
+    # Whoever loads the file must know which of the class's parameters are meant to be missing.
+    told = {key: json.dumps(certificate[key]) for key in ("removed", "zeroed", "changed")}
+    save_model(model, str(path), metadata=told)
+
+
+def _write_reports(options: Options, said: Mapping[str, Any]) -> None:
+    from addnorm.report.tables.audit_html import html
+    from addnorm.report.tables.audit_sarif import sarif
+
+    if options.sarif is not None:
+        options.sarif.write_text(json.dumps(sarif(said), indent=2, ensure_ascii=False), encoding="utf-8")
+    if options.html is not None:
+        options.html.write_text(html(said), encoding="utf-8")
+
+
+def _screen() -> dict[str, Any]:
+    """Width and colours of the terminal; a pipe gets plain text of 120 columns."""
+    from rich.console import Console
+
+    console = Console(file=sys.stdout)
+    return {"width": console.width if console.is_terminal else 120, "colour": console.color_system}

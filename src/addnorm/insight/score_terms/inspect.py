@@ -1,0 +1,122 @@
+"""The four terms of a run, or of a checkpoint of Transformers: what `addnorm inspect --terms` shows, kept as terms.json."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+
+from addnorm.errors import InputError
+from addnorm.insight.extrapolation.lengths import Lengths
+from addnorm.insight.extrapolation.recorded import digest_of, require_finished
+from addnorm.insight.extrapolation.windows import stretches
+from addnorm.insight.score_terms import hugging_face, ours
+from addnorm.insight.score_terms.measured import measure
+from addnorm.lab.data import Dataset
+from addnorm.lab.export import run_spec
+from addnorm.lab.trained import trained
+from addnorm.store import Run, write_json
+
+NAME = "terms.json"
+FORMAT = 1
+"""Version of the file."""
+SAMPLES = 8
+MULTIPLE = 4
+"""Length of a sample over the train length, unless asked otherwise: beyond 1 is where extrapolation shows."""
+
+
+def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMPLES) -> dict[str, Any]:
+    """The four terms of a finished run on held-out text of its own data. Written into the run's folder as terms.json.
+
+    Args:
+        folder: of the run.
+        multiple: length of a sample over the train length.
+        samples: held-out texts; fewer if the text has fewer.
+
+    Raises:
+        InputError: no finished run, a position that does not rotate, or a text too short for one sample.
+        Damaged: the run's files are damaged.
+        JobError: the disk refuses.
+    """
+    run = Run(folder)
+    if not (run.path / "spec.json").is_file():
+        raise InputError(f"{folder} is no run: there is no spec.json. Give one run's folder.")
+    spec = run_spec(run)
+    ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
+    require_finished(run)
+    lengths = Lengths(trained=spec.training.seq, multiples=(multiple,))
+    dataset = Dataset.load(run.path.parent / "data")
+    tokens = torch.from_numpy(stretches(dataset, spec.model.objective, lengths, samples).inputs.copy())
+    causal = spec.model.objective == "causal"
+    found = _described(
+        name=run.name,
+        label=f"{spec.variant}-s{spec.seed}",
+        trained_at=spec.training.seq,
+        tokens=tokens,
+        causal=causal,
+        biased=(spec.model.bias.q, spec.model.bias.k),
+        measured=measure(ours.parts_of(trained(run).model(), tokens), causal=causal),
+    )
+    found |= {"weights": digest_of(run.final_path), "data_hash": dataset.hash}
+    write_json(run.path / NAME, found)
+    return found
+
+
+def terms_of_model(
+    model: nn.Module, tokens: Int64[Tensor, "sample seq"], *, label: str, trained_at: int | None = None
+) -> dict[str, Any]:
+    """The four terms of a Transformers model in memory on these tokens. Nothing is written.
+
+    Args:
+        trained_at: the train length, for the plot's mark; None if not known.
+
+    Raises:
+        InputError: the model's attention is not known, or its scores do not consist of the four terms.
+    """
+    modules = hugging_face.attention_modules(model)
+    biased = tuple(any(getattr(module, name).bias is not None for module in modules) for name in ("q_proj", "k_proj"))
+    return _described(
+        name=label,
+        label=label,
+        trained_at=trained_at,
+        tokens=tokens,
+        causal=True,
+        biased=biased,
+        measured=measure(hugging_face.parts_of(model, tokens), causal=True),
+    )
+
+
+def beside(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several models' terms in one value, for tables and plots: `models` and all their `rows`."""
+    return {
+        "models": [{name: value for name, value in one.items() if name != "rows"} for one in found],
+        "rows": [row for one in found for row in one["rows"]],
+    }
+
+
+def _described(
+    *,
+    name: str,
+    label: str,
+    trained_at: int | None,
+    tokens: Tensor,
+    causal: bool,
+    biased: Sequence[bool],
+    measured: dict[str, Any],
+) -> dict[str, Any]:
+    rows = [{"label": label, "trained": trained_at, **row} for row in measured.pop("rows")]
+    return {
+        "format": FORMAT,
+        "run": name,
+        "label": label,
+        "trained": trained_at,
+        "samples": tokens.shape[0],
+        "length": tokens.shape[1],
+        "causal": causal,
+        "q_bias": biased[0],
+        "k_bias": biased[1],
+        **measured,
+        "rows": rows,
+    }

@@ -1,0 +1,38 @@
+r"""How far from isotropic queries and keys are: the norm of their mean direction.
+
+    | mean over samples and positions of  q / |q| |        0: every direction alike;   1: all point the same way
+
+N isotropic independent vectors have about N^{-1/2} by chance. Positions of one text are not independent, so read it as the
+least that can be told from 0.
+
+Source: source 001 ("各向同性"): isotropic q and k make the second and third term small in the mean.
+"""
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from addnorm.insight.score_terms.parts import Parts
+
+
+def mean_direction(vectors: Float[Tensor, "sample heads seq head_dim"]) -> Float64[Tensor, " heads"]:
+    """Norm of the mean direction, per head; vectors of zero length have no direction and count as such."""
+    vectors = vectors.double()
+    lengths = vectors.norm(dim=-1, keepdim=True)
+    return torch.where(lengths > 0, vectors / lengths.clamp(min=1e-300), 0.0).mean(dim=(0, 2)).norm(dim=-1)
+
+
+def isotropy(parts: Parts) -> list[dict[str, float]]:
+    """Per query head: the norm of the mean direction of `query` and `key` without bias, of both with it (`…_biased`), and
+    the `chance` of as many isotropic vectors."""
+    found = {
+        "query": mean_direction(parts.query),
+        "key": parts.repeated(mean_direction(parts.key)[None]).squeeze(0),
+        "query_biased": mean_direction(parts.query + parts.query_bias[None, :, None]),
+        "key_biased": parts.repeated(mean_direction(parts.key + parts.key_bias[None, :, None])[None]).squeeze(0),
+    }
+    chance = (parts.query.shape[0] * parts.seq) ** -0.5
+    return [
+        {**{name: float(values[head]) for name, values in found.items()}, "chance": chance}
+        for head in range(parts.heads)
+    ]

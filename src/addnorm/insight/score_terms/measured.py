@@ -1,0 +1,83 @@
+"""A model's terms as plain values: mean and band over samples, per layer, head and distance."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+
+from addnorm.insight.score_terms.isotropy import isotropy
+from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.terms import TERMS, ByDistance, terms_of
+
+BAND = (0.1, 0.9)
+"""Quantiles over samples that the band lies between."""
+MOST_POINTS = 256
+"""Distances that are kept; of longer texts, neighbouring distances are averaged."""
+
+
+def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
+    """Terms, their sum and the isotropy of every layer and head.
+
+    Args:
+        parts: one per layer; taken one after another, so that only one is in memory.
+        causal: whether only distances of 0 and more count.
+
+    Returns:
+        `rows` (one per layer and head: `distances`, `terms` with `mean`, `low` and `high` of each of `TERMS` and of `sum`,
+        `isotropy`), `largest_error` of the sum against the model's scores, and the `rounding` that explains it at most.
+
+    Raises:
+        InputError: the terms of some layer do not add up to the model's scores.
+    """
+    rows: list[dict[str, Any]] = []
+    checks: list[dict[str, Any]] = []
+    for layer in parts:
+        found = terms_of(layer, causal=causal)
+        directions = isotropy(layer)
+        checks.append({"layer": layer.layer, "largest_error": found.largest_error, "rounding": found.rounding})
+        rows += [
+            {"layer": layer.layer, "head": head, **curves(found, head), "isotropy": directions[head]}
+            for head in range(layer.heads)
+        ]
+    return {
+        "rows": rows,
+        "checks": checks,
+        "largest_error": max(check["largest_error"] for check in checks),
+        "rounding": max(check["rounding"] for check in checks),
+        "band": list(BAND),
+    }
+
+
+def curves(found: ByDistance, head: int) -> dict[str, Any]:
+    """One head's curves: the four terms, their `sum`, and what is left of it `without_bias` (the first term alone)."""
+    by_sample = found.terms[:, :, head]  # [sample, term, distance]
+    edges = _edges(by_sample.shape[-1])
+    distances = torch.arange(found.first, found.first + by_sample.shape[-1], dtype=torch.float64)
+    return {
+        "distances": _binned(distances.numpy()[None], edges)[0].tolist(),
+        "terms": {
+            **{term: _band(by_sample[:, index].cpu().numpy(), edges) for index, term in enumerate(TERMS)},
+            "sum": _band(by_sample.sum(1).cpu().numpy(), edges),
+        },
+    }
+
+
+def _edges(count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count, min(count, MOST_POINTS) + 1).round().astype(int))
+
+
+def _binned(values: Float64[np.ndarray, "sample distance"], edges: np.ndarray) -> Float64[np.ndarray, "sample bin"]:
+    return np.add.reduceat(values, edges[:-1], axis=-1) / np.diff(edges)
+
+
+def _band(values: Float64[np.ndarray, "sample distance"], edges: np.ndarray) -> dict[str, list[float]]:
+    binned = _binned(values, edges)
+    low, high = np.quantile(binned, BAND, axis=0)
+    return {"mean": _short(binned.mean(axis=0)), "low": _short(low), "high": _short(high)}
+
+
+def _short(values: np.ndarray) -> list[float]:
+    """Six digits: the file of a large model has a million of them."""
+    return [float(f"{value:.6g}") for value in values]

@@ -1,0 +1,39 @@
+"""What each variant costs, counted once and kept beside the plan in `costs.json`, for whatever shows a study later.
+
+Counting takes torch and the model's code; a page that shows the numbers takes neither. They follow from the plan alone,
+so they are no part of it and of its hash.
+
+    {"variants": {NAME: {"parameters", "flops_per_token", "peak_bytes"} or {"reason"}}}
+"""
+
+from pathlib import Path
+from typing import Any
+
+from addnorm.lab.plan import count
+from addnorm.lab.study import Study
+from addnorm.store import write_json
+
+NAME = "costs.json"
+
+
+def keep_costs(study: Study, out: Path) -> None:
+    """Count every variant's costs and write them, unless that is done. The study's models must have their vocabulary.
+
+    Raises:
+        DiskFull, JobError: the file cannot be written.
+    """
+    if not (out / NAME).exists():
+        write_json(out / NAME, {"variants": {name: _cost(study, name) for name in study.variants}})
+
+
+def _cost(study: Study, variant: str) -> dict[str, Any]:
+    training = study.training
+    try:
+        found = count(study.variants[variant], training)
+    except Exception as error:  # counting takes a device without numbers, which a user's plugin may not bear
+        return {"reason": f"{type(error).__name__}: {error}"}
+    return {
+        "parameters": found.parameters,
+        "flops_per_token": found.flops / (training.batch * training.seq),
+        "peak_bytes": found.peak_bytes,
+    }

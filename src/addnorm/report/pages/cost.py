@@ -1,0 +1,90 @@
+"""What each model costs: counted before the first step (`costs.json`), and measured while it trained."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.errors import AddnormError
+from addnorm.report.pages.contained import contained
+from addnorm.report.pages.snapshot import RunView, Snapshot
+from addnorm.store import read_json
+from addnorm.store.events import first_event
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """One model."""
+
+    variant: str
+    parameters: int | None
+    flops_per_token: float | None
+    relative: float | None
+    """FLOPs per token over those of the first model."""
+    planned_bytes: int | None
+    """Weights, gradients, optimizer state and saved activations of one step, counted."""
+    tokens_per_s: float | None
+    """Of each run's newest training event, mean over the runs."""
+    peak_bytes: int | None
+    """Largest resident memory of any finished run's worker."""
+    wall_s: float | None
+    """From a run's first event to its end, pauses included; mean over finished runs."""
+    paused: bool
+    """Whether one of those runs took more than one attempt."""
+
+
+def costs(snapshot: Snapshot) -> list[Cost]:
+    """A row per model, in the study's order."""
+    counted = _counted(snapshot)
+    base = next((of.get("flops_per_token") for of in counted.values()), None)
+    return [_cost(name, snapshot, counted.get(name, {}), base) for name in snapshot.variants]
+
+
+def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | None) -> Cost:
+    runs = snapshot.of(variant)
+    done = [run for run in runs if run.state == "finished"]
+    speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
+    walls = [wall for run in done if (wall := _wall_s(snapshot, run)) is not None]
+    flops = counted.get("flops_per_token")
+    return Cost(
+        variant=variant,
+        parameters=counted.get("parameters"),
+        flops_per_token=flops,
+        relative=flops / base if flops and base else None,
+        planned_bytes=counted.get("peak_bytes"),
+        tokens_per_s=_mean(speeds),
+        peak_bytes=max((run.peak_bytes for run in done if run.peak_bytes is not None), default=None),
+        wall_s=_mean(walls),
+        paused=any(run.attempts > 1 for run in done),
+    )
+
+
+def _counted(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    path = snapshot.path / "costs.json"
+    if not contained(snapshot.path, path):
+        return {}  # a study from before costs were kept, or one that was not made by `addnorm run`
+    try:
+        content = read_json(path)
+    except AddnormError:
+        return {}
+    variants = content.get("variants") if isinstance(content, dict) else None
+    if not isinstance(variants, dict):
+        return {}
+    return {
+        name: {key: value for key, value in of.items() if isinstance(value, int | float)}
+        for name, of in variants.items()
+        if isinstance(of, dict)
+    }
+
+
+def _wall_s(snapshot: Snapshot, run: RunView) -> float | None:
+    try:
+        first = first_event(snapshot.path / run.run / "events.jsonl")
+    except AddnormError:
+        return None  # the run is shown as blocked, with this very reason
+    if first is None or run.ended_time is None or not isinstance(first.get("time"), int | float):
+        return None
+    return max(0.0, run.ended_time - float(first["time"]))
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

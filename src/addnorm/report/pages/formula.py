@@ -1,0 +1,179 @@
+r"""A mechanism's formula, from the plain text of its docstring to MathML.
+
+    x_{l+1} = x_l + alpha_l * f_l(x_l),        alpha_l = 0 at initialisation
+
+The docstrings' notation is small: scripts with `_` and `^`, braces that group, `sqrt(…)`, `sum_{…}`, `/` for a fraction,
+names of Greek letters, words that stay words, and eight blanks between statements. What does not fit becomes a word, never
+an error: a formula must not keep a page from being shown.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from markupsafe import Markup, escape
+
+_GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "theta": "θ", "lambda": "λ",
+    "mu": "μ", "rho": "ρ", "sigma": "σ", "tau": "τ", "phi": "φ", "psi": "ψ", "omega": "ω", "pi": "π", "eta": "η",
+}  # fmt: skip
+_FUNCTIONS = frozenset(
+    (
+        "softmax",
+        "mean",
+        "var",
+        "sin",
+        "cos",
+        "tanh",
+        "exp",
+        "log",
+        "max",
+        "min",
+        "rms",
+        "head",
+        "logits",
+        "embedding",
+        "table",
+    )
+)
+_SIGNS = {"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "*": "⋅", "-": "−", "~": "∼"}
+_RELATIONS = frozenset(("=", "<-", "->", "<=", ">=", "<", ">", "+", "-", ",", ";", ":", "~", "in", "for"))
+_TOKEN = re.compile(r"\s*(<-|->|<=|>=|`[^`]*`|\d+(?:\.\d+)?|[A-Za-z]+\d*|[^\sA-Za-z0-9])")
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def typeset(text: str) -> Markup:
+    """The formula's lines as MathML blocks, one per statement."""
+    blocks = [
+        Markup('<div class="statement"><math display="inline" alttext="{}">{}</math></div>').format(part, _mathml(part))
+        for line in text.splitlines()
+        for part in re.split(r"\s{2,}", line.strip())
+        if part
+    ]
+    return Markup("").join(blocks)
+
+
+@dataclass(frozen=True)
+class _Part:
+    markup: Markup
+    bare: Markup
+    """The same without its brackets, for places that need none: a fraction's ends, a root."""
+
+
+def _mathml(statement: str) -> Markup:
+    tokens = _Tokens(statement)
+    rows = []
+    while tokens.here is not None:
+        rows.append(_row(tokens, None))
+        if tokens.here is not None:  # a closing bracket that nothing opened
+            rows.append(_operator(tokens.take()))
+    return Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
+
+
+class _Tokens:
+    def __init__(self, text: str) -> None:
+        self._left: Iterator[str] = iter(_TOKEN.findall(text))
+        self.here: str | None = next(self._left, None)
+
+    def take(self) -> str:
+        taken = self.here or ""
+        self.here = next(self._left, None)
+        return taken
+
+
+def _row(tokens: _Tokens, until: str | None) -> Markup:
+    """Everything up to a closing bracket: chains of factors between relations."""
+    found = []
+    while tokens.here is not None and tokens.here != until and tokens.here not in _CLOSING.values():
+        if tokens.here in _RELATIONS:
+            sign = tokens.take()
+            found.append(_word(sign) if sign.isalpha() and sign != "in" else _operator("∈" if sign == "in" else sign))
+        else:
+            found.append(_chain(tokens))
+    return Markup("").join(found)
+
+
+def _chain(tokens: _Tokens) -> Markup:
+    """Factors beside each other. A stroke makes a fraction of all that stands before it in the chain."""
+    factors: list[_Part] = []
+    while tokens.here is not None and tokens.here not in _RELATIONS and tokens.here not in _CLOSING.values():
+        if tokens.here == "/" and factors:
+            tokens.take()
+            above = factors[0].bare if len(factors) == 1 else _joined(factors)
+            below = _factor(tokens) if tokens.here is not None else _Part(Markup(""), Markup(""))
+            made = Markup("<mfrac><mrow>{}</mrow><mrow>{}</mrow></mfrac>").format(above, below.bare)
+            factors = [_Part(made, made)]
+        else:
+            factors.append(_factor(tokens))
+    return _joined(factors)
+
+
+def _joined(factors: list[_Part]) -> Markup:
+    return Markup("").join(part.markup for part in factors)
+
+
+def _factor(tokens: _Tokens) -> _Part:
+    token = tokens.take()
+    if token == "sqrt":
+        inner = _factor(tokens) if tokens.here is not None else _Part(Markup(""), Markup(""))
+        root = Markup("<msqrt>{}</msqrt>").format(inner.bare)
+        return _scripts(_Part(root, root), tokens)
+    if token in _CLOSING:
+        inner_row = _row(tokens, _CLOSING[token])
+        closing = tokens.take()
+        whole = Markup("<mrow>{}{}{}</mrow>").format(_operator(token), inner_row, _operator(closing))
+        return _scripts(_Part(whole, Markup("<mrow>{}</mrow>").format(inner_row)), tokens)
+    if token == "sum":
+        return _scripts(_both(Markup('<mo largeop="true" movablelimits="false">∑</mo>')), tokens, under=True)
+    return _scripts(_both(_atom(token)), tokens)
+
+
+def _scripts(base: _Part, tokens: _Tokens, *, under: bool = False) -> _Part:
+    below = above = None
+    while tokens.here in ("_", "^"):
+        kind = tokens.take()
+        script = _script(tokens)
+        below, above = (script, above) if kind == "_" else (below, script)
+    if below is None and above is None:
+        return base
+    tag = "munder" if under and above is None else "msub" if above is None else "msup" if below is None else "msubsup"
+    inner = Markup("").join(part for part in (below, above) if part is not None)
+    return _both(Markup(f"<{tag}><mrow>{{}}</mrow>{{}}</{tag}>").format(base.markup, inner))
+
+
+def _script(tokens: _Tokens) -> Markup:
+    if tokens.here == "{":
+        tokens.take()
+        inner = _row(tokens, "}")
+        tokens.take()
+        return Markup("<mrow>{}</mrow>").format(inner)
+    return _atom(tokens.take())
+
+
+def _atom(token: str) -> Markup:
+    if token[:1].isdigit():
+        return Markup("<mn>{}</mn>").format(token)
+    if token in _GREEK:
+        return Markup("<mi>{}</mi>").format(_GREEK[token])
+    if re.fullmatch(r"[A-Za-z]t", token):  # Qt, Kt: with a tilde
+        return Markup("<mover><mi>{}</mi><mo>~</mo></mover>").format(token[0])
+    matched = re.fullmatch(r"([A-Z])(\d)", token)
+    if matched:  # N1, N2
+        return Markup("<msub><mi>{}</mi><mn>{}</mn></msub>").format(matched[1], matched[2])
+    if len(token) == 1 and token.isalpha():
+        return Markup("<mi>{}</mi>").format(token)
+    if token in _FUNCTIONS:
+        return Markup('<mi mathvariant="normal">{}</mi>').format(token)
+    return _word(token) if token[:1].isalpha() or token.startswith("`") else _operator(token)
+
+
+def _word(token: str) -> Markup:
+    return Markup("<mtext> {} </mtext>").format(token.strip("`"))
+
+
+def _operator(token: str) -> Markup:
+    return Markup("<mo>{}</mo>").format(escape(_SIGNS.get(token, token)))
+
+
+def _both(markup: Markup) -> _Part:
+    return _Part(markup, markup)

@@ -1,0 +1,119 @@
+"""One model's own page: its mechanisms' formulas, its spec, and how it differs from the reference."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.report.pages.formula import typeset
+from addnorm.report.pages.record import flat
+from addnorm.report.pages.snapshot import Snapshot
+
+_PLACES = {"bias": "qk_bias"}
+"""Where a room's sibling stands in a model's spec, if not under the room's own name."""
+_PLAIN = {("residual", "add"), ("scores", "own"), ("bias", "linear")}
+"""Mechanisms that every Transformer has; shown after those that set a model apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """One sibling that the model is made of."""
+
+    room: str
+    kind: str
+    summary: str
+    formula: Markup
+    """Typeset; empty where the mechanism is not built in."""
+    why: str
+    source: str
+    differs: str
+    is_known: bool
+    """False for a mechanism from a plugin: a page does not open files that a study names."""
+    is_plain: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One line of the spec."""
+
+    path: str
+    value: str
+    reference: str | None
+    """The reference's value where it is another; None where it is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Everything that is known of a model before it is trained."""
+
+    variant: str
+    reference: str | None
+    """What it is compared with here: the first reference that is not the model itself."""
+    mechanisms: tuple[Mechanism, ...]
+    fields: tuple[Field, ...]
+    differences: tuple[Field, ...]
+
+
+def model(snapshot: Snapshot, variant: str) -> Model:
+    """The model's page."""
+    own = snapshot.spec(variant).get("model")
+    reference = next((name for name in snapshot.references if name != variant), None)
+    other = snapshot.spec(reference).get("model") if reference is not None else None
+    lines = flat(own) if isinstance(own, Mapping) else {}
+    theirs = flat(other) if isinstance(other, Mapping) else dict(lines)
+    fields = tuple(
+        Field(
+            path=path,
+            value=lines.get(path, "–"),
+            reference=theirs.get(path, "–") if lines.get(path) != theirs.get(path) else None,
+        )
+        for path in dict.fromkeys([*lines, *theirs])
+    )
+    return Model(
+        variant=variant,
+        reference=reference,
+        mechanisms=_mechanisms(own) if isinstance(own, Mapping) else (),
+        fields=tuple(field for field in fields if field.path in lines),
+        differences=tuple(field for field in fields if field.reference is not None),
+    )
+
+
+def _mechanisms(spec: Mapping[str, Any]) -> tuple[Mechanism, ...]:
+    found = []
+    for name in MECHANISM_ROOMS:
+        place = spec.get(_PLACES.get(name, name))
+        kind = place.get("kind") if isinstance(place, Mapping) else None
+        if isinstance(kind, str):
+            found.append(_mechanism(name, kind))
+    return tuple(
+        sorted(found, key=lambda mechanism: mechanism.is_plain or mechanism.room not in ("residual", "scores"))
+    )
+
+
+def _mechanism(room: str, kind: str) -> Mechanism:
+    if kind not in ROOMS[room].kinds():
+        return Mechanism(
+            room=room,
+            kind=kind,
+            summary="",
+            formula=Markup(""),
+            why="",
+            source="",
+            differs="",
+            is_known=False,
+            is_plain=False,
+        )
+    doc = ROOMS[room].doc(kind)
+    return Mechanism(
+        room=room,
+        kind=kind,
+        summary=doc.summary,
+        formula=typeset(doc.formula),
+        why=doc.why,
+        source=doc.source,
+        differs=doc.differs,
+        is_known=True,
+        is_plain=(room, kind) in _PLAIN,
+    )

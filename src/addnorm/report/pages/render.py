@@ -1,0 +1,315 @@
+"""View models and templates to HTML. The same sections make the live pages and the one-file report."""
+
+import functools
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+import addnorm
+from addnorm.report.pages import numbers
+from addnorm.report.pages.cards import Card, cards, furthest, totals
+from addnorm.report.pages.chart import chart, spark
+from addnorm.report.pages.cost import costs
+from addnorm.report.pages.curves import METRICS, Selection, curves, rows
+from addnorm.report.pages.insight import audited, insight
+from addnorm.report.pages.ladder import ladder
+from addnorm.report.pages.language import LANGUAGES, Phrases, phrases
+from addnorm.report.pages.model import model
+from addnorm.report.pages.record import Proofs, failures, plan
+from addnorm.report.pages.scalars import Family, families
+from addnorm.report.pages.snapshot import Snapshot
+from addnorm.report.pages.verdicts import verdicts
+from addnorm.store import Damaged, Index
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+PAGES: Mapping[str, tuple[str, ...]] = {
+    "overview": ("totals", "cards", "ladder"),
+    "ranking": ("ladder", "verdicts", "values"),
+    "curves": ("curves",),
+    "scalars": ("scalars",),
+    "cost": ("cost",),
+    "record": ("failures", "proofs", "plan"),
+    "model": ("runs", "model", "curves", "scalars", "insight"),
+}
+"""Sections of each page. `model` is not in the navigation: it is reached by a model's name."""
+SHOW_RESULTS = frozenset({"overview", "ranking"})
+"""Pages that show means or verdicts over seeds, so that seeing one is a look at the results."""
+_MOST_FAMILIES = 12
+_SPARK_POINTS = 48
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """How a visitor sees a page."""
+
+    page: str
+    language: str = "en"
+    link: Callable[..., str]
+    """Address of a page by name, with its query."""
+    variant: str | None = None
+    """The model whose page this is, or whose scalars alone are asked for."""
+    selection: Selection = field(default_factory=Selection)
+    is_live: bool = True
+    """Whether curves can be asked for again; a report's cannot."""
+    look_problem: str | None = None
+
+
+class Pages:
+    """Renders sections and whole pages. One object per study; its caches make repeated pages cheap."""
+
+    def __init__(self) -> None:
+        self._environment = _environment()
+        self._proofs = Proofs()
+        self._sparks: dict[tuple[str, int], str] = {}
+
+    def section(self, name: str, snapshot: Snapshot, view: View) -> Markup:
+        """One section's HTML.
+
+        Args:
+            name: one of the names in `PAGES`, or `card-N` for one model's card.
+        """
+        if name.startswith("card-"):
+            place = int(name.removeprefix("card-"))
+            values: dict[str, Any] = {"card": self._cards(snapshot, place)[0]}
+            template = "_card.html"
+        else:
+            values, template = getattr(self, f"_{name}_values")(snapshot, view), f"_{name}.html"
+        return Markup(self._render(template, snapshot, view, values))
+
+    def page(self, snapshot: Snapshot, view: View, **chrome: Any) -> str:
+        """A whole page.
+
+        Args:
+            chrome: what the page's frame needs: `asset`, `in_language`, `events`, `number`.
+        """
+        sections = [self.section(name, snapshot, view) for name in PAGES[view.page]]
+        values = {**_chrome(snapshot, view), **chrome, "sections": sections}
+        return self._render("page.html", snapshot, view, values)
+
+    def problem(self, snapshot: Snapshot, view: View, problem: str, **chrome: Any) -> str:
+        """A page that says what is wrong with its address."""
+        return self._render("problem.html", snapshot, view, {**_chrome(snapshot, view), **chrome, "problem": problem})
+
+    def one_file(self, snapshot: Snapshot, language: str, *, more: Mapping[str, Markup] | None = None) -> str:
+        """Everything about a study in one HTML file that needs no server and no script.
+
+        Args:
+            more: further sections by title, put at the end.
+        """
+        view = View(page="overview", language=language, link=_anchor, is_live=False)
+        names = (
+            "totals",
+            "cards",
+            "ladder",
+            "verdicts",
+            "values",
+            "curves",
+            "scalars",
+            "cost",
+            "failures",
+            "proofs",
+            "plan",
+        )
+        sections = [self.section(name, snapshot, view) for name in names]
+        for variant in snapshot.variants:
+            own = replace(view, page="model", variant=variant)
+            parts = Markup("").join(self.section(name, snapshot, own) for name in ("runs", "model", "insight"))
+            sections.append(
+                Markup('<article class="one-model" id="model-{}"><h1>{}</h1>{}</article>').format(
+                    variant, variant, parts
+                )
+            )
+        for title, content in (more or {}).items():
+            sections.append(Markup("<section><h2>{}</h2>{}</section>").format(title, content))
+        # A style sheet of ours alone, and no text of a study's: nothing in it can end the element early.
+        style = Markup((STATIC / "page.css").read_text(encoding="utf-8"))
+        return self._render(
+            "one_file.html", snapshot, view, {**_chrome(snapshot, view), "sections": sections, "style": style}
+        )
+
+    def part(self, template: str, snapshot: Snapshot, language: str, values: Mapping[str, Any]) -> Markup:
+        """A template of `templates/` filled in: what a report has beside the pages' own sections."""
+        view = View(page="overview", language=language, link=_anchor, is_live=False)
+        return Markup(self._render(template, snapshot, view, values))
+
+    def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:
+        words = phrases(view.language)
+        return self._environment.get_template(template).render(
+            t=words,
+            language=view.language,
+            link=view.link,
+            folder=str(snapshot.path),
+            said_duration=functools.partial(_said_duration, words),
+            **values,
+        )
+
+    def _totals_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"totals": totals(snapshot)}
+
+    def _cards_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"cards": self._cards(snapshot)}
+
+    def _ladder_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        ranked = snapshot.ranking is not None and any(row.rank_interval for row in snapshot.ranking.variants)
+        return {
+            "ladder": ladder(snapshot.ranking) if snapshot.ranking and ranked else None,
+            "no_ranking": snapshot.no_ranking,
+        }
+
+    def _verdicts_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        ranking = snapshot.ranking
+        return {
+            "verdicts": verdicts(ranking) if ranking is not None else None,
+            "ranking": ranking,
+            "no_ranking": snapshot.no_ranking,
+        }
+
+    _values_values = _verdicts_values
+
+    def _curves_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        selection = view.selection if view.variant is None else replace(view.selection, variants=(view.variant,))
+        found = curves(snapshot, selection)
+        steps, lines = rows(found)
+        choices = [(place, name) for place, name in enumerate(snapshot.variants)] if view.variant is None else []
+        form_action, _, query = view.link(view.page).partition("?")
+        hidden = [tuple(pair.split("=", 1)) for pair in query.split("&") if "=" in pair]
+        if view.variant is not None:
+            hidden.append(("variant", view.variant))
+        return {
+            "curves": found,
+            "chart": chart(found),
+            "curve_steps": steps,
+            "curve_rows": lines,
+            "metrics": METRICS,
+            "choices": choices,
+            "source": view.link("curves.json") if view.is_live else None,
+            "form_action": form_action,
+            "form_hidden": hidden,
+        }
+
+    def _scalars_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        names = snapshot.variants if view.variant is None else (view.variant,)
+        found: list[Family] = []
+        left_out: list[str] = []
+        for name in names:
+            if len(found) < _MOST_FAMILIES:
+                found += families(snapshot, [name])
+            else:
+                left_out.append(name)
+        return {"families": found, "left_out": left_out}
+
+    def _cost_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"costs": costs(snapshot)}
+
+    def _failures_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"failures": failures(snapshot)}
+
+    def _proofs_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"proofs": self._proofs(snapshot)}
+
+    def _plan_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"plan": plan(snapshot)}
+
+    def _runs_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"runs": snapshot.of(view.variant or "")}
+
+    def _model_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"model": model(snapshot, view.variant or "")}
+
+    def _insight_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"insight": insight(snapshot, view.variant or ""), "audited": audited(snapshot, view.variant or "")}
+
+    def _cards(self, snapshot: Snapshot, place: int | None = None) -> list[Card]:
+        names = snapshot.variants if place is None else (snapshot.variants[place],)
+        made = cards(snapshot, {name: self._spark(snapshot, name) for name in names})
+        return made if place is None else [made[place]]
+
+    def _spark(self, snapshot: Snapshot, variant: str) -> str:
+        run = furthest(snapshot.of(variant))
+        if run is None or run.step == 0:
+            return ""
+        key = (run.run, run.step)
+        if key not in self._sparks:
+            try:
+                points = Index(snapshot.path).thinned(
+                    run.run, "train.loss", first=0, last=run.steps, parts=_SPARK_POINTS
+                )
+            except Damaged:  # the run is shown as blocked, with this very reason
+                points = []
+            for old in [known for known in self._sparks if known[0] == run.run]:
+                del self._sparks[old]
+            self._sparks[key] = spark([step for step, _ in points], [value for _, value in points], run.steps)
+        return self._sparks[key]
+
+
+def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
+    """Names of the sections that show something else now than before."""
+    if now is before:
+        return frozenset()
+    if now.variants != before.variants or len(now.runs) != len(before.runs):
+        return frozenset({"everything"})
+    moved = [new for old, new in zip(before.runs, now.runs, strict=True) if old != new]
+    found = {"totals", *(f"card-{now.variants.index(run.variant)}" for run in moved)} if moved else set()
+    if moved:
+        found |= {"runs", "scalars"}
+    states = [(run.state, run.attempts, run.reason) for run in before.runs]
+    if states != [(run.state, run.attempts, run.reason) for run in now.runs]:
+        found |= {"failures", "proofs", "cost"}
+    if now.ranking is not before.ranking or now.no_ranking != before.no_ranking:
+        found |= {"ladder", "verdicts", "values", *(f"card-{place}" for place in range(len(now.variants)))}
+    return frozenset(found)
+
+
+@functools.cache
+def asset_hash(name: str) -> str:
+    """Start of a static file's SHA-256: an address that holds it may be kept for ever."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+def query_of(**values: Any) -> str:
+    """`?a=b&c=d` of the values that are not None; empty without any."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return f"?{urlencode(given, doseq=True)}" if given else ""
+
+
+def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
+    return {
+        "page": view.page,
+        "pages": [name for name in PAGES if name != "model"],
+        "variant": view.variant if view.page == "model" else None,
+        "study": snapshot.study,
+        "plan_hash": str(snapshot.plan["plan_hash"]),
+        "languages": LANGUAGES,
+        "version": addnorm.__version__,
+        "look_problem": view.look_problem,
+    }
+
+
+def _anchor(page: str, **query: Any) -> str:
+    return f"#model-{query['variant']}" if page == "model" else f"#{page}-title"
+
+
+def _said_duration(words: Phrases, seconds: float | None) -> str:
+    key, values = numbers.duration(seconds)
+    return words(key, **values)
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("fixed", "signed", "percent", "quantity", "size", "moment", "iso"):
+        made.globals[name] = getattr(numbers, name)
+    return made

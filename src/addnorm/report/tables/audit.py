@@ -1,0 +1,190 @@
+"""An audit as a table for a terminal, from the JSON of `addnorm audit --json`.
+
+The same finding in several layers is one row: `layer.{0-11}.key.bias`.
+"""
+
+import io
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+Json = Mapping[str, Any]
+Colour = Literal["standard", "256", "truecolor", "windows"]
+
+STYLES = {
+    "redundant": "bold red",
+    "partly redundant": "red",
+    "foldable": "yellow",
+    "negligible": "magenta",
+    "undecided": "bold magenta",
+    "effective": "green",
+}
+"""Colours of the verdicts, worst waste first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One finding, or the same one in several layers."""
+
+    parameters: str
+    """Their common name, with layers in braces."""
+    names: tuple[str, ...]
+    """The parameters themselves."""
+    verdict: str
+    size: int
+    """Entries of each."""
+    free: int
+    """Redundant degrees of freedom of each."""
+    absorbable: int
+    """Absorbable degrees of freedom of each."""
+    why: str
+    """The reason."""
+
+
+def rows(audit: Json) -> list[Row]:
+    """The findings in the model's order, the same one in several layers as one row."""
+    groups: dict[tuple[Any, ...], list[Json]] = {}
+    for finding in audit["findings"]:
+        counts = tuple(finding[key] for key in ("verdict", "size", "redundant_dof", "absorbable_dof"))
+        key = (_NUMBER.sub("#", finding["parameter"]), *counts, _template(finding["reason"]))
+        groups.setdefault(key, []).append(finding)
+    found = []
+    for group in groups.values():
+        first = group[0]
+        names = tuple(finding["parameter"] for finding in group)
+        found.append(
+            Row(
+                parameters=_merged(names) or f"{names[0]} and {len(names) - 1} more",
+                names=names,
+                verdict=first["verdict"],
+                size=first["size"],
+                free=first["redundant_dof"],
+                absorbable=first["absorbable_dof"],
+                why=_merged([finding["reason"] for finding in group]) or first["reason"],
+            )
+        )
+    return found
+
+
+def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
+    """The whole audit for a terminal.
+
+    Args:
+        audit: the JSON of an audit.
+        width: columns.
+        colour: name of a colour system that the terminal has (`standard`, `256`, `truecolor`); None for plain text.
+    """
+    out = io.StringIO()
+    # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
+    console = Console(file=out, width=width, color_system=colour, force_terminal=colour is not None, highlight=False)
+    console.print(_table(rows(audit)))
+    console.print()
+    for line in summary(audit):
+        console.print(escape(line))
+    return out.getvalue()
+
+
+def summary(audit: Json) -> list[str]:
+    """What holds for the model as a whole, one line each."""
+    size, null = audit["size"], audit["joint_null"]
+    share = f" ({100 * null / size:.3g} %)" if size else ""
+    lines = [
+        f"{audit['model']}: of {size} bias scalars, {null}{share} can be given up together without changing the "
+        f"{_OBSERVED.get(audit['observe'], audit['observe'])}{' in training mode' if audit['training'] else ''}."
+    ]
+    lines += [f"  Provided: {assumption}" for assumption in audit["assumptions"]]
+    lines += [f"  Note: {note}" for note in audit["notes"]]
+    target = audit.get("target") or {}
+    lines += [f"  Target: {note}" for note in target.get("notes", ())]
+    lines += [f"  ! The methods disagree: {claim}" for claim in audit["disagreements"]]
+    seconds = audit["seconds"].get("total")
+    versions = ", ".join(f"{name} {version}" for name, version in audit["versions"].items())
+    took = f" in {seconds:.1f} s" if seconds is not None else ""
+    lines.append(f"  Methods: {_METHODS.get(audit['methods'], audit['methods'])}{took}; {versions}.")
+    return lines
+
+
+_OBSERVED = {"logits": "output", "softmax": "output's softmax", "loss": "loss"}
+_METHODS = {"both": "static and numerical, which agree unless said otherwise"}
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])")
+"""A whole number that stands alone, as layers do in names."""
+_MEASURED = re.compile(r"\d+(?:\.\d+)?e[+-]?\d+|\d+\.\d+")
+"""A number that was measured, not counted."""
+
+
+def merged_names(names: Sequence[str]) -> list[str]:
+    """Parameters' names, those that differ in their layer alone as one."""
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(_NUMBER.sub("#", name), []).append(name)
+    found = []
+    for group in groups.values():
+        together = _merged(group)
+        found += [together] if together else group
+    return found
+
+
+def _table(found: Sequence[Row]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("parameter", overflow="fold", ratio=5)
+    table.add_column("verdict")
+    for name in ("size", "free", "foldable"):
+        table.add_column(name, justify="right")
+    table.add_column("why", overflow="fold", ratio=6)
+    for row in found:
+        style = STYLES.get(row.verdict, "")
+        table.add_row(
+            escape(row.parameters),
+            f"[{style}]{row.verdict}[/]" if style else escape(row.verdict),
+            str(row.size),
+            str(row.free),
+            str(row.absorbable),
+            escape(row.why),
+        )
+    return table
+
+
+def _template(reason: str) -> str:
+    """What two layers' reasons have in common: measured numbers differ, and so do the layers that they name."""
+    return _NUMBER.sub("#", _MEASURED.sub("~", reason))
+
+
+def _merged(texts: Sequence[str]) -> str:
+    """Texts that differ in whole numbers alone as one, with the numbers in braces; empty where that cannot be said."""
+    distinct = list(dict.fromkeys(texts))
+    if len(distinct) == 1:
+        return distinct[0]
+    pieces = _NUMBER.split(distinct[0])
+    numbers = [tuple(map(int, _NUMBER.findall(text))) for text in distinct]
+    if any(_NUMBER.split(text) != pieces for text in distinct):
+        return ""
+    columns = list(zip(*numbers, strict=True))
+    if not _in_step(columns) and set(product(*columns)) != set(numbers):
+        return ""
+    return pieces[0] + "".join(
+        _braced(sorted(set(column))) + piece for column, piece in zip(columns, pieces[1:], strict=True)
+    )
+
+
+def _in_step(columns: Sequence[tuple[int, ...]]) -> bool:
+    """Whether all numbers that change do so together, as the layers in one reason do."""
+    moving = [column for column in columns if len(set(column)) > 1]
+    return all(len({a - b for a, b in zip(column, moving[0], strict=True)}) == 1 for column in moving)
+
+
+def _braced(values: Sequence[int]) -> str:
+    if len(values) == 1:
+        return str(values[0])
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return "{" + ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs) + "}"

@@ -1,0 +1,98 @@
+"""An audit as SARIF 2.1.0, which code hosts and editors show as warnings: one result per parameter that is wasted.
+
+Source: OASIS 2020, "Static Analysis Results Interchange Format", https://docs.oasis-open.org/sarif/sarif/v2.1.0/.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = Mapping[str, Any]
+
+SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+RULES = {
+    "redundant": ("warning", "No value of this parameter changes the output: it cannot learn. Leave it out."),
+    "partly redundant": ("note", "Some directions of this parameter change nothing."),
+    "foldable": ("note", "Other parameters can take over what this one does."),
+    "negligible": ("note", "What this parameter does is below float32's rounding at the lengths looked at."),
+    "undecided": ("warning", "The two methods of the audit disagree on this parameter."),
+}
+"""Level and meaning of each verdict that is reported; an effective parameter is no result."""
+
+
+def sarif(audit: Json) -> dict[str, Any]:
+    """One run of the tool with its results.
+
+    Args:
+        audit: the JSON of an audit.
+    """
+    verdicts = list(RULES)
+    found = [finding for finding in audit["findings"] if finding["verdict"] in RULES]
+    return {
+        "$schema": SCHEMA,
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {
+                    "driver": {
+                        "name": "addnorm audit",
+                        "semanticVersion": audit["versions"].get("addnorm", "0"),
+                        "rules": [_rule(verdict) for verdict in verdicts],
+                    }
+                },
+                "results": [_result(finding, verdicts, audit["model"]) for finding in found],
+                "properties": {
+                    "model": audit["model"],
+                    "jointNull": audit["joint_null"],
+                    "size": audit["size"],
+                    "observe": audit["observe"],
+                    "assumptions": list(audit["assumptions"]),
+                    "disagreements": list(audit["disagreements"]),
+                },
+            }
+        ],
+    }
+
+
+def _rule(verdict: str) -> dict[str, Any]:
+    level, meaning = RULES[verdict]
+    return {
+        "id": verdict.replace(" ", "-"),
+        "shortDescription": {"text": meaning},
+        "defaultConfiguration": {"level": level},
+    }
+
+
+def _result(finding: Json, verdicts: list[str], model: str) -> dict[str, Any]:
+    verdict, parameter = finding["verdict"], finding["parameter"]
+    result: dict[str, Any] = {
+        "ruleId": verdict.replace(" ", "-"),
+        "ruleIndex": verdicts.index(verdict),
+        "level": RULES[verdict][0],
+        "message": {"text": f"{parameter} is {verdict}: {finding['reason']}"},
+        "locations": [
+            {"logicalLocations": [{"name": parameter.rpartition(".")[2], "fullyQualifiedName": f"{model}.{parameter}"}]}
+        ],
+        "partialFingerprints": {"parameter/v1": f"{model}.{parameter}"},
+        "properties": {
+            key: finding[key] for key in ("size", "redundant_dof", "absorbable_dof", "directions", "fold_into")
+        },
+    }
+    places = [place for blocked in finding["blocked_by"] if (place := _place(blocked))]
+    if places:
+        result["relatedLocations"] = places
+    return result
+
+
+def _place(blocked: Json) -> dict[str, Any] | None:
+    """Where something holds part of the parameter; None where its line is not known."""
+    file, _, line = blocked["where"].rpartition(":")
+    if not file or not line.isdigit():
+        return None
+    return {
+        "physicalLocation": {
+            "artifactLocation": {"uri": file.replace("\\", "/").replace(" ", "%20")},
+            "region": {"startLine": max(1, int(line))},
+        },
+        "message": {"text": f"{blocked['op']} holds {blocked['rank']} of its directions"},
+    }

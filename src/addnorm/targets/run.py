@@ -1,0 +1,43 @@
+"""A run of ours: the folder of a finished run, or what `addnorm export` wrote of one."""
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from addnorm.blocks.model import Transformer
+from addnorm.lab.export import SPEC, export_run, load
+from addnorm.lab.plugins import load_plugins
+from addnorm.store import Run
+from addnorm.targets.input_spec import make_inputs
+from addnorm.targets.target import Target
+
+_BATCH, _SEQ = 4, 12
+
+
+def of_run(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[str | Path]) -> Target:
+    """The model of a run, with random tokens.
+
+    Raises:
+        InputError: the run has not finished, or needs plugins that are not given.
+        Damaged: its files are damaged.
+    """
+    if (folder / SPEC).is_file():
+        model = load(folder, plugins=plugins)
+    else:
+        load_plugins([str(path) for path in plugins], Path.cwd())
+        with tempfile.TemporaryDirectory() as scratch:
+            model = load(export_run(Run(folder), Path(scratch) / "exported"), plugins=plugins)
+    if given is not None:
+        return Target(name=str(folder), model=model, inputs=make_inputs(given), kind="run")
+    tokens = some_tokens(model)
+    note = f"inputs: {tokens.shape[0]} sequences of {tokens.shape[1]} random tokens, none of them padding"
+    return Target(name=str(folder), model=model, inputs=tokens, kind="run", notes=(note,))
+
+
+def some_tokens(model: Transformer) -> torch.Tensor:
+    """Random tokens for a model of ours: [batch, seq], the same ones every time."""
+    shape = (_BATCH, min(_SEQ, model.spec.max_seq))
+    return torch.randint(0, model.spec.vocab, shape, generator=torch.Generator().manual_seed(0))

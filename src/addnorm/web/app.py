@@ -1,0 +1,263 @@
+"""The live page's addresses.
+
+    /                overview         /ranking /curves /scalars /cost /record
+    /model           one model, by ?variant=
+    /curves.json     what the curves' script draws
+    /events          server-sent events: the sections that changed, as HTML
+    /static/NAME     style sheet, scripts, icon
+
+Nothing of an address ever becomes a path of the study's folder: models are looked up among the study's, static files among a
+list made when the server starts.
+"""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from addnorm.errors import InputError
+from addnorm.report.pages import LANGUAGES, PAGES, Pages, Reader, Snapshot, View, preferred
+from addnorm.report.pages.curves import Selection, curves
+from addnorm.report.pages.render import SHOW_RESULTS, STATIC, asset_hash, query_of
+from addnorm.web.live import Live
+from addnorm.web.looks import Looks
+from addnorm.web.security import Guard, hosts_of, is_loopback
+
+_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+_REMIND_S = 15.0
+"""A line at least this often keeps a connection alive through whatever stands between."""
+_CARDS = frozenset({"cards"})
+
+
+def application(
+    folder: Path, *, host: str = "127.0.0.1", token: str | None = None, live: Live | None = None
+) -> Starlette:
+    """The page of a study's folder as an ASGI application.
+
+    Args:
+        folder: the study's folder.
+        host: the address that it will be served at; decides by which names it may be called.
+        token: what visitors must know; needed for any address but loopback.
+        live: looks at the folder; made if not given.
+
+    Raises:
+        InputError: no study there, or an address beyond this machine without a token.
+        Damaged: the study's plan is damaged.
+    """
+    if token is None and not is_loopback(host):
+        raise InputError(
+            f"an address that other machines can reach needs a token: {host!r} came without one. Give --token."
+        )
+    live = live or Live(Reader(folder))
+    site = _Site(live, Pages(), Looks(folder))
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        live.start()
+        yield
+        await run_in_threadpool(live.stop)
+
+    routes = [Route("/" if name == "overview" else f"/{name}", site.page_at(name)) for name in PAGES]
+    routes += [
+        Route("/curves.json", site.curves),
+        Route("/events", site.events),
+        *(Route(f"/static/{path.name}", _static(path)) for path in sorted(STATIC.iterdir())),
+    ]
+    guard = Middleware(Guard, hosts=hosts_of(host), any_address=host in ("0.0.0.0", "::"), token=token)
+    gzip = Middleware(GZipMiddleware, minimum_size=1024)
+    return Starlette(
+        routes=routes, middleware=[guard, gzip], lifespan=lifespan, exception_handlers={404: site.not_found}
+    )
+
+
+class _Site:
+    def __init__(self, live: Live, pages: Pages, looks: Looks) -> None:
+        self.live, self.pages, self.looks = live, pages, looks
+
+    def page_at(self, name: str) -> Callable[[Request], Any]:
+        async def page(request: Request) -> Response:
+            return await run_in_threadpool(self._page, name, request)
+
+        return page
+
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        return await run_in_threadpool(self._problem, request, f"{request.url.path}")
+
+    async def curves(self, request: Request) -> Response:
+        def answer() -> Response:
+            try:
+                return JSONResponse(curves(self.live.now()[0], _selection(request)).to_json())
+            except InputError as error:
+                return JSONResponse({"problem": str(error)}, status_code=404)
+
+        return await run_in_threadpool(answer)
+
+    async def events(self, request: Request) -> Response:
+        view = _view("overview", request)
+        page = request.query_params.get("page", "overview")
+        if page not in PAGES:
+            return JSONResponse({"problem": f"no page {page!r}"}, status_code=404)
+        number = self._number_of(request.headers.get("last-event-id") or request.query_params.get("after", ""))
+        stream = self._changes(page, view, number)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+    async def _changes(self, page: str, view: View, number: int) -> AsyncIterator[str]:
+        woken, leave = self.live.listen()
+        try:
+            yield "retry: 1000\n\n"
+            while not self.live.is_stopped:
+                woken.clear()
+                snapshot, newest, sections, runs = self.live.since(number)
+                if newest != number or "everything" in sections:
+                    number = newest
+                    content = await run_in_threadpool(self._change, page, view, snapshot, sections, sorted(runs))
+                    yield f"event: change\nid: {self.live.epoch}-{newest}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
+                    continue
+                try:
+                    await asyncio.wait_for(woken.wait(), timeout=_REMIND_S)
+                except TimeoutError:
+                    yield ": still here\n\n"
+        finally:
+            leave()
+
+    def _change(
+        self, page: str, view: View, snapshot: Snapshot, sections: frozenset[str], runs: list[str]
+    ) -> dict[str, Any]:
+        if "everything" in sections:
+            return {"reload": True, "sections": {}, "runs": runs}
+        if page in SHOW_RESULTS:
+            self.looks.record(snapshot)
+        shown = set(PAGES[page]) - _CARDS
+        names = [
+            name for name in sorted(sections) if name in shown or ("cards" in PAGES[page] and name.startswith("card-"))
+        ]
+        if view.variant is not None:
+            own = {run.run for run in snapshot.of(view.variant)}
+            names = names if own & set(runs) else []
+        own_view = _of_page(view, page)
+        return {
+            "reload": False,
+            "sections": {n: self.pages.section(n, snapshot, own_view) for n in names},
+            "runs": runs,
+        }
+
+    def _page(self, name: str, request: Request) -> Response:
+        snapshot, number = self.live.now()
+        try:
+            view = _view(name, request)
+        except InputError as error:
+            return self._problem(request, str(error))
+        if (name == "model" or view.variant is not None) and view.variant not in snapshot.variants:
+            return self._problem(request, str(view.variant or ""))
+        # A reader that only asks for the headers sees nothing.
+        problem = self.looks.record(snapshot) if name in SHOW_RESULTS and request.method == "GET" else None
+        chrome = self._chrome(request, view, number)
+        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, look_problem=problem), **chrome))
+
+    def _problem(self, request: Request, problem: str) -> Response:
+        snapshot, number = self.live.now()
+        view = View(page="overview", language=_language(request), link=_links(request))
+        return HTMLResponse(
+            self.pages.problem(snapshot, view, problem, **self._chrome(request, view, number)), status_code=404
+        )
+
+    def _chrome(self, request: Request, view: View, number: int) -> dict[str, Any]:
+        asked = {
+            "page": view.page,
+            "lang": view.language,
+            "variant": view.variant,
+            "after": f"{self.live.epoch}-{number}",
+        }
+        return {
+            "asset": lambda name: f"/static/{name}?v={asset_hash(name)}",
+            "in_language": lambda code: str(
+                request.url.include_query_params(lang=code).replace(scheme="", netloc="")
+            ).removeprefix("//"),
+            "events": f"/events{query_of(**asked)}",
+            "number": number,
+        }
+
+    def _number_of(self, text: str) -> int:
+        """The number in an event's id; one that no change has had if it is another server's, or no id."""
+        epoch, _, number = text.partition("-")
+        return int(number) if epoch == self.live.epoch and number.isdecimal() and len(number) < 16 else -1
+
+
+def _view(page: str, request: Request) -> View:
+    query = request.query_params
+    one = page in ("model", "scalars") or (page == "overview" and query.get("page") in ("model", "scalars"))
+    return View(
+        page=page,
+        language=_language(request),
+        link=_links(request),
+        variant=query.get("variant") if one else None,
+        selection=_selection(request),
+    )
+
+
+def _of_page(view: View, page: str, *, look_problem: str | None = None) -> View:
+    return View(
+        page=page,
+        language=view.language,
+        link=view.link,
+        variant=view.variant,
+        selection=view.selection,
+        look_problem=look_problem,
+    )
+
+
+def _selection(request: Request) -> Selection:
+    query = request.query_params
+    return Selection(
+        metric=query.get("metric", "train.loss"),
+        mode="seeds" if query.get("mode") == "seeds" else "mean",
+        variants=tuple(query.getlist("variant")),
+        log="log" if query.get("log") == "log" else "linear",
+        first=_step(query.get("first")) or 0,
+        last=_step(query.get("last")),
+    )
+
+
+def _step(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() and len(text) < 16 else None
+
+
+def _language(request: Request) -> str:
+    asked = request.query_params.get("lang")
+    return asked if asked in LANGUAGES else preferred(request.headers.get("accept-language", ""))
+
+
+def _links(request: Request) -> Callable[..., str]:
+    """Addresses of pages, which keep the language if it was asked for by name."""
+    asked = request.query_params.get("lang")
+    lang = asked if asked in LANGUAGES else None
+
+    def link(page: str, **query: Any) -> str:
+        path = "/" if page == "overview" else f"/{page}"
+        return path + query_of(lang=lang, **query)
+
+    return link
+
+
+def _static(path: Path) -> Callable[[Request], Any]:
+    content, kind = path.read_bytes(), _TYPES[path.suffix]
+
+    async def answer(request: Request) -> Response:
+        lasting = (
+            "public, max-age=31536000, immutable"
+            if request.query_params.get("v") == asset_hash(path.name)
+            else "no-cache"
+        )
+        return Response(content, media_type=kind, headers={"Cache-Control": lasting})
+
+    return answer

@@ -1,0 +1,149 @@
+"""Who may read the page, and what the browser may do with it.
+
+- The `Host` must be one that this server is known by. Without that, a page of some other site whose name is made to resolve
+  to 127.0.0.1 could read the study through the visitor's own browser.
+- Beyond this machine a token is needed. It arrives once in the address, is kept in a cookie that scripts cannot read, and the
+  address is cleaned by a redirect, so that it stays neither in the history nor in a screenshot.
+- Only GET and HEAD exist.
+- The browser may load what this server serves and nothing else, run no script that stands in the page, and show the page in
+  no other site's frame. Names from a study are escaped by the templates; should one slip through, it still could not run.
+"""
+
+import hashlib
+import hmac
+import ipaddress
+import socket
+from collections.abc import Iterable
+from http.cookies import CookieError, SimpleCookie
+
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from addnorm.report.pages import phrases, preferred
+
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+_COOKIE = "addnorm"
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_EVERYWHERE = ("0.0.0.0", "::")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address to listen on."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def hosts_of(host: str) -> frozenset[str]:
+    """The names by which a server that listens on `host` may be called."""
+    if host in _EVERYWHERE:
+        return frozenset((*_LOOPBACK, socket.gethostname().lower(), socket.getfqdn().lower()))
+    return frozenset((*_LOOPBACK, host.lower())) if is_loopback(host) else frozenset((host.lower(),))
+
+
+class Guard:
+    """Lets through what may be answered, and puts the headers on every answer.
+
+    Args:
+        app: what answers.
+        hosts: names by which the server may be called.
+        any_address: whether any plain IP address will do too, as for a server that listens everywhere. An address, unlike
+            a name, cannot be made to point here by somebody else.
+        token: what a visitor must know; None on loopback.
+    """
+
+    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], any_address: bool, token: str | None) -> None:
+        self.app, self.hosts, self.any_address, self.token = app, frozenset(hosts), any_address, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if "cache-control" not in headers:
+                    headers["Cache-Control"] = "no-store"
+            await send(message)
+
+        answer = self._refusal(scope)
+        await (answer or self.app)(scope, receive, send_guarded)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        """What to answer in place of the application; None to let it answer."""
+        headers = Headers(scope=scope)
+        if not self._is_our_host(headers.get("host", "")):
+            return PlainTextResponse("addnorm: this server is not known by that name.\n", status_code=421)
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse(
+                "addnorm: this page can only be read.\n", status_code=405, headers={"Allow": "GET, HEAD"}
+            )
+        return None if self.token is None else self._without_token(self.token, scope, headers)
+
+    def _is_our_host(self, header: str) -> bool:
+        name = header.lower()
+        if name.startswith("["):
+            name = name[1:].partition("]")[0]
+        elif name.count(":") == 1:
+            name = name.partition(":")[0]
+        if name in self.hosts:
+            return True
+        if not self.any_address:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def _without_token(self, token: str, scope: Scope, headers: Headers) -> Response | None:
+        query = QueryParams(scope["query_string"])
+        given = query.get("token")
+        if given is not None and hmac.compare_digest(given.encode(), token.encode()):
+            rest = [(name, value) for name, value in query.multi_items() if name != "token"]
+            answer = RedirectResponse(f"{_path(scope)}{'?' if rest else ''}{QueryParams(rest)}", status_code=303)
+            answer.set_cookie(_COOKIE, _cookie_of(token), httponly=True, samesite="strict", max_age=30 * 86400)
+            return answer
+        bearer = headers.get("authorization", "").removeprefix("Bearer ")
+        if hmac.compare_digest(bearer.encode(), token.encode()):
+            return None
+        if hmac.compare_digest(_sent_cookie(headers).encode(), _cookie_of(token).encode()):
+            return None
+        words = phrases(preferred(headers.get("accept-language", "")))
+        return PlainTextResponse(
+            f"addnorm: {words('page.no_token')}\n", status_code=401, headers={"WWW-Authenticate": "Bearer"}
+        )
+
+
+def _path(scope: Scope) -> str:
+    # A path that begins with two strokes would be read as another host's address.
+    return "/" + str(scope["path"]).lstrip("/")
+
+
+def _cookie_of(token: str) -> str:
+    return hashlib.sha256(b"addnorm page cookie " + token.encode()).hexdigest()
+
+
+def _sent_cookie(headers: Headers) -> str:
+    try:
+        found = SimpleCookie(headers.get("cookie", "")).get(_COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found is not None else ""
