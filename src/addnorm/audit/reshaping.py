@@ -104,7 +104,7 @@ def joined(shifts: Sequence[Shift], axis: int) -> Shift:
             terms[block] = first
             continue
         wide = list(
-            torch.broadcast_shapes(*((1 if at == axis else s for at, s in enumerate(e.reduced)) for e in there))
+            torch.broadcast_shapes(*(tuple(1 if at == axis else s for at, s in enumerate(e.reduced)) for e in there))
         )
         if len(first.numbers) * prod(wide) * shape[axis] > LARGEST_MAP:
             raise TooLarge
