@@ -30,13 +30,7 @@ class Lift(TorchFunctionMode):
     ) -> Any:
         args = [torch.float64 if _is_low(arg) else arg for arg in args]
         kwargs = {key: torch.float64 if _is_low(arg) else arg for key, arg in (kwargs or {}).items()}
-        if (
-            func in _GROUPED
-            and len(args) == 2
-            and args[0].dim() == 2
-            and args[1].dim() == 3
-            and set(kwargs) <= {"offs"}
-        ):
+        if func in _GROUPED and len(args) == 2 and _only_ends(kwargs):
             return _grouped(args[0], args[1], kwargs["offs"])
         made = _CASTS.get(func, func)(*args, **kwargs)
         if isinstance(made, Tensor) and made.dtype in _LOW:
@@ -44,6 +38,10 @@ class Lift(TorchFunctionMode):
                 self.eps = max(self.eps, torch.finfo(made.dtype).eps)
             return made.double()
         return made
+
+
+def _only_ends(kwargs: dict[str, Any]) -> bool:
+    return isinstance(kwargs.get("offs"), Tensor) and all(kwargs[name] is None for name in kwargs.keys() - {"offs"})
 
 
 def _grouped(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:

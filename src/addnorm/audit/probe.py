@@ -16,6 +16,8 @@ from addnorm.audit.tracked import Tracked
 
 _CHUNK = 64
 """Projections differentiated at once."""
+_REACH = (8.0, 1.0, 4.0, 1.0)
+"""How far points scatter, in turn: near ones keep smooth functions out of saturation, far ones wake units that never fire."""
 _SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number sees one of them."""
 
@@ -30,7 +32,8 @@ class Probe:
             model: the copy.
             tracked: its parameters to move. A vector of moves has `tracked.size` entries.
             observe: what must not change.
-            spread: points are the copy's own values, or for biases at every other point zero, plus `spread` times noise.
+            spread: points are the copy's own values, or for biases at every other point zero, plus noise
+                of `spread` times 1, 4 and 8 in turn.
         """
         self.model, self.observe, self.tracked, self._spread = model, observe, tracked, spread
         self._lift = Lift()
@@ -54,7 +57,7 @@ class Probe:
                     value = torch.zeros_like(own) if point % 2 and entry.role == "bias" else own.clone()
                     if point:
                         noise = torch.randn(entry.coordinate_shape, generator=generator, dtype=torch.float64)
-                        value += self._spread * noise
+                        value += self._spread * _REACH[point % len(_REACH)] * noise
                     if move is not None:
                         value += move[entry.offset : entry.offset + entry.size].reshape(entry.coordinate_shape)
                     parameter.copy_(value)
