@@ -100,11 +100,27 @@ def _pick(site: Site, value: Value, axis: int, index: torch.Tensor, at: int = 0,
     return Out(out.shift, out.loose, sums, out.masked)
 
 
+def unread_follow(site: Site, shift: Shift, axis: int, read: torch.Tensor) -> Shift:
+    """Rows of a table that inputs of this length do not read: longer ones would, so that they may only move with a
+    row that is read.
+    """
+    unread = torch.ones(shift.shape[axis], dtype=torch.bool)
+    unread[read] = False
+    rows = torch.nonzero(unread).flatten()
+    if shift and len(rows) and len(read):
+        site.constant(picked(shift, axis, torch.cat([read[:1], rows])), [axis])
+    return site.now(shift)
+
+
 @rule("slice", "narrow")
 def slice_(site: Site, value: Value, dim: int = 0, *args: object, **kwargs: object) -> Out:
     """A run of entries of one axis."""
     entries = torch.arange(value.shape[dim])
     taken = site.target(entries, 0, *args, **kwargs)
+    axis = dim % len(value.shape)
+    if value.known is not None and value.shift and axis < len(value.shape) - 1:
+        shift = unread_follow(site, value.shift, axis, taken)
+        value = Value(value.shape, shift, value.known, value.loose, value.sums, value.masked)
     return _pick(site, value, dim, taken)
 
 
@@ -133,12 +149,8 @@ def index_select(site: Site, value: Value, dim: int, index: Value) -> Out:
     if index.known is not None:
         return _pick(site, value, dim, index.known)
     value = site.level(value, [dim])
-    return carried(site, value, lambda shift: _widened(shift, site.shape), _same(len(value.shape)))
-
-
-def _widened(shift: Shift, shape: tuple[int, ...]) -> Shift:
-    """A shift that is constant along the axes whose size changes."""
-    return Shift(shape, shift.terms)
+    one = picked(value.shift, dim % len(value.shape), torch.tensor([0]))
+    return carried(site, value, lambda _: spread(one, site.shape), _same(len(value.shape)))
 
 
 @rule("flip", "roll")
