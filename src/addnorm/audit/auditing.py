@@ -1,13 +1,13 @@
 """`addnorm.audit`: run the methods on a model and put what they say side by side."""
 
 import platform
+import sys
 import time
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-import addnorm
 from addnorm.audit import static
 from addnorm.audit.cases import Cases
 from addnorm.audit.checks import check_model
@@ -95,6 +95,7 @@ def analyse(
             seconds["numeric"] = time.perf_counter() - begun
         space = said.space if said else judged.space if judged else None
         findings = _findings(copied, tracked, said, judged, space, _at_lengths(given, taken))
+    version = sys.modules["addnorm"].__version__  # imported long since; importing it here would import what it exports
     seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),
@@ -108,7 +109,7 @@ def analyse(
         notes=tuple(notes),
         disagreements=disagreements(findings) + joint_disagreement(said.space if said else None, judged),
         numeric_joint_null=judged.joint if judged else None,
-        versions={"addnorm": addnorm.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        versions={"addnorm": version, "torch": torch.__version__, "python": platform.python_version()},
         seconds={name: round(value, 3) for name, value in seconds.items()},
         subject=Subject(
             model=model,
