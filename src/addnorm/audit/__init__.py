@@ -9,19 +9,20 @@
 gives the package, which can be called.
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from addnorm.audit.analyse import analyse
+from addnorm.audit.auditing import analyse
 from addnorm.audit.canonical import Equivalence, equivalent
 from addnorm.audit.certificate import Certificate, Compared
 from addnorm.audit.finding import Blocked, Directions, Finding, Fold
-from addnorm.audit.lint import lint
 from addnorm.audit.result import Audit
+from addnorm.audit.wasted import lint
 
 if TYPE_CHECKING:
-    from addnorm.audit.analyse import analyse as audit
+    from addnorm.audit.auditing import analyse as audit
 
 __all__ = [
     "Audit",
@@ -47,5 +48,6 @@ class _Callable(ModuleType):
 
 _module = sys.modules[__name__]
 _module.__class__ = _Callable
+vars(_module)["__signature__"] = inspect.signature(analyse)
 if not TYPE_CHECKING:
     audit = _module

@@ -1,10 +1,11 @@
 """The model as a flat graph of operations, by `torch.export`.
 
-Non-strict export, then `run_decompositions({})`: with the empty table the graph becomes functional and inlined but
-keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
+Non-strict export, then `run_decompositions({})` where anything is left to do: with the empty table the graph becomes
+functional and inlined but keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
 """
 
 import copy
+import operator
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,8 @@ class Program:
     observed: tuple[fx.Node, ...]
     parameters: Mapping[str, str]
     """Placeholder -> name of the model's parameter or buffer."""
+    buffers: frozenset[str]
+    """Names of those that are buffers."""
     constants: Mapping[str, torch.Tensor]
     """Placeholder -> a tensor made while tracing."""
 
@@ -60,11 +63,14 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         program = _traced(spare, Inputs(args=bound.args, kwargs=bound.kwargs) if example is bound else example)
     signature = program.graph_signature
     parameters: dict[str, str] = {}
+    buffers: set[str] = set()
     constants: dict[str, torch.Tensor] = {}
     for spec in signature.input_specs:
         name = spec.arg.name
         if spec.kind.name in ("PARAMETER", "BUFFER") and spec.target is not None:
             parameters[name] = spec.target.removeprefix(_PREFIX)
+            if spec.kind.name == "BUFFER":
+                buffers.add(parameters[name])
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
             constants[name] = program.constants[spec.target]
     graph = program.graph
@@ -83,19 +89,32 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             needed.add(node)
             waiting.extend(node.all_input_nodes)
     nodes = tuple(node for node in graph.nodes if node in needed)
-    return Program(nodes=nodes, observed=observed, parameters=parameters, constants=constants)
+    return Program(
+        nodes=nodes, observed=observed, parameters=parameters, buffers=frozenset(buffers), constants=constants
+    )
 
 
 def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
     try:
         program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
-        return program.run_decompositions({})
+        return program if _plain(program.graph) else program.run_decompositions({})
     except InputError:
         raise
     # Tracing runs the user's code on stand-ins for tensors: it may raise whatever that code does with them.
     except Exception as error:
         line = next((line for line in str(error).splitlines() if line.strip()), "no message")
         raise NotExported(f"torch.export cannot follow this model: {type(error).__name__}: {line.strip()}") from error
+
+
+def _plain(graph: fx.Graph) -> bool:
+    """Whether every operation is a functional one already, so that the second, slower half of the export has nothing
+    to do.
+    """
+    return all(
+        isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        for node in graph.nodes
+        if node.op == "call_function" and node.target is not operator.getitem
+    ) and not any(node.op in ("call_module", "get_attr") for node in graph.nodes)
 
 
 @contextmanager

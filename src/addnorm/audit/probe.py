@@ -16,6 +16,8 @@ from addnorm.audit.tracked import Tracked
 
 _CHUNK = 64
 """Projections differentiated at once."""
+_REACH = (8.0, 1.0, 4.0, 1.0)
+"""How far points scatter, in turn: near ones keep smooth functions out of saturation, far ones wake units that never fire."""
 _SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number sees one of them."""
 
@@ -30,7 +32,8 @@ class Probe:
             model: the copy.
             tracked: its parameters to move. A vector of moves has `tracked.size` entries.
             observe: what must not change.
-            spread: points are the copy's own values plus `spread` times normal noise.
+            spread: points are the copy's own values, or for biases at every other point zero, plus noise
+                of `spread` times 1, 4 and 8 in turn.
         """
         self.model, self.observe, self.tracked, self._spread = model, observe, tracked, spread
         self._lift = Lift()
@@ -50,10 +53,11 @@ class Probe:
         try:
             with torch.no_grad():
                 for entry, parameter, own in zip(self.tracked.entries, self._moving, self._own, strict=True):
-                    value = own.clone()
+                    # Half of the points forget a bias' own value, which may be so large that a unit never fires.
+                    value = torch.zeros_like(own) if point % 2 and entry.role == "bias" else own.clone()
                     if point:
                         noise = torch.randn(entry.coordinate_shape, generator=generator, dtype=torch.float64)
-                        value += self._spread * noise
+                        value += self._spread * _REACH[point % len(_REACH)] * noise
                     if move is not None:
                         value += move[entry.offset : entry.offset + entry.size].reshape(entry.coordinate_shape)
                     parameter.copy_(value)
@@ -105,7 +109,7 @@ class Probe:
 
     def _gradients(self, output: Tensor, projections: Tensor) -> Tensor:
         try:
-            found = torch.autograd.grad(
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
                 output, self._moving, projections, retain_graph=True, is_grads_batched=True, allow_unused=True
             )
         except RuntimeError:  # an operation whose gradient vmap cannot batch
@@ -113,10 +117,9 @@ class Probe:
                 torch.autograd.grad(output, self._moving, one, retain_graph=True, allow_unused=True)
                 for one in projections
             ]
-            found = tuple(
-                None if column[0] is None else torch.stack([entry for entry in column if entry is not None])
-                for column in zip(*each, strict=True)
-            )
+            columns: list[tuple[Tensor | None, ...]] = list(zip(*each, strict=True))
+            stacked = [[entry for entry in column if entry is not None] for column in columns]
+            found = tuple(torch.stack(column) if column else None for column in stacked)
         count = len(projections)
         parts = []
         for gradient, entry in zip(found, self.tracked.entries, strict=True):
@@ -158,4 +161,3 @@ class Probe:
 def _scale(output: Tensor) -> Tensor:
     finite = output[torch.isfinite(output)]
     return finite.square().mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-

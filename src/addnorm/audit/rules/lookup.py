@@ -6,8 +6,8 @@ import torch
 
 from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule
-from addnorm.audit.rules.shapes import moved_by_target
-from addnorm.audit.shift import Shift, spread
+from addnorm.audit.rules.shapes import moved_by_target, unread_follow
+from addnorm.audit.shift import spread, still
 from addnorm.audit.value import Out, Value
 
 
@@ -16,8 +16,9 @@ def embedding(site: Site, weight: Value, index: Value, *_: object, **__: object)
     """Row i of W + S is W_i + S_i. The padding row is read like any other; only its gradient is zero."""
     weight = site.settled(weight)
     if index.known is not None:
-        rows = picked(weight.shift, 0, index.known.reshape(-1).to(torch.int64))
-        return Out(reshaped(rows, site.shape))
+        read = index.known.reshape(-1).to(torch.int64)
+        shift = unread_follow(site, weight.shift, 0, read)
+        return Out(reshaped(picked(shift, 0, read), site.shape))
     level = site.constant(weight.shift, [0]) if weight.shift else weight.shift
     row = reshaped(picked(level, 0, torch.tensor([0])), weight.shape[1:])
     return Out(spread(row, site.shape))
@@ -31,8 +32,11 @@ def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
     if all(known[axis] is not None for axis in axes):
         only = known[axes[0]]
         if len(axes) == 1 and only is not None and only.dtype != torch.bool and not value.loose and not value.masked:
-            rows = picked(value.shift, axes[0], only.reshape(-1) % value.shape[axes[0]])
-            return Out(reshaped(rows, site.shape))
+            read = only.reshape(-1) % value.shape[axes[0]]
+            shift = value.shift
+            if value.known is not None:
+                shift = unread_follow(site, shift, axes[0], read)
+            return Out(reshaped(picked(shift, axes[0], read), site.shape))
         return moved_by_target(site, value, (known,))
     value = site.settled(value)
     if value.masked or axes != list(range(len(axes))):
@@ -47,16 +51,20 @@ def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
 
 @rule("gather", "take_along_dim")
 def gather(site: Site, value: Value, dim: int, index: Value, *_: object, **__: object) -> Out:
-    """Entries of one axis at places that are data: constant along that axis, and elsewhere as before where shapes
-    agree.
+    """Entries of one axis: what is constant along it is what it was, whichever entry is taken, and as constant elsewhere.
+
+    At places that are data a shift has to be constant so; at known ones it is looked up. Loose moves have to be anyway.
     """
-    value = site.settled(value)
-    if value.masked:
+    axis = dim % len(value.shape)
+    cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != site.shape[at]]
+    if value.masked or (cut and value.loose):
         site.unchanged(value)
         return site.still()
+    loose = site.level(Value(value.shape, still(value.shape), loose=value.loose), [axis]).loose
+    value = Value(value.shape, site.now(value.shift), value.known)
     if index.known is not None:
-        return moved_by_target(site, value, (dim, index.known))
-    axis = dim % len(value.shape)
-    other = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != site.shape[at]]
-    level = site.constant(value.shift, [axis, *other])
-    return Out(Shift(site.shape, level.terms))
+        return Out(moved_by_target(site, value, (dim, index.known)).shift, loose)
+    one = site.constant(value.shift, [axis, *cut])
+    for each in (axis, *cut):
+        one = picked(one, each, torch.tensor([0]))
+    return Out(spread(one, site.shape), loose)

@@ -1,19 +1,20 @@
 """`addnorm.audit`: run the methods on a model and put what they say side by side."""
 
 import platform
+import sys
 import time
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
-import addnorm
 from addnorm.audit import static
 from addnorm.audit.cases import Cases
 from addnorm.audit.checks import check_model
-from addnorm.audit.copying import PROCESS, copy_of
+from addnorm.audit.copying import PROCESS, copy_of, device_of
 from addnorm.audit.finding import Finding
 from addnorm.audit.folds import folds
+from addnorm.audit.fresh import cast, runs
 from addnorm.audit.generic import generic
 from addnorm.audit.inputs import Inputs, bind
 from addnorm.audit.judgement import COUNTED_ALONE, COUNTED_BESIDE, Judgement, count_null, find_dead, try_claim
@@ -65,12 +66,10 @@ def analyse(
     as many gradients, above that a few.
     """
     started = time.perf_counter()
-    for what, given, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
-        if given not in known:
-            raise UnknownName(what, given, known)
+    check_options(observe, methods)
     check_model(model)
     given = bind(inputs)
-    with PROCESS:
+    with PROCESS, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         tracked = follow(model, given, track=track)
         if not tracked.entries:
             raise InputError(_nothing(model, track, tracked))
@@ -88,11 +87,15 @@ def analyse(
         copied = copy_of(generic(model), torch.float64).train(training)
         judged: Judgement | None = None
         taken: tuple[int, ...] = ()
-        if methods != "static" or said is None:
+        if said is not None and not runs(copied, cast(given, torch.float64), observe):
+            # The model did run when its parameters were followed, so what fails is the number format.
+            notes.append("the model does not run in float64, so the static method speaks alone")
+        elif methods != "static" or said is None:
             judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
             seconds["numeric"] = time.perf_counter() - begun
         space = said.space if said else judged.space if judged else None
         findings = _findings(copied, tracked, said, judged, space, _at_lengths(given, taken))
+    version = sys.modules["addnorm"].__version__  # imported long since; importing it here would import what it exports
     seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),
@@ -106,7 +109,7 @@ def analyse(
         notes=tuple(notes),
         disagreements=disagreements(findings) + joint_disagreement(said.space if said else None, judged),
         numeric_joint_null=judged.joint if judged else None,
-        versions={"addnorm": addnorm.__version__, "torch": torch.__version__, "python": platform.python_version()},
+        versions={"addnorm": version, "torch": torch.__version__, "python": platform.python_version()},
         seconds={name: round(value, 3) for name, value in seconds.items()},
         subject=Subject(
             model=model,
@@ -119,6 +122,17 @@ def analyse(
             versions=changes(model),
         ),
     )
+
+
+def check_options(observe: object, methods: object) -> None:
+    """Refuse names that the annotations rule out, for callers that do not check them.
+
+    Raises:
+        UnknownName: no such observation or method.
+    """
+    for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
+        if wanted not in known:
+            raise UnknownName(what, wanted, known)
 
 
 def _judged(
