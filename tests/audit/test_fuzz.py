@@ -72,8 +72,5 @@ def _still(site: rule.Site, *_: object, **__: object) -> list[rule.Out]:
 @pytest.mark.parametrize("op", ["tanh", "softmax", "layer_norm", "gelu", "linear", "add"])
 def test_a_wrong_rule_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rules(), op, _still)
-    worst = 0.0
-    for seed in (1, 2):
-        case = networks(seed)
-        worst = max(worst, change(case, case.found.space, generic(case.model)))
-    assert worst > 1e3 * ROUNDING
+    caught = any(change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING for case in map(networks, (1, 2)))
+    assert caught
