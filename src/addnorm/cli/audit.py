@@ -78,7 +78,7 @@ def _audit(options: Options, name: str) -> int:
         methods=options.methods,
         track=options.track,
     )
-    said: dict[str, Any] = {**found.to_json(), "target": target.to_json()}
+    said: dict[str, Any] = {**found.to_json(), "target": target.to_json(), "track": options.track}
     certified = True
     if options.strip is not None:
         stripped, certificate = found.strip()

@@ -44,7 +44,7 @@ class Row:
     absorbable: int
     """Absorbable degrees of freedom of each."""
     why: str
-    """The reason."""
+    """The reason; names inside the parameter's own layer are given from there on."""
 
 
 def rows(audit: Json) -> list[Row]:
@@ -58,15 +58,16 @@ def rows(audit: Json) -> list[Row]:
     for group in groups.values():
         first = group[0]
         names = tuple(finding["parameter"] for finding in group)
+        name = _merged(names) or f"{names[0]} and {len(names) - 1} more"
         found.append(
             Row(
-                parameters=_merged(names) or f"{names[0]} and {len(names) - 1} more",
+                parameters=name,
                 names=names,
                 verdict=first["verdict"],
                 size=first["size"],
                 free=first["redundant_dof"],
                 absorbable=first["absorbable_dof"],
-                why=_merged([finding["reason"] for finding in group]) or first["reason"],
+                why=_in_short(_reason([finding["reason"] for finding in group]), name),
             )
         )
     return found
@@ -94,9 +95,11 @@ def summary(audit: Json) -> list[str]:
     """What holds for the model as a whole, one line each."""
     size, null = audit["size"], audit["joint_null"]
     share = f" ({100 * null / size:.3g} %)" if size else ""
+    what = _TRACKED.get(audit.get("track", "bias"), "numbers looked at")
+    mode = " in training mode" if audit["training"] else ""
     lines = [
-        f"{audit['model']}: of {size} bias scalars, {null}{share} can be given up together without changing the "
-        f"{_OBSERVED.get(audit['observe'], audit['observe'])}{' in training mode' if audit['training'] else ''}."
+        f"{audit['model']}: of {size} {what}, {null}{share} can be given up together without changing the "
+        f"{_OBSERVED.get(audit['observe'], audit['observe'])}{mode}."
     ]
     lines += [f"  Provided: {assumption}" for assumption in audit["assumptions"]]
     lines += [f"  Note: {note}" for note in audit["notes"]]
@@ -111,11 +114,18 @@ def summary(audit: Json) -> list[str]:
 
 
 _OBSERVED = {"logits": "output", "softmax": "output's softmax", "loss": "loss"}
+_TRACKED = {"bias": "bias scalars", "bias+tables": "scalars of biases and tables", "scalars": "scalars"}
 _METHODS = {"both": "static and numerical, which agree unless said otherwise"}
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])")
 """A whole number that stands alone, as layers do in names."""
 _MEASURED = re.compile(r"\d+(?:\.\d+)?e[+-]?\d+|\d+\.\d+")
 """A number that was measured, not counted."""
+
+
+def _in_short(why: str, name: str) -> str:
+    """A reason whose names do not repeat the way to the layer that the parameter itself is in."""
+    layer = re.match(r".*(?:\{[0-9,-]+\}|(?<=\.)\d+)\.", name)
+    return why.replace(layer.group(), "") if layer else why
 
 
 def merged_names(names: Sequence[str]) -> list[str]:
@@ -132,11 +142,11 @@ def merged_names(names: Sequence[str]) -> list[str]:
 
 def _table(found: Sequence[Row]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("parameter", overflow="fold", ratio=5)
+    table.add_column("parameter", overflow="fold", min_width=max((len(row.parameters) for row in found), default=0))
     table.add_column("verdict")
     for name in ("size", "free", "foldable"):
         table.add_column(name, justify="right")
-    table.add_column("why", overflow="fold", ratio=6)
+    table.add_column("why", overflow="fold", min_width=40)
     for row in found:
         style = STYLES.get(row.verdict, "")
         table.add_row(
@@ -148,6 +158,13 @@ def _table(found: Sequence[Row]) -> Table:
             escape(row.why),
         )
     return table
+
+
+def _reason(reasons: Sequence[str]) -> str:
+    """The reasons of one row as one; what was measured is given for the first."""
+    measured = iter(_MEASURED.findall(reasons[0]))
+    joint = _merged([_MEASURED.sub("\0", reason) for reason in reasons])
+    return re.sub("\0", lambda _: next(measured), joint) if joint else reasons[0]
 
 
 def _template(reason: str) -> str:
