@@ -17,8 +17,8 @@ from addnorm.audit.analyse import analyse
 from addnorm.audit.canonical import Equivalence, equivalent
 from addnorm.audit.certificate import Certificate, Compared
 from addnorm.audit.finding import Blocked, Directions, Finding, Fold
-from addnorm.audit.lint import lint
 from addnorm.audit.result import Audit
+from addnorm.audit.wasted import lint
 
 if TYPE_CHECKING:
     from addnorm.audit.analyse import analyse as audit

@@ -65,9 +65,9 @@ def analyse(
     as many gradients, above that a few.
     """
     started = time.perf_counter()
-    for what, given, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
-        if given not in known:
-            raise UnknownName(what, given, known)
+    for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
+        if wanted not in known:
+            raise UnknownName(what, wanted, known)
     check_model(model)
     given = bind(inputs)
     with PROCESS:

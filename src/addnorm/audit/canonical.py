@@ -31,7 +31,9 @@ def canonicalize(subject: Subject) -> nn.Module:
         exact = with_values(subject, {name: value - nearest[name] for name, value in values.items() if name in nearest})
         moved = keep_running_means(subject.model, exact, subject.inputs) if subject.training else []
         made = rounded(subject.model, exact)
-        certificate = certify(subject, made, exact, removed=(), zeroed=(), changed=(*nearest, *moved), refused=())
+        certificate = certify(
+            subject, made, exact, removed=(), zeroed=(), changed=(*nearest, *moved), reduced=(), refused=()
+        )
     if not certificate.passed:
         worst = next(each for each in certificate.compared if not each.passed)
         raise JobError(
@@ -70,7 +72,9 @@ class Equivalence:
         }
 
 
-def equivalent(a: nn.Module, b: nn.Module, inputs: Any, *, observe: Observe = "logits", training: bool = False) -> Equivalence:
+def equivalent(
+    a: nn.Module, b: nn.Module, inputs: Any, *, observe: Observe = "logits", training: bool = False
+) -> Equivalence:
     """Whether two models of one architecture differ only along directions that change nothing.
 
     Parameters that only one of the two has, and that its audit follows (biases), are zeros in the other: a stripped model is
@@ -96,7 +100,9 @@ def equivalent(a: nn.Module, b: nn.Module, inputs: Any, *, observe: Observe = "l
         aliases = {alias: entry.name for entry in subject.tracked.entries for alias in entry.aliases}
         _check_same_shapes(mine, theirs, set(aliases))
         differences = {
-            name: theirs.get(name, torch.zeros_like(value)) - value for name, value in mine.items() if value.is_floating_point()
+            name: theirs.get(name, torch.zeros_like(value)) - value
+            for name, value in mine.items()
+            if value.is_floating_point()
         }
         differences = _means_as_shifts(first, mine, differences, training)
         moved = max((float(each.abs().max()) for each in differences.values() if each.numel()), default=0.0)
@@ -139,7 +145,10 @@ def _bound(model: nn.Module, state: dict[str, Tensor], name: str, aliases: dict[
 
 
 def _state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.double() if value.is_floating_point() else value for name, value in copy_of(model, None).state_dict().items()}
+    return {
+        name: value.double() if value.is_floating_point() else value
+        for name, value in copy_of(model, None).state_dict().items()
+    }
 
 
 def _values(model: nn.Module, tracked: Tracked) -> dict[str, Tensor]:
@@ -156,7 +165,9 @@ def _check_same_shapes(mine: dict[str, Tensor], theirs: dict[str, Tensor], track
     unequal = [name for name in mine.keys() & theirs.keys() if mine[name].shape != theirs[name].shape]
     if unmatched or unequal:
         some = ", ".join(sorted([*unmatched, *unequal])[:5])
-        raise InputError(f"two models are compared parameter by parameter, and these do not match in name and shape: {some}.")
+        raise InputError(
+            f"two models are compared parameter by parameter, and these do not match in name and shape: {some}."
+        )
 
 
 def _count(model: nn.Module) -> int:

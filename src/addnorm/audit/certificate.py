@@ -66,6 +66,8 @@ class Certificate:
     """Parameters that are zeros which no longer train, because the class that reads them needs numbers."""
     changed: tuple[str, ...]
     """Parameters and running statistics that took over."""
+    reduced: tuple[str, ...]
+    """Parameters that stay without their redundant directions: part of a fused bias, the mean before a layer norm."""
     refused: tuple[str, ...]
     """Parameters that could go, were it not for `max_amplification`."""
     scalars: int
@@ -88,6 +90,7 @@ class Certificate:
             "removed": list(self.removed),
             "zeroed": list(self.zeroed),
             "changed": list(self.changed),
+            "reduced": list(self.reduced),
             "refused": list(self.refused),
             "scalars": self.scalars,
             "lengths": list(self.lengths),
@@ -144,16 +147,20 @@ def _mode(
         dtype = _DTYPES[name]
         if name == "float64":
             difference = _largest(outputs(pair.exact, dtype), exact)
-            found.append(
-                Compared(mode=_MODES[mode], dtype=name, difference=difference, rounding=bound, bound=bound)
-            )
+            found.append(Compared(mode=_MODES[mode], dtype=name, difference=difference, rounding=bound, bound=bound))
             continue
         try:
             before = outputs(pair.original, dtype)
-        except (RuntimeError, NotImplementedError, TypeError) as error:  # the original itself does not run in this format
+        except (
+            RuntimeError,
+            NotImplementedError,
+            TypeError,
+        ) as error:  # the original itself does not run in this format
             said = (str(error).splitlines() or [""])[0]
             found.append(
-                Compared(mode=_MODES[mode], dtype=name, difference=0.0, rounding=0.0, bound=0.0, skipped=said or "it fails")
+                Compared(
+                    mode=_MODES[mode], dtype=name, difference=0.0, rounding=0.0, bound=0.0, skipped=said or "it fails"
+                )
             )
             continue
         own = _largest(before, exact)

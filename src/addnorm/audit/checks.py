@@ -18,17 +18,21 @@ def check_model(model: Any) -> None:
         InputError: no module, without parameters, on several devices, or with NaN among its weights.
     """
     if not isinstance(model, nn.Module):
-        raise InputError(f"an audit needs a torch.nn.Module, not {type(model).__name__}. Build the model and pass the instance.")
+        raise InputError(
+            f"an audit needs a torch.nn.Module, not {type(model).__name__}. Build the model and pass the instance."
+        )
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise InputError(f"parameter {name!r} is lazy and has no values yet. Run the model once before the audit.")
     device_of(model)
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and bool(torch.isnan(parameter).any()):
-            raise InputError(f"weights must be numbers, but {name!r} holds NaN. Audit a checkpoint from before it diverged.")
+            raise InputError(
+                f"weights must be numbers, but {name!r} holds NaN. Audit a checkpoint from before it diverged."
+            )
 
 
-def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> list[Tensor]:
+def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tensor, ...]:
     """Run a copy of the model once and return what is observed.
 
     Raises:
@@ -45,7 +49,9 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> list[Tenso
         ) from error
     found = observed(output, observe)
     if not all(bool(torch.isfinite(tensor).any()) for tensor in found):
-        raise InputError("the model returns no finite number at these inputs, so nothing can be compared. Check the inputs.")
+        raise InputError(
+            "the model returns no finite number at these inputs, so nothing can be compared. Check the inputs."
+        )
     return found
 
 
@@ -57,4 +63,6 @@ def describe(inputs: Inputs) -> str:
             return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
         return type(value).__name__
 
-    return ", ".join([one(arg) for arg in inputs.args] + [f"{key}={one(value)}" for key, value in inputs.kwargs.items()])
+    return ", ".join(
+        [one(arg) for arg in inputs.args] + [f"{key}={one(value)}" for key, value in inputs.kwargs.items()]
+    )

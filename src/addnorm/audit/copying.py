@@ -17,7 +17,7 @@ PROCESS = threading.RLock()
 
 
 def copy_of(model: nn.Module, dtype: torch.dtype | None) -> nn.Module:
-    """A copy on the CPU that shares no storage with the model, ties kept, floating-point tensors in `dtype` (None: as they are).
+    """A copy on the CPU that shares no storage with the model, ties kept, floating-point tensors in `dtype` (None: as is).
 
     The CPU, because an index beyond a table (a length that the model does not take) is an error there and the end of the
     process on a GPU. Every tensor is converted while it is copied, so the copy in float64 never has a float32 twin in memory.
@@ -59,9 +59,13 @@ def device_of(model: nn.Module) -> torch.device:
     """
     places = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(places) > 1:
-        raise InputError(f"a model is audited on one device, but its parameters are on {', '.join(places)}. Move it first.")
+        raise InputError(
+            f"a model is audited on one device, but its parameters are on {', '.join(places)}. Move it first."
+        )
     if places == ["meta"]:
-        raise InputError("the model's parameters are on the meta device and have no values. Load or initialise it first.")
+        raise InputError(
+            "the model's parameters are on the meta device and have no values. Load or initialise it first."
+        )
     return torch.device(places[0]) if places else torch.device("cpu")
 
 

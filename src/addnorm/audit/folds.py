@@ -20,6 +20,8 @@ from addnorm.audit.tracked import Entry
 
 _SAME = 1e-8
 """Relative difference up to which two float64 vectors from products with weights are the same."""
+_LARGEST = 1024
+"""Free numbers up to which a way is searched for that moves fewer parameters: it takes a decomposition each."""
 AMPLIFIED = 5.0
 """A fold that makes numbers larger than this, relative to what it removes, is the last resort."""
 
@@ -61,7 +63,9 @@ def ways(space: Space, entry: Entry, change: Tensor) -> Iterator[Way]:
         else:
             matrix = torch.cat([mine[block].dense() for block in blocks], dim=1)
             free = torch.linalg.lstsq(matrix, wanted[:, None], driver="gelsd").solution[:, 0]
-            if float(torch.linalg.vector_norm(matrix @ free - wanted)) > _SAME * float(torch.linalg.vector_norm(wanted)):
+            if float(torch.linalg.vector_norm(matrix @ free - wanted)) > _SAME * float(
+                torch.linalg.vector_norm(wanted)
+            ):
                 continue
         yield _way(space, entry, wanted, dict(zip(blocks, free.split([mine[b].width for b in blocks]), strict=True)))
 
@@ -79,6 +83,37 @@ def _way(space: Space, entry: Entry, wanted: Tensor, free: dict[int, Tensor]) ->
     return Way(moved=moved, amplification=largest / float(wanted.abs().max()), vectors=len(free))
 
 
+def fewer(space: Space, entry: Entry, change: Tensor, way: Way) -> Way:
+    """A way that moves fewer parameters, by adding free vectors that move nothing new; the same way where there is none."""
+    names = {entry.name, *way.moved}
+    touched: dict[int, set[str]] = {}
+    for name, maps in space.maps.items():
+        for block in maps:
+            touched.setdefault(block, set()).add(name)
+    blocks = [block for block, moved in touched.items() if moved <= names]
+    widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
+    if len(way.moved) < 2 or sum(widths[block] for block in blocks) > _LARGEST:
+        return way
+
+    def rows(name: str) -> Tensor:
+        mine, size = space.maps[name], space.tracked[name].size
+        absent = {block: torch.zeros(size, widths[block], dtype=torch.float64) for block in blocks if block not in mine}
+        return torch.cat([absent[block] if block in absent else mine[block].dense() for block in blocks], dim=1)
+
+    best = way
+    wanted = change.reshape(-1)
+    for still in way.moved:
+        system = torch.cat([rows(entry.name), rows(still)])
+        target = torch.cat([wanted, torch.zeros(space.tracked[still].size, dtype=torch.float64)])
+        free = torch.linalg.lstsq(system, target[:, None], driver="gelsd").solution[:, 0]
+        if float(torch.linalg.vector_norm(system @ free - target)) > _SAME * float(torch.linalg.vector_norm(wanted)):
+            continue
+        parts = free.split([widths[block] for block in blocks])
+        found = _way(space, entry, wanted, dict(zip(blocks, parts, strict=True)))
+        best = min(best, found, key=lambda each: each.cost)
+    return best if best is way else fewer(space, entry, change, best)
+
+
 def folds(model: nn.Module, space: Space, entry: Entry) -> tuple[Fold, ...]:
     """What must move, and how, when one parameter's absorbable part is removed.
 
@@ -91,6 +126,7 @@ def folds(model: nn.Module, space: Space, entry: Entry) -> tuple[Fold, ...]:
     if drawn is None:
         return ()
     way = min(ways(space, entry, -drawn), key=lambda each: each.cost, default=None)
+    way = fewer(space, entry, -drawn, way) if way is not None else None
     if way is None:
         return ()
     weights = dict(model.named_parameters())
@@ -135,7 +171,10 @@ def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: in
         if weight.dim() < 2:
             continue
         if shape[0] == height and shape[1] == len(removed):  # a kernel that slides over a constant sums over its places
-            yield name, weight.detach().double().flatten(2).sum(2) @ removed if weight.dim() > 2 else weight.double() @ removed
+            yield (
+                name,
+                weight.detach().double().flatten(2).sum(2) @ removed if weight.dim() > 2 else weight.double() @ removed,
+            )
         if weight.dim() == 2 and shape[1] == height and shape[0] == len(removed):
             yield f"{name}.T", weight.detach().double().T @ removed
 

@@ -107,12 +107,8 @@ def find_dead(probe: Probe, case: Callable[[int], Case]) -> Judgement:
     return Judgement(
         counted=False,
         space=None,
-        redundant=tuple(
-            entry.size if still else None for entry, still in zip(entries, nothing.unmoved, strict=True)
-        ),
-        absorbable=tuple(
-            entry.size if still else None for entry, still in zip(entries, nothing.unmoved, strict=True)
-        ),
+        redundant=tuple(entry.size if still else None for entry, still in zip(entries, nothing.unmoved, strict=True)),
+        absorbable=tuple(entry.size if still else None for entry, still in zip(entries, nothing.unmoved, strict=True)),
         negligible=nothing.negligible,
         effect=nothing.effect,
         refuted=nothing.refuted,
@@ -132,9 +128,7 @@ def _negligible(judged: Judged) -> tuple[int, ...]:
     return tuple(weak - strict for strict, weak in both)
 
 
-def _localised(
-    probe: Probe, cases: Sequence[Case], claim: Space, rounding: float
-) -> tuple[float | None, ...]:
+def _localised(probe: Probe, cases: Sequence[Case], claim: Space, rounding: float) -> tuple[float | None, ...]:
     """Which parameters a false claim is about: whole components are tried, then each parameter's own directions."""
     tracked = probe.tracked
     found: dict[str, float] = {}

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from addnorm.audit.inputs import Inputs
 from addnorm.audit.probe import Probe
+from addnorm.audit.svd import svd
 
 Case = tuple[int, Inputs]
 """A point of the tracked parameters, by number, and inputs."""
@@ -75,7 +76,7 @@ class Judged:
 def inside(null: Float64[Tensor, "move null"], place: slice) -> Float64[Tensor, "entry redundant"]:
     """The directions of a null space (orthonormal columns) that lie inside one parameter, as orthonormal columns."""
     mine = null[place]
-    left, values, right = torch.linalg.svd(mine, full_matrices=False)
+    left, values, right = svd(mine, full_matrices=False)
     likely = values > 0.5
     outside = null.clone()
     outside[place] = 0
@@ -89,7 +90,7 @@ def count(null: Float64[Tensor, "move null"], sizes: Sequence[int]) -> Counted:
     for size in sizes:
         place = slice(start, start + size)
         start += size
-        values = torch.linalg.svdvals(null[place]) if null.shape[1] else torch.zeros(0)
+        values = svd(null[place])[1] if null.shape[1] else torch.zeros(0)
         absorbable.append(int((values > _INSIDE).sum()))
         redundant.append(inside(null, place).shape[1] if absorbable[-1] else 0)
     return Counted(null=null, redundant=tuple(redundant), absorbable=tuple(absorbable))
@@ -109,9 +110,7 @@ def jacobian(probe: Probe, case: Callable[[int], Case]) -> Float64[Tensor, "row 
     return torch.cat(blocks)
 
 
-def judge(
-    probe: Probe, case: Callable[[int], Case], claimed: Float64[Tensor, "move null"] | None = None
-) -> Judged:
+def judge(probe: Probe, case: Callable[[int], Case], claimed: Float64[Tensor, "move null"] | None = None) -> Judged:
     """Count the null space of all tracked parameters, and judge one that is claimed.
 
     Args:
@@ -124,13 +123,13 @@ def judge(
     cases = [case(number) for number in range(6)]
     rounding = probe.rounding(cases)
     rows = jacobian(probe, case)
-    found = torch.linalg.svd(rows, full_matrices=True)
+    _, found, right = svd(rows, full_matrices=True)
     values = torch.zeros(probe.tracked.size, dtype=torch.float64)
-    values[: len(found.S)] = found.S
+    values[: len(found)] = found
     top = float(values.max()) or 1.0
     candidate = values <= 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
     weak = (values <= _WEAK * top) & ~candidate
-    directions = found.Vh.T
+    directions = right.T
     null, faint = _measured(probe, cases, directions[:, candidate], directions[:, weak], rounding)
     refuted = None
     if claimed is not None and claimed.shape[1]:
@@ -176,7 +175,7 @@ def _measured(
     finite = torch.isfinite(changes).all(1)
     if not bool(finite.all()):
         changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
-    _, values, right = torch.linalg.svd(changes, full_matrices=False)
+    _, values, right = svd(changes, full_matrices=False)
     turned = suspects @ right.T
     still = turned[:, values <= rounding]
     faint = turned[:, (values > rounding) & (values <= NEGLIGIBLE)]
@@ -188,13 +187,14 @@ def _measured(
     return _span(null, still), faint
 
 
-def _span(*blocks: Tensor) -> Tensor:
-    """Orthonormal columns for the sum of some spaces given by orthonormal columns."""
-    together = torch.cat(blocks, dim=1)
-    if not together.shape[1]:
-        return together
-    left, values, _ = torch.linalg.svd(together, full_matrices=False)
-    return left[:, values > _INSIDE]
+def _span(first: Tensor, second: Tensor) -> Tensor:
+    """Orthonormal columns for the sum of two spaces given by orthonormal columns, the first's own ones first."""
+    beyond = second - first @ (first.T @ second)
+    beyond = beyond - first @ (first.T @ beyond)
+    if not beyond.shape[1]:
+        return first
+    left, values, _ = svd(beyond)
+    return torch.cat([first, left[:, values > _INSIDE]], dim=1)
 
 
 def _effects(probe: Probe, cases: Sequence[Case], counted: Counted, weak: Counted) -> tuple[float | None, ...]:

@@ -1,7 +1,7 @@
 """A null space found numerically, taken apart into free vectors that move few parameters each.
 
-A basis from a singular value decomposition moves everything at once, which is of no use for saying what folds into what. Here the
-null vectors that lie inside one parameter are taken first, then those inside two, then three; what is left stays as it is.
+A basis from a singular value decomposition moves everything at once, which does not say what folds into what. Here the null
+vectors that lie inside one parameter are taken first, then those inside two, then three; what is left stays as it is.
 """
 
 from itertools import combinations
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from addnorm.audit.linear_map import LinearMap, dense
 from addnorm.audit.space import Space
+from addnorm.audit.svd import svd
 from addnorm.audit.tracked import Tracked
 
 _INSIDE = 1e-7
@@ -23,7 +24,7 @@ _MOST = 1500
 
 def within(null: Float64[Tensor, "move null"], rows: Tensor) -> Float64[Tensor, "null inside"]:
     """Combinations of null vectors (orthonormal columns) that move nothing but some rows, as orthonormal columns."""
-    _, values, right = torch.linalg.svd(null[rows], full_matrices=False)
+    _, values, right = svd(null[rows], full_matrices=False)
     likely = right[values > 0.5].T
     outside = null @ likely
     outside[rows] = 0
@@ -66,7 +67,7 @@ def _complement(space: Tensor, taken: Tensor) -> Tensor:
     """What of one space (orthonormal columns) is orthogonal, inside it, to its intersection with another."""
     if not taken.shape[1] or not space.shape[1]:
         return space
-    left, values, _ = torch.linalg.svd(space.T @ taken, full_matrices=True)
+    left, values, _ = svd(space.T @ taken, full_matrices=True)
     sines = torch.ones(space.shape[1], dtype=torch.float64)
     shared = space @ left[:, : len(values)]
     sines[: len(values)] = torch.linalg.vector_norm(shared - taken @ (taken.T @ shared), dim=0)

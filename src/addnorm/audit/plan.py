@@ -1,7 +1,7 @@
 """Which parameters to remove together, and what the others change by.
 
-Parameters are taken one after the other: those that the user prefers first, then those that are redundant alone, then those whose
-fold multiplies by a weight, then those that need equations solved (a weight's inverse); norm shifts after the others of their
+Parameters are taken one after the other: those that the user prefers first, then those redundant alone, then those whose fold
+ multiplies by a weight, then those that need equations solved (a weight's inverse); norm shifts after the others of their
 group, and by how little the fold amplifies. Each is removed if the null space, with everything removed so far held at
 zero, can undo it whatever its values are, and if what takes over stays within `max_amplification` times the numbers removed.
 """
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.audit.finding import Finding
-from addnorm.audit.folds import Way, ways
+from addnorm.audit.folds import AMPLIFIED, Way, fewer, ways
 from addnorm.audit.space import Component, Delta, Space
 from addnorm.audit.tracked import Entry
 from addnorm.errors import InputError
@@ -32,6 +32,8 @@ class Plan:
     """New float64 values of every tracked parameter, those removed at zero."""
     folded: dict[str, Delta]
     """What each of them changed in others."""
+    reduced: tuple[str, ...]
+    """Parameters that stay but lose their redundant directions: part of a fused bias, the mean before a layer norm."""
     refused: tuple[str, ...]
     """Parameters that could go but for the cap on amplification."""
 
@@ -66,7 +68,9 @@ def plan(
     able = [
         each
         for each in findings
-        if each.absorbable_dof == each.size and each.verdict not in ("undecided", "negligible") and each.parameter in values
+        if each.absorbable_dof == each.size
+        and each.verdict not in ("undecided", "negligible")
+        and each.parameter in values
     ]
     _check(prefer, [each.parameter for each in able])
     folded: dict[str, Delta] = {}
@@ -82,7 +86,15 @@ def plan(
         for name, change in way.moved.items():
             values[name] = values[name] + change
         folded[found.parameter] = way.moved
-    return Plan(removed=tuple(folded), values=values, folded=folded, refused=tuple(refused))
+    reduced = []
+    for each in findings:
+        name, free = each.parameter, space.redundant(each.parameter)
+        if name in folded or name not in values or not len(free) or each.verdict in ("undecided", "negligible"):
+            continue
+        useless = (free.T @ (free @ values[name].reshape(-1))).reshape(values[name].shape)
+        values[name] = values[name] - useless
+        reduced.append(name)
+    return Plan(removed=tuple(folded), values=values, folded=folded, reduced=tuple(reduced), refused=tuple(refused))
 
 
 def _check(prefer: Sequence[str], able: Sequence[str]) -> None:
@@ -90,9 +102,13 @@ def _check(prefer: Sequence[str], able: Sequence[str]) -> None:
         try:
             matched = any(re.search(pattern, name) for name in able)
         except re.error as error:
-            raise InputError(f"`prefer` holds regular expressions over parameter names; {pattern!r} is none: {error}.") from error
+            raise InputError(
+                f"`prefer` holds regular expressions over parameter names; {pattern!r} is none: {error}."
+            ) from error
         if not matched:
-            raise InputError(f"`prefer` names {pattern!r}, which can not be removed. Can be: {', '.join(able) or 'none'}.")
+            raise InputError(
+                f"`prefer` names {pattern!r}, which can not be removed. Can be: {', '.join(able) or 'none'}."
+            )
 
 
 def _order(found: Finding, model: nn.Module, prefer: Sequence[str]) -> tuple[int, bool, bool, bool, float]:
@@ -114,11 +130,15 @@ def _way(space: Space, entry: Entry, values: dict[str, Tensor], removed: Sequenc
     # What only these values can lose, zeros above all, is not removable: the way must exist for random ones.
     if bool(now.any()):
         found = [
-            way for way in ways(space, entry, -now) if way.moved.keys().isdisjoint(held) and way.moved.keys() <= values.keys()
+            way
+            for way in ways(space, entry, -now)
+            if way.moved.keys().isdisjoint(held) and way.moved.keys() <= values.keys()
         ]
         general = [way for way in ways(space, entry, drawn) if way.moved.keys().isdisjoint(held)]
         if found and general:
-            return min(found, key=lambda each: each.cost)
+            best = min(found, key=lambda each: each.cost)
+            thinner = fewer(space, entry, -now, best)
+            return thinner if thinner.moved.keys().isdisjoint(held) and thinner.amplification <= AMPLIFIED else best
     elif any(way.moved.keys().isdisjoint(held) for way in ways(space, entry, drawn)):
         return Way(moved={}, amplification=0.0)
     return _jointly(space, component, entry, values, held, drawn)

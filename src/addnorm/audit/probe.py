@@ -105,7 +105,7 @@ class Probe:
 
     def _gradients(self, output: Tensor, projections: Tensor) -> Tensor:
         try:
-            found = torch.autograd.grad(
+            found: tuple[Tensor | None, ...] = torch.autograd.grad(
                 output, self._moving, projections, retain_graph=True, is_grads_batched=True, allow_unused=True
             )
         except RuntimeError:  # an operation whose gradient vmap cannot batch
@@ -113,10 +113,9 @@ class Probe:
                 torch.autograd.grad(output, self._moving, one, retain_graph=True, allow_unused=True)
                 for one in projections
             ]
-            found = tuple(
-                None if column[0] is None else torch.stack([entry for entry in column if entry is not None])
-                for column in zip(*each, strict=True)
-            )
+            columns: list[tuple[Tensor | None, ...]] = list(zip(*each, strict=True))
+            stacked = [[entry for entry in column if entry is not None] for column in columns]
+            found = tuple(torch.stack(column) if column else None for column in stacked)
         count = len(projections)
         parts = []
         for gradient, entry in zip(found, self.tracked.entries, strict=True):
@@ -158,4 +157,3 @@ class Probe:
 def _scale(output: Tensor) -> Tensor:
     finite = output[torch.isfinite(output)]
     return finite.square().mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-

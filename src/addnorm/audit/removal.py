@@ -25,7 +25,9 @@ _READERS: tuple[type[nn.Module], ...] = (nn.MultiheadAttention, nn.TransformerEn
 """Classes whose fast paths read the biases of the modules inside them as tensors."""
 
 
-def remove(model: nn.Module, names: Sequence[str], aliases: dict[str, tuple[str, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def remove(
+    model: nn.Module, names: Sequence[str], aliases: dict[str, tuple[str, ...]]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Take parameters out of a model, in place; they are zero already.
 
     Args:

@@ -69,9 +69,7 @@ class Audit:
                 return finding
         raise UnknownName("finding about", parameter, [finding.parameter for finding in self.findings])
 
-    def strip(
-        self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0
-    ) -> tuple[nn.Module, "Certificate"]:
+    def strip(self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0) -> tuple[nn.Module, "Certificate"]:
         """A copy of the model without the parameters that cannot matter, and the proof that its output is the same.
 
         Where the class allows it a parameter is gone (`bias=None`), elsewhere it is zeros that no longer train. Folds that

@@ -31,9 +31,17 @@ def strip(
         made, gone, zeros = _at_own_precision(subject, exact, planned.removed)
         own = dict(copy_of(subject.model, torch.float64).named_parameters(remove_duplicate=False))
         now = dict(exact.named_parameters(remove_duplicate=False))
-        changed = [name for name in planned.values if name in now and not torch.equal(own[name], now[name])]
+        kept = [name for name in planned.values if name not in planned.removed]
+        changed = [name for name in kept if not torch.equal(own[name], now[name])]
         return made, certify(
-            subject, made, exact, removed=gone, zeroed=zeros, changed=[*changed, *moved], refused=planned.refused
+            subject,
+            made,
+            exact,
+            removed=gone,
+            zeroed=zeros,
+            changed=[*changed, *moved],
+            reduced=planned.reduced,
+            refused=planned.refused,
         )
 
 
@@ -95,6 +103,7 @@ def certify(
     removed: Sequence[str],
     zeroed: Sequence[str],
     changed: Sequence[str],
+    reduced: Sequence[str],
     refused: Sequence[str],
 ) -> Certificate:
     """Compare a rewrite with the model."""
@@ -104,6 +113,7 @@ def certify(
         removed=tuple(removed),
         zeroed=tuple(zeroed),
         changed=tuple(changed),
+        reduced=tuple(reduced),
         refused=tuple(refused),
         scalars=sum(subject.tracked[name].size for name in (*removed, *zeroed)),
         compared=compared,
@@ -122,8 +132,8 @@ def space_at_weights(subject: Subject) -> Space:
         return subject.static.at_weights
     if subject.tracked.size > COUNTED_ALONE:
         raise InputError(
-            f"a rewrite needs the whole null space, which the numerical method counts up to {COUNTED_ALONE} scalars; this model "
-            f"has {subject.tracked.size} and does not export. Audit a smaller configuration of the same class."
+            f"a rewrite needs the whole null space, which the numerical method counts up to {COUNTED_ALONE} scalars; this "
+            f"model has {subject.tracked.size} and does not export. Audit a smaller configuration of the same class."
         )
     copied = copy_of(subject.model, torch.float64).train(subject.training)
     cases = Cases.of(copied, subject.inputs, subject.observe)

@@ -4,13 +4,13 @@ What is followed is decided by use, not by name (a causal mask may be called `bi
 model runs once and every use of every parameter is seen, through views, slices and concatenations (`uses.py`). A
 parameter is
 
-bias      if each of its uses adds it to something: as an operand of + or -, or as the bias of a linear map, a
+bias      if each of its uses adds it to data: as an operand of + or -, or as the bias of a linear map, a
           convolution or a norm; and if, added to data of three or more axes, it is constant along the first axis and
           at least one more (so a learned position table, which varies along the positions, is none). One axis always
           makes a bias.
 table     if it is looked up (an embedding), or added or concatenated without being a bias: position tables,
           relative-position tables, class tokens.
-scalar    if it has one element, whatever its use.
+scalar    if it is none of these and has at most 64 numbers: residual scales, temperatures, exponents.
 
 `track` chooses: "bias"; "bias+tables"; "scalars"; or a regular expression searched for in the names, whatever the use.
 Tables of up to 1024 numbers are followed entry by entry, larger ones only as their common row: the change that adds
@@ -37,6 +37,8 @@ Coordinates = Literal["entries", "common row"]
 
 LARGEST_TABLE = 1024
 """Numbers of a table up to which every entry is followed."""
+LARGEST_SCALARS = 64
+"""Numbers of a parameter up to which it counts as learned scalars."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,10 +188,14 @@ def _role(
     if pattern is not None:
         return "named" if any(pattern.search(name) for name in names) else None
     if track == "scalars":
-        return "scalar" if prod(shape) == 1 else None
-    added = all(use.kind == "added" for use in used)
-    if added and all(use.constant_enough for use in used) and (used or len(shape) == 1):
+        return "scalar" if prod(shape) <= LARGEST_SCALARS and not _added(shape, used) else None
+    if _added(shape, used):
         return "bias"
     if track == "bias+tables" and used and all(use.kind in ("added", "looked up", "joined") for use in used):
         return "table"
     return None
+
+
+def _added(shape: tuple[int, ...], used: tuple[Use, ...]) -> bool:
+    every = all(use.kind == "added" and use.constant_enough for use in used)
+    return every and (bool(used) or len(shape) == 1)

@@ -117,7 +117,8 @@ class _Watch(TorchDispatchMode):
         alone = all(id(leaf) in self.names for leaf in tensors)
         scaled = op in ("mul", "div") and len(tensors) - len(mine) <= (1 if op == "mul" else 0)
         moved = op in _MOVES or (op in ("cat", "stack", "constant_pad_nd") and alone)
-        if moved or (scaled and all(leaf.dim() == 0 for leaf in tensors if id(leaf) not in self.names)):
+        combined = op in _ADDITIONS and alone  # a sum of parameters is no use yet, what is done with it is
+        if moved or combined or (scaled and all(leaf.dim() == 0 for leaf in tensors if id(leaf) not in self.names)):
             names = set().union(*(self.names[id(leaf)] for leaf in mine))
             for leaf in tree_leaves(out):
                 if isinstance(leaf, torch.Tensor):

@@ -99,7 +99,13 @@ def finding(
 
 
 def _reason(
-    word: str, entry: Entry, said: Said, free: Directions, blocked: Sequence[Blocked], folds: Sequence[Fold], lengths: str
+    word: str,
+    entry: Entry,
+    said: Said,
+    free: Directions,
+    blocked: Sequence[Blocked],
+    folds: Sequence[Fold],
+    lengths: str,
 ) -> str:
     held = f"{blocked[0].op} in {blocked[0].module or 'the model'} needs it {blocked[0].why}" if blocked else ""
     into = " and ".join(fold.into for fold in folds)
@@ -143,4 +149,3 @@ def joint_disagreement(claim: Space | None, judged: Judgement | None) -> tuple[s
 def strongest(blockers: Mapping[str, Sequence[Blocker]], entry: Entry) -> tuple[Blocker, ...]:
     """The blockers of one parameter, those that hold most of it first."""
     return tuple(sorted(blockers.get(entry.name, ()), key=lambda each: -each.rank))
-

@@ -10,33 +10,36 @@ from addnorm.audit.shift import Shift, moved, spread, still
 from addnorm.audit.value import Loose, Out, Value
 
 
+Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
+"""Takes known numbers (spelt out but for one axis, of size 1) and their new shape (same axis of size 1) through a
+movement.
+"""
+
+
 def carried(
     site: Site,
     value: Value,
     op: Callable[[Shift], Shift],
     axes: Mapping[int, int],
     at: int = 0,
-    sums: Sequence[int] = (),
+    sums: Move | None = None,
 ) -> Out:
-    """Apply a movement; loose moves stay known along the axes that survive (old -> new), sums along those named in
-    `sums`.
-    """
+    """Apply a movement; loose moves and sums stay known along the axes that survive (old -> new)."""
     shift = op(value.shift) if value.shift else still(site.shapes[at])
     loose = tuple(
         Loose(each.source, {axes[axis]: source for axis, source in each.axes.items() if axis in axes})
         for each in value.loose
     )
-    kept = {
-        axes[axis]: whole
-        for axis, known in value.sums.items()
-        if axis in axes and axis in sums and (whole := _uniform(known, len(site.shapes[at]))) is not None
-    }
+    kept = {}
+    for axis, known in value.sums.items():
+        if axis in axes and sums is not None:
+            wide = known.expand(_unit(value.shape, axis))
+            kept[axes[axis]] = sums(wide, _unit(site.shapes[at], axes[axis]))
     return Out(shift, loose, kept, value.masked)
 
 
-def _uniform(known: torch.Tensor, dims: int) -> torch.Tensor | None:
-    """Sums survive a movement only if they are one number."""
-    return known.reshape(-1)[:1].reshape((1,) * dims) if bool((known == known.reshape(-1)[0]).all()) else None
+def _unit(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return tuple(1 if at == axis else size for at, size in enumerate(shape))
 
 
 def _same(dims: int) -> dict[int, int]:
@@ -49,7 +52,7 @@ def view(site: Site, value: Value, *_: object, **__: object) -> Out:
 
     An axis that stays an axis keeps what is known along it."""
     axes = kept_axes(value.shape, site.shape)
-    return carried(site, value, lambda shift: reshaped(shift, site.shape), axes, sums=list(axes))
+    return carried(site, value, lambda shift: reshaped(shift, site.shape), axes, sums=torch.Tensor.reshape)
 
 
 @rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
@@ -58,7 +61,7 @@ def permute(site: Site, value: Value, *args: object, **kwargs: object) -> Out:
     probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
     order = [size - 2 for size in site.target(probe, *args, **kwargs).shape]
     axes = {old: new for new, old in enumerate(order)}
-    return carried(site, value, lambda shift: permuted(shift, order), axes, sums=list(axes))
+    return carried(site, value, lambda shift: permuted(shift, order), axes, sums=lambda known, _: known.permute(order))
 
 
 @rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as", "copy")
@@ -75,7 +78,7 @@ def expand(site: Site, value: Value, *_: object, **__: object) -> Out:
     """Copies along new or unit axes, so the shift is constant along these."""
     more = len(site.shape) - len(value.shape)
     axes = {axis: axis + more for axis in range(len(value.shape)) if value.shape[axis] == site.shape[axis + more]}
-    return carried(site, value, lambda shift: spread(shift, site.shape), axes, sums=list(axes))
+    return carried(site, value, lambda shift: spread(shift, site.shape), axes, sums=torch.Tensor.expand)
 
 
 def _pick(site: Site, value: Value, axis: int, index: torch.Tensor, at: int = 0, drop: bool = False) -> Out:
@@ -88,7 +91,14 @@ def _pick(site: Site, value: Value, axis: int, index: torch.Tensor, at: int = 0,
         part = picked(shift, axis, index)
         return reshaped(part, site.shapes[at]) if drop else part
 
-    return carried(site, value, op, axes, at, sums=[old for old in axes if old != axis])
+    def narrowed(known: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
+        return known.index_select(axis, index).reshape(shape)
+
+    axes_kept = {old: new for old, new in axes.items() if old != axis}
+    taken = Value(value.shape, value.shift, value.known, value.loose, {}, value.masked)
+    out = carried(site, taken, op, axes, at)
+    sums = carried(site, Value(value.shape, still(value.shape), sums=value.sums), op, axes_kept, at, narrowed).sums
+    return Out(out.shift, out.loose, sums, out.masked)
 
 
 @rule("slice", "narrow")
@@ -174,12 +184,8 @@ def cat(site: Site, values: Sequence[Value], dim: int = 0) -> Out:
     if site.op != "stack":
         for axis in axes:
             if all(axis in value.sums for value in parts):
-                sums[axis] = torch.cat([_full(value.sums[axis], value.shape, axis) for value in parts], dim=dim)
+                sums[axis] = torch.cat([value.sums[axis].expand(_unit(value.shape, axis)) for value in parts], dim=dim)
     return Out(joined(shifts, dim), loose, sums, masked)
-
-
-def _full(known: torch.Tensor, shape: tuple[int, ...], axis: int) -> torch.Tensor:
-    return known.expand(tuple(1 if at == axis else size for at, size in enumerate(shape)))
 
 
 @rule("repeat", "repeat_interleave", "tile")
@@ -202,8 +208,7 @@ def repeat(site: Site, value: Value, *args: object, **kwargs: object) -> Out:
                 index = reach.flatten().repeat(site.shape[axis] // lifted[axis])
             shift = picked(shift, axis, index)
     axes = {axis: axis + more for axis in range(len(value.shape))}
-    kept = [axis for axis in range(len(value.shape)) if value.shape[axis] == site.shape[axis + more]]
-    return carried(site, value, lambda _: Shift(site.shape, shift.terms), axes, sums=kept)
+    return carried(site, value, lambda _: Shift(site.shape, shift.terms), axes, sums=None)
 
 
 @rule("constant_pad_nd", "pad")

@@ -6,6 +6,7 @@ from torch import nn
 
 from addnorm.audit.analyse import analyse
 from addnorm.audit.finding import by_name
+from addnorm.audit.folds import AMPLIFIED
 from addnorm.audit.observe import Observe
 from addnorm.audit.plan import plan
 from addnorm.audit.subject import Subject
@@ -34,7 +35,7 @@ def lint(model: nn.Module, inputs: Any, *, observe: Observe = "logits", training
     if subject.verdicts is None:
         return []
     findings = by_name(audit.findings)
-    planned = plan(model, subject.verdicts, audit.findings, prefer=(), max_amplification=float("inf"))
+    planned = plan(model, subject.verdicts, audit.findings, prefer=(), max_amplification=AMPLIFIED)
     return [
         f"{name}: {findings[name].reason.rstrip('.')}. {_instead(model, subject, name, findings[name].size)}"
         for name in planned.removed
@@ -46,12 +47,14 @@ def _instead(model: nn.Module, subject: Subject, name: str, size: int) -> str:
     module = model.get_submodule(owner)
     kind = type(module).__name__
     match module:
-        case nn.Linear() if leaf == "bias":
-            return f"Write nn.{kind}({module.in_features}, {module.out_features}, bias=False): {size} numbers less."
-        case nn.modules.conv._ConvNd() if leaf == "bias":
+        case _ if leaf != "bias" or not type(module).__module__.startswith("torch.nn."):
+            return f"Leave {leaf!r} out of {kind}, or keep it at zero and out of the optimizer: {size} numbers less."
+        case nn.Linear() if type(module) is nn.Linear:
+            return f"Write nn.Linear({module.in_features}, {module.out_features}, bias=False): {size} numbers less."
+        case nn.modules.conv._ConvNd():
             sizes = f"{module.in_channels}, {module.out_channels}, {module.kernel_size}"
             return f"Write nn.{kind}({sizes}, …, bias=False): {size} numbers less."
-        case nn.LayerNorm() if leaf == "bias":
+        case nn.LayerNorm():
             return f"Write nn.LayerNorm({list(module.normalized_shape)}, bias=False): {size} numbers less."
         case _:
             return f"Leave {leaf!r} out of {kind}, or keep it at zero and out of the optimizer: {size} numbers less."
