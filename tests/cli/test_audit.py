@@ -31,8 +31,8 @@ class Attention(nn.Module):
 
     def forward(self, x):
         n = self.norm(x)
-        mixed = F.scaled_dot_product_attention(self.query(n), self.key(n), self.value(n))
-        return self.out(mixed)
+        heads = [part(n).unflatten(-1, (2, 2)).transpose(1, 2) for part in (self.query, self.key, self.value)]
+        return self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
 
 
 def model():
