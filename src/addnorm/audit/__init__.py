@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from addnorm.audit.analyse import analyse
+from addnorm.audit.auditing import analyse
 from addnorm.audit.canonical import Equivalence, equivalent
 from addnorm.audit.certificate import Certificate, Compared
 from addnorm.audit.finding import Blocked, Directions, Finding, Fold
@@ -21,7 +21,7 @@ from addnorm.audit.result import Audit
 from addnorm.audit.wasted import lint
 
 if TYPE_CHECKING:
-    from addnorm.audit.analyse import analyse as audit
+    from addnorm.audit.auditing import analyse as audit
 
 __all__ = [
     "Audit",

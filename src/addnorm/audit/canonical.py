@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from addnorm.audit.analyse import analyse
+from addnorm.audit.auditing import analyse
 from addnorm.audit.copying import PROCESS, copy_of
 from addnorm.audit.observe import Observe
 from addnorm.audit.running import keep_running_means
@@ -28,7 +28,7 @@ def canonicalize(subject: Subject) -> nn.Module:
     with PROCESS:
         values = _values(subject.model, subject.tracked)
         nearest = space_at_weights(subject).project(values)
-        exact = with_values(subject, {name: value - nearest[name] for name, value in values.items() if name in nearest})
+        exact = with_values(subject, {name: _less(values[name], change) for name, change in nearest.items()})
         moved = keep_running_means(subject.model, exact, subject.inputs) if subject.training else []
         made = rounded(subject.model, exact)
         certificate = certify(
@@ -41,6 +41,12 @@ def canonicalize(subject: Subject) -> nn.Module:
             f"rounding explains {worst.bound:.1e}."
         )
     return made
+
+
+def _less(value: Tensor, nearest: Tensor) -> Tensor:
+    """The difference, with what is rounding at zero: redundant parameters end there."""
+    rest = value - nearest
+    return torch.where(rest.abs() <= _STORED * torch.finfo(torch.float64).eps * value.abs().max(), 0.0, rest)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,7 +30,7 @@ class Probe:
             model: the copy.
             tracked: its parameters to move. A vector of moves has `tracked.size` entries.
             observe: what must not change.
-            spread: points are the copy's own values plus `spread` times normal noise.
+            spread: points are the copy's own values, or for biases at every other point zero, plus `spread` times noise.
         """
         self.model, self.observe, self.tracked, self._spread = model, observe, tracked, spread
         self._lift = Lift()
@@ -50,7 +50,8 @@ class Probe:
         try:
             with torch.no_grad():
                 for entry, parameter, own in zip(self.tracked.entries, self._moving, self._own, strict=True):
-                    value = own.clone()
+                    # Half of the points forget a bias' own value, which may be so large that a unit never fires.
+                    value = torch.zeros_like(own) if point % 2 and entry.role == "bias" else own.clone()
                     if point:
                         noise = torch.randn(entry.coordinate_shape, generator=generator, dtype=torch.float64)
                         value += self._spread * noise

@@ -12,7 +12,7 @@ from addnorm.audit.finding import Finding
 from addnorm.audit.judgement import COUNTED_ALONE, count_null
 from addnorm.audit.plan import Plan, plan
 from addnorm.audit.probe import Probe
-from addnorm.audit.removal import remove
+from addnorm.audit.removal import make_zeros, remove, take_out
 from addnorm.audit.running import before_batch_norm, keep_running_means
 from addnorm.audit.space import Space
 from addnorm.audit.subject import Subject
@@ -53,13 +53,24 @@ def _exact(subject: Subject, planned: Plan) -> tuple[nn.Module, list[str]]:
         return plain, keep_running_means(subject.model, plain, subject.inputs) if planned.removed else []
     if not shifts:
         return plain, []
-    values = {name: value - shifts[name] if name in shifts else value for name, value in planned.values.items()}
+    own = dict(subject.model.named_parameters(remove_duplicate=False))
+    values = {
+        name: _without(value, shifts[name], own[name]) if name in shifts else value
+        for name, value in planned.values.items()
+    }
     moving = with_values(subject, values)
     moved = keep_running_means(subject.model, moving, subject.inputs)
     compared, _, _ = compare_all(
         Pair(original=subject.model, rewritten=moving, exact=moving), subject, [False], formats=("float64",)
     )
     return (moving, moved) if moved and compared[0].passed else (plain, [])
+
+
+def _without(value: Tensor, shift: Tensor, own: Tensor) -> Tensor:
+    """A value with a change taken back; exactly the one there was if nothing else had changed it."""
+    before = own.detach().to("cpu", torch.float64)
+    rest = value - shift
+    return before if torch.allclose(rest, before, rtol=1e-12, atol=1e-12) else rest
 
 
 @torch.no_grad()
@@ -79,8 +90,11 @@ def _at_own_precision(
     """The rewrite like the model given, and both without the removed parameters."""
     made = rounded(subject.model, exact)
     aliases = {entry.name: entry.aliases for entry in subject.tracked.entries}
-    gone, zeros = remove(made, removed, aliases)
-    remove(exact, removed, aliases)
+    gone, zeros = remove(exact, removed, aliases, subject.inputs)
+    for name in gone:
+        take_out(made, aliases[name])
+    for name in zeros:
+        make_zeros(made, aliases[name])
     return made, gone, zeros
 
 

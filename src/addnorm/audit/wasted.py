@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from addnorm.audit.analyse import analyse
+from addnorm.audit.auditing import analyse
 from addnorm.audit.finding import by_name
 from addnorm.audit.folds import AMPLIFIED
 from addnorm.audit.observe import Observe

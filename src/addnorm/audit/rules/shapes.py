@@ -9,7 +9,6 @@ from addnorm.audit.rule import Site, rule, tensors
 from addnorm.audit.shift import Shift, moved, spread, still
 from addnorm.audit.value import Loose, Out, Value
 
-
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Takes known numbers (spelt out but for one axis, of size 1) and their new shape (same axis of size 1) through a
 movement.
