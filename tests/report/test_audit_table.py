@@ -111,7 +111,7 @@ def test_merged_names(names, merged):
 def test_the_table_says_everything(audit):
     printed = text(audit, width=140)
     assert "odd[bold].bias" in printed
-    assert re.search(r"layer\.\{0-2\}\.key\.bias +redundant +8 +8 +8 +cancelled\.", printed)
+    assert re.search(r"layer\.\{0-2\}\.key\.bias +redundant +8 +8 +8\n +cancelled\.", printed)
     assert "Net<T>: of 80 bias scalars, 40 (50 %) can be given up together" in printed
     assert "the output's softmax in training mode" in printed
     assert "! The methods disagree: odd[bold].bias: counts <differ>." in printed

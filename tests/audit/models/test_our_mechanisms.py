@@ -260,15 +260,18 @@ def test_preset(name: str, joint: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"gpt1", "gpt2", "bert", "realformer"}))
 def test_preset_of_the_llama_family(name: str) -> None:
-    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per
-    layer."""
-    with pytest.raises(InputError, match="bias"):
-        audit(tiny(name).build(), tokens(V, seq=7))
+    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per layer."""
+    if name not in (
+        "v4m4",
+        "v4m6",
+    ):  # their learned exponents are added to one another, so there is something to look at
+        with pytest.raises(InputError, match="bias"):
+            audit(tiny(name).build(), tokens(V, seq=7))
     spec = tiny(name, bias=True)
-    found = audit(generic(spec.build()), tokens(V, seq=7))
+    found = audit(generic(spec.build()), tokens(V, seq=7), track=r"(bias|qk_bias\.[qk])$")
     e = D // 2 if spec.kv_heads else D
     assert (found.joint_null, found.disagreements) == (L * e, ())
-    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings}
+    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings if ".body." in f.parameter}
     assert verdicts["value.bias"] == verdicts["output.bias"] == "foldable"
     assert {verdicts[name] for name in ("qk_bias.q", "qk_bias.k", "gate.bias", "up.bias", "down.bias")} == {"effective"}
 

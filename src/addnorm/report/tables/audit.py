@@ -5,14 +5,14 @@ The same finding in several layers is one row: `layer.{0-11}.key.bias`.
 
 import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 Json = Mapping[str, Any]
 Colour = Literal["standard", "256", "truecolor", "windows"]
@@ -74,20 +74,22 @@ def rows(audit: Json) -> list[Row]:
 
 
 def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
-    """The whole audit for a terminal.
+    """The whole audit for a terminal: a row's counts on one line, its reason below.
 
     Args:
         audit: the JSON of an audit.
-        width: columns.
-        colour: name of a colour system that the terminal has (`standard`, `256`, `truecolor`); None for plain text.
+        width: columns; reasons and notes are wrapped, names are not.
+        colour: name of a colour system that the terminal has; None for plain text.
     """
+    found = rows(audit)
+    lines = [*_table(found, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
     out = io.StringIO()
     # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
-    console = Console(file=out, width=width, color_system=colour, force_terminal=colour is not None, highlight=False)
-    console.print(_table(rows(audit)))
-    console.print()
-    for line in summary(audit):
-        console.print(escape(line))
+    console = Console(
+        file=out, width=10_000, color_system=colour, force_terminal=colour is not None, highlight=False, soft_wrap=True
+    )
+    for line in lines:
+        console.print(line, soft_wrap=True)
     return out.getvalue()
 
 
@@ -140,24 +142,27 @@ def merged_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _table(found: Sequence[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("parameter", overflow="fold", min_width=max((len(row.parameters) for row in found), default=0))
-    table.add_column("verdict")
-    for name in ("size", "free", "foldable"):
-        table.add_column(name, justify="right")
-    table.add_column("why", overflow="fold", min_width=40)
-    for row in found:
-        style = STYLES.get(row.verdict, "")
-        table.add_row(
-            escape(row.parameters),
-            f"[{style}]{row.verdict}[/]" if style else escape(row.verdict),
-            str(row.size),
-            str(row.free),
-            str(row.absorbable),
-            escape(row.why),
-        )
-    return table
+def _table(found: Sequence[Row], width: int) -> list[Text]:
+    head = ("parameter", "verdict", "size", "free", "absorbable")
+    body = [(row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found]
+    widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
+    lines = [_aligned(head, widths, "bold")]
+    for row, cells in zip(found, body, strict=True):
+        lines.append(_aligned(cells, widths, STYLES.get(row.verdict, "")))
+        lines += [Text(line) for line in textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")]
+    return [*lines, Text("")]
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int], style: str) -> Text:
+    """Two columns of words, the second one coloured, then numbers."""
+    words = [cell.ljust(space) for cell, space in zip(cells[:2], widths[:2], strict=True)]
+    numbers = [cell.rjust(space) for cell, space in zip(cells[2:], widths[2:], strict=True)]
+    return Text.assemble(words[0], "  ", (words[1], style), "  ", "  ".join(numbers))
+
+
+def _wrapped(line: str, width: int) -> list[Text]:
+    indent = " " * (2 + len(line) - len(line.lstrip()))
+    return [Text(part) for part in textwrap.wrap(line, width, subsequent_indent=indent)] or [Text(line)]
 
 
 def _reason(reasons: Sequence[str]) -> str:
