@@ -7,7 +7,9 @@ from torch import Tensor, nn
 from toys import WIDTH, data, seeded, tokens
 
 import addnorm
+from addnorm.audit.auditing import check_options
 from addnorm.audit.cases import Cases
+from addnorm.audit.checks import check_model
 from addnorm.audit.copying import copy_of
 from addnorm.audit.inputs import bind
 from addnorm.errors import InputError
@@ -81,7 +83,6 @@ def on_two_devices() -> nn.Module:
         (on_two_devices(), data(2, 3), "one device, but its parameters are on cpu, meta"),
         (nn.Linear(3, 3, device="meta"), data(2, 3), "on the meta device and have no values"),
         (nn.LazyLinear(3), data(2, 3), "is lazy and has no values yet"),
-        (3, data(2, 3), "needs a torch.nn.Module, not int"),
     ],
 )
 def test_what_cannot_be_audited_is_refused_in_one_sentence(model: nn.Module, inputs: object, said: str) -> None:
@@ -92,16 +93,22 @@ def test_what_cannot_be_audited_is_refused_in_one_sentence(model: nn.Module, inp
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"observe": "logit"}, "no observation 'logit'. Did you mean 'logits'"),
-        ({"methods": "all"}, "no method 'all'"),
         ({"track": "("}, "regular expression"),
         ({"track": "nonesuch"}, "parameters whose name matches 'nonesuch'"),
-        ({"track": "scalars"}, "needs learned scalars"),
     ],
 )
 def test_options_are_checked(options: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         addnorm.audit(nn.Linear(3, 3), data(2, 3), **({"methods": "numeric"} | options))
+
+
+def test_what_the_annotations_rule_out_is_refused_readably_all_the_same() -> None:
+    with pytest.raises(InputError, match=r"needs a torch.nn.Module, not int"):
+        check_model(3)
+    with pytest.raises(InputError, match=r"no observation 'logit'. Did you mean 'logits'"):
+        check_options("logit", "both")
+    with pytest.raises(InputError, match=r"no method 'all'"):
+        check_options("loss", "all")
 
 
 def test_positional_keyword_and_single_inputs_say_the_same() -> None:

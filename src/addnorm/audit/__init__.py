@@ -9,6 +9,7 @@
 gives the package, which can be called.
 """
 
+import inspect
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -47,5 +48,6 @@ class _Callable(ModuleType):
 
 _module = sys.modules[__name__]
 _module.__class__ = _Callable
+vars(_module)["__signature__"] = inspect.signature(analyse)
 if not TYPE_CHECKING:
     audit = _module

@@ -11,7 +11,7 @@ import addnorm
 from addnorm.audit import static
 from addnorm.audit.cases import Cases
 from addnorm.audit.checks import check_model
-from addnorm.audit.copying import PROCESS, copy_of
+from addnorm.audit.copying import PROCESS, copy_of, device_of
 from addnorm.audit.finding import Finding
 from addnorm.audit.folds import folds
 from addnorm.audit.generic import generic
@@ -65,12 +65,10 @@ def analyse(
     as many gradients, above that a few.
     """
     started = time.perf_counter()
-    for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
-        if wanted not in known:
-            raise UnknownName(what, wanted, known)
+    check_options(observe, methods)
     check_model(model)
     given = bind(inputs)
-    with PROCESS:
+    with PROCESS, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         tracked = follow(model, given, track=track)
         if not tracked.entries:
             raise InputError(_nothing(model, track, tracked))
@@ -119,6 +117,17 @@ def analyse(
             versions=changes(model),
         ),
     )
+
+
+def check_options(observe: object, methods: object) -> None:
+    """Refuse names that the annotations rule out, for callers that do not check them.
+
+    Raises:
+        UnknownName: no such observation or method.
+    """
+    for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
+        if wanted not in known:
+            raise UnknownName(what, wanted, known)
 
 
 def _judged(

@@ -1,10 +1,11 @@
 """The model as a flat graph of operations, by `torch.export`.
 
-Non-strict export, then `run_decompositions({})`: with the empty table the graph becomes functional and inlined but
-keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
+Non-strict export, then `run_decompositions({})` where anything is left to do: with the empty table the graph becomes
+functional and inlined but keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
 """
 
 import copy
+import operator
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
@@ -89,13 +90,22 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
 def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
     try:
         program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
-        return program.run_decompositions({})
+        return program if _plain(program.graph) else program.run_decompositions({})
     except InputError:
         raise
     # Tracing runs the user's code on stand-ins for tensors: it may raise whatever that code does with them.
     except Exception as error:
         line = next((line for line in str(error).splitlines() if line.strip()), "no message")
         raise NotExported(f"torch.export cannot follow this model: {type(error).__name__}: {line.strip()}") from error
+
+
+def _plain(graph: fx.Graph) -> bool:
+    """Whether every operation is a functional one already, so that the second, slower half of the export has nothing to do."""
+    return all(
+        isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
+        for node in graph.nodes
+        if node.op == "call_function" and node.target is not operator.getitem
+    ) and not any(node.op in ("call_module", "get_attr") for node in graph.nodes)
 
 
 @contextmanager

@@ -171,10 +171,8 @@ def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: in
         if weight.dim() < 2:
             continue
         if shape[0] == height and shape[1] == len(removed):  # a kernel that slides over a constant sums over its places
-            yield (
-                name,
-                weight.detach().double().flatten(2).sum(2) @ removed if weight.dim() > 2 else weight.double() @ removed,
-            )
+            matrix = weight.detach().double()
+            yield name, (matrix.flatten(2).sum(2) if matrix.dim() > 2 else matrix) @ removed
         if weight.dim() == 2 and shape[1] == height and shape[0] == len(removed):
             yield f"{name}.T", weight.detach().double().T @ removed
 

@@ -42,6 +42,7 @@ class Space:
         self.tracked = tracked
         self._maps = {entry.name: dict(maps.get(entry.name, {})) for entry in tracked.entries}
         self._sizes = {block: each.width for mine in self._maps.values() for block, each in mine.items()}
+        self._alone: dict[str, torch.Tensor] = {}
 
     @classmethod
     def from_basis(cls, tracked: Tracked, basis: torch.Tensor) -> "Space":
@@ -98,10 +99,14 @@ class Space:
         at all.
         """
         name = self._first(name)
+        if name not in self._alone:
+            self._alone[name] = self._inside(name)
+        return self._alone[name]
+
+    def _inside(self, name: str) -> torch.Tensor:
         component = self.component(name)
-        size = self.tracked[name].size
         if component is None:
-            return torch.zeros(0, size, dtype=torch.float64)
+            return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
         free = self._free(component, held=[other for other in component.names if other != name])
         return _orthonormal(self._rows(name, component, free)).T
 

@@ -7,7 +7,7 @@ import torch
 from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule
 from addnorm.audit.rules.shapes import moved_by_target
-from addnorm.audit.shift import Shift, spread
+from addnorm.audit.shift import Shift, spread, still
 from addnorm.audit.value import Out, Value
 
 
@@ -47,16 +47,18 @@ def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
 
 @rule("gather", "take_along_dim")
 def gather(site: Site, value: Value, dim: int, index: Value, *_: object, **__: object) -> Out:
-    """Entries of one axis at places that are data: constant along that axis, and elsewhere as before where shapes
-    agree.
+    """Entries of one axis: what is constant along it is what it was, whichever entry is taken, and as constant elsewhere.
+
+    At places that are data a shift has to be constant so; at known ones it is looked up. Loose moves have to be anyway.
     """
-    value = site.settled(value)
-    if value.masked:
+    axis = dim % len(value.shape)
+    cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != site.shape[at]]
+    if value.masked or (cut and value.loose):
         site.unchanged(value)
         return site.still()
+    loose = site.level(Value(value.shape, still(value.shape), loose=value.loose), [axis]).loose
+    value = Value(value.shape, site.now(value.shift), value.known)
     if index.known is not None:
-        return moved_by_target(site, value, (dim, index.known))
-    axis = dim % len(value.shape)
-    other = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != site.shape[at]]
-    level = site.constant(value.shift, [axis, *other])
-    return Out(Shift(site.shape, level.terms))
+        return Out(moved_by_target(site, value, (dim, index.known)).shift, loose)
+    level = site.constant(value.shift, [axis, *cut])
+    return Out(Shift(site.shape, level.terms), loose)

@@ -90,15 +90,15 @@ def hold(case: Case) -> None:
     assert change(case, case.found.at_weights, case.model) <= ROUNDING
 
 
-def counted(case: Case, *, inputs: int = 4, rounding: float = 1e-8) -> int:
-    """Nullity of the output's Jacobian over all followed coordinates at generic weights, several inputs together."""
+def counted(case: Case, *, rounding: float = 1e-8) -> int:
+    """Nullity of the output's Jacobian over all followed coordinates at generic weights, on enough inputs together."""
     model = generic(case.model).double()
     if not case.tracked.size:
         return 0
     zero = torch.zeros(case.tracked.size, dtype=torch.float64)
-    rows = []
-    for seed in range(inputs):
-        response = _response(case, model, fresh(case.inputs, 100 + seed))
+    rows: list[torch.Tensor] = []
+    while len(rows) < 4 or sum(map(len, rows)) < 10 * case.tracked.size:
+        response = _response(case, model, fresh(case.inputs, 100 + len(rows)))
         rows.append(torch.autograd.functional.jacobian(response, zero))
     matrix = torch.cat(rows)
     values = torch.linalg.svdvals(matrix)

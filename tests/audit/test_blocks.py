@@ -1,0 +1,74 @@
+"""Every kind of block by itself: the static count equals the Jacobian's, and moves along the space change nothing."""
+
+import pytest
+import torch
+from block_kinds import KINDS, TOKENS, WIDTH
+from null_checks import audited, counted, hold
+from torch import nn
+
+pytestmark = pytest.mark.compiled
+
+PESSIMISTIC = {"router", "softmax by hand"}
+"""Kinds for which the static method finds less than there is. Router: a vector added to every expert's output comes through
+whole because the shares sum to one, which is known of the softmax but lost when it is cut into single shares. Softmax by
+hand: exp and a sum are not recognised as one; the k and v biases count as effective."""
+
+
+class Between(nn.Module):
+    """A block between two linear maps, the first without bias."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.block, self.last = nn.Linear(WIDTH, WIDTH, bias=False), KINDS[kind](), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.block(self.first(x)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_counts_what_the_jacobian_counts(kind: str) -> None:
+    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH))
+    hold(case)
+    number = counted(case)
+    assert case.found.space.dim < number if kind in PESSIMISTIC else case.found.space.dim == number
+
+
+@pytest.mark.parametrize("kind", ["batch norm", "instance norm", "eager", "fused"])
+def test_training_mode(kind: str) -> None:
+    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH), training=True)
+    hold(case)
+    assert case.found.space.dim == counted(case)
+
+
+KEYS = {
+    "eager": 6, "fused": 6, "masked": 6, "score residual": 6, "talking heads": 6, "grouped": 3,
+    "rotary": 0, "partial rotary": 4, "soft cap": 0, "sigmoid": 0, "sink": 0, "prefix": 0, "normed keys": 0,
+}  # fmt: skip
+"""Redundant directions of the k bias alone, by hand: all of them where only the softmax sees the scores; the unrotated half of
+two heads of four; none where something between bias and softmax is no sum, or a key without the bias takes part."""
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_the_k_bias(kind: str) -> None:
+    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH))
+    name = "block.one.k.bias" if kind == "score residual" else "block.k.bias"
+    assert len(case.found.space.redundant(name)) == KEYS[kind]
+    assert bool(case.found.blockers[name]) == (KEYS[kind] < case.tracked[name].size)
+
+
+VALUES = {"eager": 6, "fused": 6, "masked": 6, "talking heads": 6, "grouped": 3, "sigmoid": 0, "sink": 0, "prefix": 0}
+"""What of the v bias the o bias makes up for: all where the weights sum to a known number."""
+
+
+@pytest.mark.parametrize("kind", VALUES)
+def test_the_v_bias(kind: str) -> None:
+    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH))
+    space = case.found.space
+    assert space.absorbable("block.v.bias") == VALUES[kind]
+    if VALUES[kind] == case.tracked["block.v.bias"].size:
+        wanted = torch.randn(case.tracked["block.v.bias"].coordinate_shape, dtype=torch.float64)
+        moved = space.solve({"block.v.bias": wanted}, prefer=["block.o.bias"])
+        assert moved is not None
+        assert set(moved) == {"block.v.bias", "block.o.bias"}
+        assert space.contains(moved)
