@@ -92,6 +92,13 @@ def test_names_in_a_reason_begin_at_the_own_layer(audit):
     assert rows(audit)[0].why == "query.bias and layer.{1-3}.norm.bias."
 
 
+def test_reasons_that_cannot_be_merged_are_the_first_ones(audit):
+    audit["findings"][1]["reason"] = "another one."
+    row = rows(audit)[0]
+    assert len(row.names) == 3
+    assert row.why == "cancelled. (So key.bias; for the others see --json.)".replace("key", "layer.0.key")
+
+
 @pytest.mark.parametrize(
     ("names", "merged"),
     [

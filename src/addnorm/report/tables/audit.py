@@ -52,7 +52,7 @@ def rows(audit: Json) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for finding in audit["findings"]:
         counts = tuple(finding[key] for key in ("verdict", "size", "redundant_dof", "absorbable_dof"))
-        key = (_NUMBER.sub("#", finding["parameter"]), *counts, _template(finding["reason"]))
+        key = (_NUMBER.sub("#", finding["parameter"]), *counts)
         groups.setdefault(key, []).append(finding)
     found = []
     for group in groups.values():
@@ -67,7 +67,7 @@ def rows(audit: Json) -> list[Row]:
                 size=first["size"],
                 free=first["redundant_dof"],
                 absorbable=first["absorbable_dof"],
-                why=_in_short(_reason([finding["reason"] for finding in group]), name),
+                why=_in_short(_reason(group), name),
             )
         )
     return found
@@ -165,16 +165,14 @@ def _wrapped(line: str, width: int) -> list[Text]:
     return [Text(part) for part in textwrap.wrap(line, width, subsequent_indent=indent)] or [Text(line)]
 
 
-def _reason(reasons: Sequence[str]) -> str:
-    """The reasons of one row as one; what was measured is given for the first."""
+def _reason(group: Sequence[Json]) -> str:
+    """The reasons of one row as one: what was measured, and what cannot be merged, is said of the first parameter."""
+    reasons = [finding["reason"] for finding in group]
     measured = iter(_MEASURED.findall(reasons[0]))
     joint = _merged([_MEASURED.sub("\0", reason) for reason in reasons])
-    return re.sub("\0", lambda _: next(measured), joint) if joint else reasons[0]
-
-
-def _template(reason: str) -> str:
-    """What two layers' reasons have in common: measured numbers differ, and so do the layers that they name."""
-    return _NUMBER.sub("#", _MEASURED.sub("~", reason))
+    if not joint:
+        return f"{reasons[0]} (So {group[0]['parameter']}; for the others see --json.)"
+    return re.sub("\0", lambda _: next(measured), joint)
 
 
 def _merged(texts: Sequence[str]) -> str:
