@@ -151,6 +151,14 @@ def test_casts_to_float32_inside_a_model_do_not_blur_the_judge() -> None:
     assert counts(numeric(seeded(toys.Casting), data(2, 4, WIDTH)))["k.bias"] == (WIDTH, WIDTH)
 
 
+def test_grouped_products_which_torch_has_no_float64_for_are_lifted() -> None:
+    rows, matrices, ends = data(5, 3), data(2, 3, 4), torch.tensor([2, 5], dtype=torch.int32)
+    with Lift():
+        found = torch.nn.functional.grouped_mm(rows.double(), matrices.double(), offs=ends)
+    expected = torch.cat([rows[:2] @ matrices[0], rows[2:] @ matrices[1]])
+    torch.testing.assert_close(found.float(), expected)
+
+
 def test_dropout_in_training_keeps_the_key_bias_redundant_and_the_value_bias_not_foldable() -> None:
     class Dropping(toys.Attention):
         def forward(self, x: Tensor) -> Tensor:

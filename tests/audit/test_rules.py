@@ -1,7 +1,7 @@
 """Each rule with a model where it finds freedom, a near miss where it finds less, and one where it finds none.
 
-The three stand side by side behind three linear maps h = x W + b of their own, so that b's redundant directions can be derived by hand:
-they are what the operation cannot see.
+The three stand side by side behind linear maps h = x W + b of their own, so that b's redundant directions can be derived
+by hand: they are what the operation cannot see.
 """
 
 import math
@@ -58,59 +58,282 @@ def c(x: torch.Tensor) -> torch.Tensor:
 
 NONE: tuple[Op, int] = (lambda h, x: torch.tanh(h), 0)
 
-# fmt: off
 RULES: dict[str, Rule] = {
-    "softmax": Rule("softmax", (lambda h, x: rows(h), 1), (lambda h, x: rows(torch.cat([h, 0 * x[..., :1]], -1)), 0), NONE),
-    "log_softmax": Rule("log_softmax", (lambda h, x: F.log_softmax(h, -1), 1), (lambda h, x: F.log_softmax(h * RAMP, -1), 1), (lambda h, x: F.log_softmax(h * x, -1), 0)),
-    "logsumexp": Rule("logsumexp", (lambda h, x: h - h.logsumexp(-1, True), 1), (lambda h, x: h - h.logsumexp(1, True), 6), (lambda h, x: h.logsumexp(-1), 0)),
-    "cross_entropy": Rule("cross_entropy_loss", (lambda h, x: F.cross_entropy(c(h), places(x, 6)[..., 0]), 1), (lambda h, x: F.cross_entropy(c(torch.cat([h, x], -1)), places(x, 6)[..., 0]), 0), (lambda h, x: F.mse_loss(h, x), 0)),
-    "view": Rule("view", (lambda h, x: rows(h.reshape(3, 4, 2, 3)), 2), (lambda h, x: h.reshape(3, 8, 3).softmax(1), 3), NONE),
-    "permute": Rule("permute", (lambda h, x: h.permute(2, 0, 1).softmax(-1), 6), (lambda h, x: h.permute(2, 0, 1).softmax(0), 1), NONE),
-    "expand": Rule("expand", (lambda h, x: h.unsqueeze(1).expand(3, 2, 4, 6).softmax(2), 6), (lambda h, x: h.unsqueeze(1).expand(3, 2, 4, 6).softmax(3), 1), NONE),
-    "slice": Rule("slice", (lambda h, x: h[:, 1:] - h[:, :-1], 6), (lambda h, x: h[..., 1:] - h[..., :-1], 1), (lambda h, x: h[..., 1:] * h[..., :-1], 0)),
-    "select": Rule("select", (lambda h, x: h[:, 0] - h[:, 2], 6), (lambda h, x: h[..., 0] - h[..., 2], 5), (lambda h, x: h[:, 0] - 2 * h[:, 2], 0)),
-    "split": Rule("split", (lambda h, x: h.chunk(2, 1)[0] - h.chunk(2, 1)[1], 6), (lambda h, x: h.chunk(2, -1)[0] - h.chunk(2, -1)[1], 3), (lambda h, x: h.chunk(2, 1)[0] * h.chunk(2, 1)[1], 0)),
-    "unbind": Rule("unbind", (lambda h, x: h.unbind(1)[0] - h.unbind(1)[3], 6), (lambda h, x: h.unbind(2)[0] - h.unbind(2)[3], 5), (lambda h, x: h.unbind(1)[0] + h.unbind(1)[3], 0)),
-    "cat": Rule("cat", (lambda h, x: rows(torch.cat([h, h], -1)), 1), (lambda h, x: rows(torch.cat([h, 2 * h], -1)), 0), (lambda h, x: torch.cat([h, x], -1), 0)),
-    "stack": Rule("stack", (lambda h, x: torch.stack([h, h + x], -1).softmax(-1), 6), (lambda h, x: torch.stack([h, h + x], -1).softmax(-2), 1), (lambda h, x: torch.stack([h, x], -1).softmax(-1), 0)),
-    "flip": Rule("flip", (lambda h, x: h - h.flip(1), 6), (lambda h, x: h - h.flip(2), 3), (lambda h, x: h * h.flip(2), 0)),
-    "roll": Rule("roll", (lambda h, x: h - h.roll(1, 1), 6), (lambda h, x: h - h.roll(1, 2), 1), (lambda h, x: h - 2 * h.roll(1, 2), 0)),
-    "repeat": Rule("repeat", (lambda h, x: h.repeat(1, 2, 1).softmax(1), 6), (lambda h, x: h.repeat(1, 1, 2).softmax(2), 1), (lambda h, x: h.repeat(1, 1, 2), 0)),
-    "repeat_interleave": Rule("repeat_interleave", (lambda h, x: h.repeat_interleave(2, 1).softmax(1), 6), (lambda h, x: h.repeat_interleave(2, 2)[..., :6] - h, 1), (lambda h, x: h.repeat_interleave(2, 2), 0)),
-    "pad": Rule("constant_pad_nd pad", (lambda h, x: F.pad(h, (1, 1))[..., 1:-1].softmax(-1), 1), (lambda h, x: F.pad(h, (1, 1)).softmax(-1), 0), (lambda h, x: F.pad(h, (1, 1)), 0)),
-    "circular pad": Rule("pad", (lambda h, x: F.pad(h, (1, 1), mode="circular").softmax(-1), 1), (lambda h, x: F.pad(h, (2, 2), mode="circular")[..., 6:8] - h[..., 4:6], 6), (lambda h, x: F.pad(h, (1, 1), mode="circular"), 0)),
-    "index_select": Rule("index_select", (lambda h, x: h.index_select(1, torch.tensor([2, 0])) - h[:, :2], 6), (lambda h, x: h.index_select(2, torch.tensor([2, 0])) - h[..., :2], 4), (lambda h, x: h.index_select(2, torch.arange(6)), 0)),
-    "index": Rule("index", (lambda h, x: h[:, torch.tensor([2, 0])] - h[:, :2], 6), (lambda h, x: h[places(x, 3)[:, 0, 0]] - h[:1], 6), (lambda h, x: h[:, torch.tensor([2, 0])], 0)),
-    "gather": Rule("gather", (lambda h, x: h.gather(1, places(x, 4)) - h, 6), (lambda h, x: h.gather(2, places(x, 6)) - h, 1), (lambda h, x: h.gather(1, places(x, 4)), 0)),
-    "add": Rule("add", (lambda h, x: h - (h + x), 6), (lambda h, x: h - 2 * (h[:, :1] + x) + c(h)[..., :1, None].sum(), 0), (lambda h, x: h + x, 0)),
-    "sub": Rule("sub rsub", (lambda h, x: h - h.mean(1, keepdim=True), 6), (lambda h, x: h - h.mean(2, keepdim=True), 1), (lambda h, x: 1 - h, 0)),
-    "mul": Rule("mul", (lambda h, x: rows(h * RAMP), 1), (lambda h, x: rows(h * x[..., :1]), 1), (lambda h, x: rows(h * x), 0)),
-    "div": Rule("div", (lambda h, x: rows(h / RAMP), 1), (lambda h, x: rows(h / x[..., :1].exp()), 1), (lambda h, x: rows(x.exp() / h), 0)),
-    "where": Rule("where", (lambda h, x: torch.where(x > 0, h, h + x) - h, 6), (lambda h, x: torch.where(ODD, h, x), 3), (lambda h, x: torch.where(x > 0, h, x), 0)),
-    "masked_fill": Rule("masked_fill", (lambda h, x: rows(h.masked_fill(c(x)[:, :1, :1] > 1, -1e9)), 1), (lambda h, x: rows(h.masked_fill(x > 1, -1e9)), 1), (lambda h, x: rows(h.masked_fill(ODD, -10.0)), 3)),
-    "matmul": Rule("matmul", (lambda h, x: rows(x @ c(h)), 6), (lambda h, x: (x @ c(h)).softmax(1), 0), (lambda h, x: torch.sigmoid(x @ c(h)), 0)),
-    "weighted mean": Rule("matmul", (lambda h, x: rows(x @ c(x)) @ h - h, 6), (lambda h, x: 0.5 * rows(x @ c(x)) @ h - h, 0), (lambda h, x: torch.sigmoid(x @ c(x)) @ h - h, 0)),
-    "known product": Rule("matmul", (lambda h, x: h @ (torch.eye(6, dtype=h.dtype) - 1 / 6), 1), (lambda h, x: known(h, 2, 4) @ h, 0), (lambda h, x: h @ known(h, 6, 6), 0)),
-    "linear": Rule("linear", (lambda h, x: F.linear(h, known(h, 4, 6)), 2), (lambda h, x: F.linear(h, known(h, 6, 6)), 0), NONE),
-    "bmm": Rule("bmm", (lambda h, x: rows(torch.bmm(x, c(h))), 6), (lambda h, x: torch.bmm(x, c(h)).softmax(1), 0), (lambda h, x: torch.bmm(x, c(h)), 0)),
-    "addmm": Rule("addmm", (lambda h, x: rows(torch.addmm(x[0], known(h, 4, 4), h[0])), 1), (lambda h, x: torch.addmm(h[0], known(h, 4, 6), known(h, 6, 6)).softmax(0), 6), (lambda h, x: torch.addmm(h[0], x[0], known(h, 6, 6)), 0)),
-    "einsum": Rule("einsum", (lambda h, x: rows(torch.einsum("btd,bsd->bts", x, h)), 6), (lambda h, x: rows(torch.einsum("btd,bsd->bst", x, h)), 0), (lambda h, x: torch.einsum("btd,btd->bt", x, h), 0)),
-    "attention": Rule("scaled_dot_product_attention", (lambda h, x: F.scaled_dot_product_attention(x, h, x), 6), (lambda h, x: F.scaled_dot_product_attention(x, x, h) - h, 6), (lambda h, x: F.scaled_dot_product_attention(h, x, x), 0)),
-    "layer_norm": Rule("layer_norm", (lambda h, x: F.layer_norm(h, (6,)), 1), (lambda h, x: F.layer_norm(h.reshape(3, 4, 2, 3), (3,)), 2), (lambda h, x: F.rms_norm(h, (6,)), 0)),
-    "group_norm": Rule("group_norm", (lambda h, x: F.group_norm(c(h), 2), 2), (lambda h, x: F.group_norm(c(h), 1), 1), (lambda h, x: F.group_norm(c(h * x), 1), 0)),
-    "instance_norm": Rule("instance_norm", (lambda h, x: F.instance_norm(c(h)), 6), (lambda h, x: F.instance_norm(h), 1), (lambda h, x: F.instance_norm(h * x), 0)),
-    "batch_norm": Rule("batch_norm", (lambda h, x: F.batch_norm(c(h), None, None, training=True), 6), (lambda h, x: F.batch_norm(h, None, None, training=True), 1), (lambda h, x: F.batch_norm(c(h), torch.zeros(6, dtype=h.dtype), torch.ones(6, dtype=h.dtype)), 0)),
+    "softmax": Rule(
+        "softmax", (lambda h, x: rows(h), 1), (lambda h, x: rows(torch.cat([h, 0 * x[..., :1]], -1)), 0), NONE
+    ),
+    "log_softmax": Rule(
+        "log_softmax",
+        (lambda h, x: F.log_softmax(h, -1), 1),
+        (lambda h, x: F.log_softmax(h * RAMP, -1), 1),
+        (lambda h, x: F.log_softmax(h * x, -1), 0),
+    ),
+    "logsumexp": Rule(
+        "logsumexp",
+        (lambda h, x: h - h.logsumexp(-1, True), 1),
+        (lambda h, x: h - h.logsumexp(1, True), 6),
+        (lambda h, x: h.logsumexp(-1), 0),
+    ),
+    "cross_entropy": Rule(
+        "cross_entropy_loss",
+        (lambda h, x: F.cross_entropy(c(h), places(x, 6)[..., 0]), 1),
+        (lambda h, x: F.cross_entropy(c(torch.cat([h, x], -1)), places(x, 6)[..., 0]), 0),
+        (lambda h, x: F.mse_loss(h, x), 0),
+    ),
+    "view": Rule(
+        "view", (lambda h, x: rows(h.reshape(3, 4, 2, 3)), 2), (lambda h, x: h.reshape(3, 8, 3).softmax(1), 3), NONE
+    ),
+    "permute": Rule(
+        "permute",
+        (lambda h, x: h.permute(2, 0, 1).softmax(-1), 6),
+        (lambda h, x: h.permute(2, 0, 1).softmax(0), 1),
+        NONE,
+    ),
+    "expand": Rule(
+        "expand",
+        (lambda h, x: h.unsqueeze(1).expand(3, 2, 4, 6).softmax(2), 6),
+        (lambda h, x: h.unsqueeze(1).expand(3, 2, 4, 6).softmax(3), 1),
+        NONE,
+    ),
+    "slice": Rule(
+        "slice",
+        (lambda h, x: h[:, 1:] - h[:, :-1], 6),
+        (lambda h, x: h[..., 1:] - h[..., :-1], 1),
+        (lambda h, x: h[..., 1:] * h[..., :-1], 0),
+    ),
+    "select": Rule(
+        "select",
+        (lambda h, x: h[:, 0] - h[:, 2], 6),
+        (lambda h, x: h[..., 0] - h[..., 2], 5),
+        (lambda h, x: h[:, 0] - 2 * h[:, 2], 0),
+    ),
+    "split": Rule(
+        "split",
+        (lambda h, x: h.chunk(2, 1)[0] - h.chunk(2, 1)[1], 6),
+        (lambda h, x: h.chunk(2, -1)[0] - h.chunk(2, -1)[1], 3),
+        (lambda h, x: h.chunk(2, 1)[0] * h.chunk(2, 1)[1], 0),
+    ),
+    "unbind": Rule(
+        "unbind",
+        (lambda h, x: h.unbind(1)[0] - h.unbind(1)[3], 6),
+        (lambda h, x: h.unbind(2)[0] - h.unbind(2)[3], 5),
+        (lambda h, x: h.unbind(1)[0] + h.unbind(1)[3], 0),
+    ),
+    "cat": Rule(
+        "cat",
+        (lambda h, x: rows(torch.cat([h, h], -1)), 1),
+        (lambda h, x: rows(torch.cat([h, 2 * h], -1)), 0),
+        (lambda h, x: torch.cat([h, x], -1), 0),
+    ),
+    "stack": Rule(
+        "stack",
+        (lambda h, x: torch.stack([h, h + x], -1).softmax(-1), 6),
+        (lambda h, x: torch.stack([h, h + x], -1).softmax(-2), 1),
+        (lambda h, x: torch.stack([h, x], -1).softmax(-1), 0),
+    ),
+    "flip": Rule(
+        "flip", (lambda h, x: h - h.flip(1), 6), (lambda h, x: h - h.flip(2), 3), (lambda h, x: h * h.flip(2), 0)
+    ),
+    "roll": Rule(
+        "roll",
+        (lambda h, x: h - h.roll(1, 1), 6),
+        (lambda h, x: h - h.roll(1, 2), 1),
+        (lambda h, x: h - 2 * h.roll(1, 2), 0),
+    ),
+    "repeat": Rule(
+        "repeat",
+        (lambda h, x: h.repeat(1, 2, 1).softmax(1), 6),
+        (lambda h, x: h.repeat(1, 1, 2).softmax(2), 1),
+        (lambda h, x: h.repeat(1, 1, 2), 0),
+    ),
+    "repeat_interleave": Rule(
+        "repeat_interleave",
+        (lambda h, x: h.repeat_interleave(2, 1).softmax(1), 6),
+        (lambda h, x: h.repeat_interleave(2, 2)[..., :6] - h, 1),
+        (lambda h, x: h.repeat_interleave(2, 2), 0),
+    ),
+    "pad": Rule(
+        "constant_pad_nd pad",
+        (lambda h, x: F.pad(h, (1, 1))[..., 1:-1].softmax(-1), 1),
+        (lambda h, x: F.pad(h, (1, 1)).softmax(-1), 0),
+        (lambda h, x: F.pad(h, (1, 1)), 0),
+    ),
+    "circular pad": Rule(
+        "pad",
+        (lambda h, x: F.pad(h, (1, 1), mode="circular").softmax(-1), 1),
+        (lambda h, x: F.pad(h, (2, 2), mode="circular")[..., 6:8] - h[..., 4:6], 6),
+        (lambda h, x: F.pad(h, (1, 1), mode="circular"), 0),
+    ),
+    "index_select": Rule(
+        "index_select",
+        (lambda h, x: h.index_select(1, torch.tensor([2, 0])) - h[:, :2], 6),
+        (lambda h, x: h.index_select(2, torch.tensor([2, 0])) - h[..., :2], 4),
+        (lambda h, x: h.index_select(2, torch.arange(6)), 0),
+    ),
+    "index": Rule(
+        "index",
+        (lambda h, x: h[:, torch.tensor([2, 0])] - h[:, :2], 6),
+        (lambda h, x: h[places(x, 3)[:, 0, 0]] - h[:1], 6),
+        (lambda h, x: h[:, torch.tensor([2, 0])], 0),
+    ),
+    "gather": Rule(
+        "gather",
+        (lambda h, x: h.gather(1, places(x, 4)) - h, 6),
+        (lambda h, x: h.gather(2, places(x, 6)) - h, 1),
+        (lambda h, x: h.gather(1, places(x, 4)), 0),
+    ),
+    "add": Rule(
+        "add",
+        (lambda h, x: h - (h + x), 6),
+        (lambda h, x: h - 2 * (h[:, :1] + x) + c(h)[..., :1, None].sum(), 0),
+        (lambda h, x: h + x, 0),
+    ),
+    "sub": Rule(
+        "sub rsub",
+        (lambda h, x: h - h.mean(1, keepdim=True), 6),
+        (lambda h, x: h - h.mean(2, keepdim=True), 1),
+        (lambda h, x: 1 - h, 0),
+    ),
+    "mul": Rule(
+        "mul", (lambda h, x: rows(h * RAMP), 1), (lambda h, x: rows(h * x[..., :1]), 1), (lambda h, x: rows(h * x), 0)
+    ),
+    "div": Rule(
+        "div",
+        (lambda h, x: rows(h / RAMP), 1),
+        (lambda h, x: rows(h / x[..., :1].exp()), 1),
+        (lambda h, x: rows(x.exp() / h), 0),
+    ),
+    "where": Rule(
+        "where",
+        (lambda h, x: torch.where(x > 0, h, h + x) - h, 6),
+        (lambda h, x: torch.where(ODD, h, x), 3),
+        (lambda h, x: torch.where(x > 0, h, x), 0),
+    ),
+    "masked_fill": Rule(
+        "masked_fill",
+        (lambda h, x: rows(h.masked_fill(c(x)[:, :1, :1] > 1, -1e9)), 1),
+        (lambda h, x: rows(h.masked_fill(x > 1, -1e9)), 1),
+        (lambda h, x: rows(h.masked_fill(ODD, -10.0)), 3),
+    ),
+    "matmul": Rule(
+        "matmul",
+        (lambda h, x: rows(x @ c(h)), 6),
+        (lambda h, x: (x @ c(h)).softmax(1), 0),
+        (lambda h, x: torch.sigmoid(x @ c(h)), 0),
+    ),
+    "weighted mean": Rule(
+        "matmul",
+        (lambda h, x: rows(x @ c(x)) @ h - h, 6),
+        (lambda h, x: 0.5 * rows(x @ c(x)) @ h - h, 0),
+        (lambda h, x: torch.sigmoid(x @ c(x)) @ h - h, 0),
+    ),
+    "known product": Rule(
+        "matmul",
+        (lambda h, x: h @ (torch.eye(6, dtype=h.dtype) - 1 / 6), 1),
+        (lambda h, x: known(h, 2, 4) @ h, 0),
+        (lambda h, x: h @ known(h, 6, 6), 0),
+    ),
+    "linear": Rule(
+        "linear", (lambda h, x: F.linear(h, known(h, 4, 6)), 2), (lambda h, x: F.linear(h, known(h, 6, 6)), 0), NONE
+    ),
+    "bmm": Rule(
+        "bmm",
+        (lambda h, x: rows(torch.bmm(x, c(h))), 6),
+        (lambda h, x: torch.bmm(x, c(h)).softmax(1), 0),
+        (lambda h, x: torch.bmm(x, c(h)), 0),
+    ),
+    "addmm": Rule(
+        "addmm",
+        (lambda h, x: rows(torch.addmm(x[0], known(h, 4, 4), h[0])), 1),
+        (lambda h, x: torch.addmm(h[0], known(h, 4, 6), known(h, 6, 6)).softmax(0), 6),
+        (lambda h, x: torch.addmm(h[0], x[0], known(h, 6, 6)), 0),
+    ),
+    "einsum": Rule(
+        "einsum",
+        (lambda h, x: rows(torch.einsum("btd,bsd->bts", x, h)), 6),
+        (lambda h, x: rows(torch.einsum("btd,bsd->bst", x, h)), 0),
+        (lambda h, x: torch.einsum("btd,btd->bt", x, h), 0),
+    ),
+    "attention": Rule(
+        "scaled_dot_product_attention",
+        (lambda h, x: F.scaled_dot_product_attention(x, h, x), 6),
+        (lambda h, x: F.scaled_dot_product_attention(x, x, h) - h, 6),
+        (lambda h, x: F.scaled_dot_product_attention(h, x, x), 0),
+    ),
+    "layer_norm": Rule(
+        "layer_norm",
+        (lambda h, x: F.layer_norm(h, (6,)), 1),
+        (lambda h, x: F.layer_norm(h.reshape(3, 4, 2, 3), (3,)), 2),
+        (lambda h, x: F.rms_norm(h, (6,)), 0),
+    ),
+    "group_norm": Rule(
+        "group_norm",
+        (lambda h, x: F.group_norm(c(h), 2), 2),
+        (lambda h, x: F.group_norm(c(h), 1), 1),
+        (lambda h, x: F.group_norm(c(h * x), 1), 0),
+    ),
+    "instance_norm": Rule(
+        "instance_norm",
+        (lambda h, x: F.instance_norm(c(h)), 6),
+        (lambda h, x: F.instance_norm(h), 1),
+        (lambda h, x: F.instance_norm(h * x), 0),
+    ),
+    "batch_norm": Rule(
+        "batch_norm",
+        (lambda h, x: F.batch_norm(c(h), None, None, training=True), 6),
+        (lambda h, x: F.batch_norm(h, None, None, training=True), 1),
+        (lambda h, x: F.batch_norm(c(h), torch.zeros(6, dtype=h.dtype), torch.ones(6, dtype=h.dtype)), 0),
+    ),
     "var": Rule("var", (lambda h, x: h.var(1), 6), (lambda h, x: h.var(2), 1), (lambda h, x: h.pow(2).mean(1), 0)),
-    "conv1d": Rule("conv1d", (lambda h, x: F.instance_norm(F.conv1d(c(h), known(h, 6, 6, 3))), 6), (lambda h, x: F.instance_norm(F.conv1d(c(h), known(h, 6, 6, 3), padding=1)), 0), (lambda h, x: F.conv1d(c(h), known(h, 6, 6, 3)), 0)),
-    "avg_pool": Rule("avg_pool1d", (lambda h, x: F.avg_pool1d(c(h), 2) - c(h)[..., :2], 6), (lambda h, x: F.avg_pool1d(h, 2) - h[..., ::2], 3), (lambda h, x: F.avg_pool1d(c(h), 3, padding=1)[..., :1] - c(h)[..., :1], 0)),
-    "max_pool": Rule("max_pool1d", (lambda h, x: F.max_pool1d(c(h), 2) - c(h)[..., :2], 6), (lambda h, x: F.max_pool1d(h, 2) - h[..., ::2], 3), (lambda h, x: F.max_pool1d(c(h), 2), 0)),
-    "amax": Rule("amax", (lambda h, x: h - h.amax(1, keepdim=True), 6), (lambda h, x: h - h.amax(2, keepdim=True), 1), (lambda h, x: h.amax(1), 0)),
-    "topk": Rule("topk", (lambda h, x: h.topk(2, 1).values - h[:, :2], 6), (lambda h, x: h.topk(5, 2).values - h[..., :5], 1), (lambda h, x: h.topk(2, 1).values, 0)),
-    "mean": Rule("mean sum", (lambda h, x: h.mean(1) - h[:, 0], 6), (lambda h, x: h.sum(2) - 6 * h[..., 0], 5), (lambda h, x: h.sum(1) - h[:, 0], 0)),
-    "cumsum": Rule("cumsum", (lambda h, x: h.cumsum(1)[:, 3] - 4 * h[:, 0], 6), (lambda h, x: h.cumsum(2)[..., 5] - h.sum(2), 6), (lambda h, x: h.cumsum(1) - h.sum(1, True), 0)),
-    "like": Rule("zeros_like", (lambda h, x: x + torch.zeros_like(h), 6), (lambda h, x: rows(h + torch.zeros_like(h)), 1), (lambda h, x: h + torch.zeros_like(x), 0)),
+    "conv1d": Rule(
+        "conv1d",
+        (lambda h, x: F.instance_norm(F.conv1d(c(h), known(h, 6, 6, 3))), 6),
+        (lambda h, x: F.instance_norm(F.conv1d(c(h), known(h, 6, 6, 3), padding=1)), 0),
+        (lambda h, x: F.conv1d(c(h), known(h, 6, 6, 3)), 0),
+    ),
+    "avg_pool": Rule(
+        "avg_pool1d",
+        (lambda h, x: F.avg_pool1d(c(h), 2) - c(h)[..., :2], 6),
+        (lambda h, x: F.avg_pool1d(h, 2) - h[..., ::2], 3),
+        (lambda h, x: F.avg_pool1d(c(h), 3, padding=1)[..., :1] - c(h)[..., :1], 0),
+    ),
+    "max_pool": Rule(
+        "max_pool1d",
+        (lambda h, x: F.max_pool1d(c(h), 2) - c(h)[..., :2], 6),
+        (lambda h, x: F.max_pool1d(c(h), 2) - 2 * c(h)[..., :2], 0),
+        (lambda h, x: F.max_pool1d(c(h), 2), 0),
+    ),
+    "amax": Rule(
+        "amax",
+        (lambda h, x: h - h.amax(1, keepdim=True), 6),
+        (lambda h, x: h - h.amax(2, keepdim=True), 1),
+        (lambda h, x: h.amax(1), 0),
+    ),
+    "topk": Rule(
+        "topk",
+        (lambda h, x: h.topk(2, 1).values - h[:, :2], 6),
+        (lambda h, x: h.topk(5, 2).values - h[..., :5], 1),
+        (lambda h, x: h.topk(2, 1).values, 0),
+    ),
+    "mean": Rule(
+        "mean sum",
+        (lambda h, x: h.mean(1) - h[:, 0], 6),
+        (lambda h, x: h.sum(2) - 6 * h[..., 0], 5),
+        (lambda h, x: h.sum(1) - h[:, 0], 0),
+    ),
+    "cumsum": Rule(
+        "cumsum",
+        (lambda h, x: h.cumsum(1)[:, 3] - 4 * h[:, 0], 6),
+        (lambda h, x: h.cumsum(2)[..., 5] - h.sum(2), 6),
+        (lambda h, x: h.cumsum(1) - h.sum(1, True), 0),
+    ),
+    "like": Rule(
+        "zeros_like",
+        (lambda h, x: x + torch.zeros_like(h), 6),
+        (lambda h, x: rows(h + torch.zeros_like(h)), 1),
+        (lambda h, x: h + torch.zeros_like(x), 0),
+    ),
 }
-# fmt: on
 
 
 class Beside(nn.Module):

@@ -14,6 +14,7 @@ from addnorm.audit.checks import check_model
 from addnorm.audit.copying import PROCESS, copy_of, device_of
 from addnorm.audit.finding import Finding
 from addnorm.audit.folds import folds
+from addnorm.audit.fresh import cast, runs
 from addnorm.audit.generic import generic
 from addnorm.audit.inputs import Inputs, bind
 from addnorm.audit.judgement import COUNTED_ALONE, COUNTED_BESIDE, Judgement, count_null, find_dead, try_claim
@@ -86,7 +87,10 @@ def analyse(
         copied = copy_of(generic(model), torch.float64).train(training)
         judged: Judgement | None = None
         taken: tuple[int, ...] = ()
-        if methods != "static" or said is None:
+        if said is not None and not runs(copied, cast(given, torch.float64), observe):
+            # The model did run when its parameters were followed, so what fails is the number format.
+            notes.append("the model does not run in float64, so the static method speaks alone")
+        elif methods != "static" or said is None:
             judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
             seconds["numeric"] = time.perf_counter() - begun
         space = said.space if said else judged.space if judged else None

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from addnorm.audit.copying import call, device_of
 from addnorm.audit.inputs import Inputs
+from addnorm.audit.lift import Lift
 from addnorm.audit.observe import Observe, observed
 from addnorm.errors import InputError
 
@@ -33,13 +34,13 @@ def check_model(model: Any) -> None:
 
 
 def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tensor, ...]:
-    """Run a copy of the model once and return what is observed.
+    """Run a float64 copy of the model once and return what is observed.
 
     Raises:
         InputError: the inputs do not fit the model (its own error is quoted), or what comes out is not finite.
     """
     try:
-        with torch.no_grad():
+        with torch.no_grad(), Lift():
             output = call(model, inputs)
     except Exception as error:  # whatever a model raises on inputs that do not fit it
         said = str(error).strip().splitlines() or [""]

@@ -40,6 +40,8 @@ class Program:
     observed: tuple[fx.Node, ...]
     parameters: Mapping[str, str]
     """Placeholder -> name of the model's parameter or buffer."""
+    buffers: frozenset[str]
+    """Names of those that are buffers."""
     constants: Mapping[str, torch.Tensor]
     """Placeholder -> a tensor made while tracing."""
 
@@ -61,11 +63,14 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         program = _traced(spare, Inputs(args=bound.args, kwargs=bound.kwargs) if example is bound else example)
     signature = program.graph_signature
     parameters: dict[str, str] = {}
+    buffers: set[str] = set()
     constants: dict[str, torch.Tensor] = {}
     for spec in signature.input_specs:
         name = spec.arg.name
         if spec.kind.name in ("PARAMETER", "BUFFER") and spec.target is not None:
             parameters[name] = spec.target.removeprefix(_PREFIX)
+            if spec.kind.name == "BUFFER":
+                buffers.add(parameters[name])
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
             constants[name] = program.constants[spec.target]
     graph = program.graph
@@ -84,7 +89,9 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             needed.add(node)
             waiting.extend(node.all_input_nodes)
     nodes = tuple(node for node in graph.nodes if node in needed)
-    return Program(nodes=nodes, observed=observed, parameters=parameters, constants=constants)
+    return Program(
+        nodes=nodes, observed=observed, parameters=parameters, buffers=frozenset(buffers), constants=constants
+    )
 
 
 def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
@@ -100,7 +107,9 @@ def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
 
 
 def _plain(graph: fx.Graph) -> bool:
-    """Whether every operation is a functional one already, so that the second, slower half of the export has nothing to do."""
+    """Whether every operation is a functional one already, so that the second, slower half of the export has nothing
+    to do.
+    """
     return all(
         isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
         for node in graph.nodes

@@ -92,7 +92,7 @@ def fewer(space: Space, entry: Entry, change: Tensor, way: Way) -> Way:
             touched.setdefault(block, set()).add(name)
     blocks = [block for block, moved in touched.items() if moved <= names]
     widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
-    if len(way.moved) < 2 or sum(widths[block] for block in blocks) > _LARGEST:
+    if len(way.moved) < 2 or not blocks or sum(widths[block] for block in blocks) > _LARGEST:
         return way
 
     def rows(name: str) -> Tensor:

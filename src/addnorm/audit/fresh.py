@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from addnorm.audit.checks import check_call
 from addnorm.audit.copying import call
 from addnorm.audit.inputs import Inputs
+from addnorm.audit.lift import Lift
 from addnorm.audit.observe import Observe
 from addnorm.errors import InputError
 
@@ -59,7 +60,7 @@ class Kind:
         A view of an input counts as the input: `ids[:, :-1]` starts at the same address.
         """
         lookups = _Lookups()
-        with torch.no_grad(), lookups:
+        with torch.no_grad(), Lift(), lookups:
             call(model, example)
         return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(example)))
 

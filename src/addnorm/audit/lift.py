@@ -10,6 +10,8 @@ from torch.overrides import TorchFunctionMode
 _LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _CASTS: dict[Any, Any] = {Tensor.float: Tensor.double, Tensor.half: Tensor.double, Tensor.bfloat16: Tensor.double}
 
+_GROUPED = {getattr(torch, "_grouped_mm", None), getattr(torch.nn.functional, "grouped_mm", None)} - {None}
+
 
 class Lift(TorchFunctionMode):
     """Inside, every cast to a lower floating-point type casts to float64, and every new tensor of such a type is converted.
@@ -28,12 +30,27 @@ class Lift(TorchFunctionMode):
     ) -> Any:
         args = [torch.float64 if _is_low(arg) else arg for arg in args]
         kwargs = {key: torch.float64 if _is_low(arg) else arg for key, arg in (kwargs or {}).items()}
+        if (
+            func in _GROUPED
+            and len(args) == 2
+            and args[0].dim() == 2
+            and args[1].dim() == 3
+            and set(kwargs) <= {"offs"}
+        ):
+            return _grouped(args[0], args[1], kwargs["offs"])
         made = _CASTS.get(func, func)(*args, **kwargs)
         if isinstance(made, Tensor) and made.dtype in _LOW:
             if made.requires_grad:
                 self.eps = max(self.eps, torch.finfo(made.dtype).eps)
             return made.double()
         return made
+
+
+def _grouped(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
+    """Rows up to each end times the next matrix, [row, in] x [group, in, out] -> [row, out]: torch's own knows no float64."""
+    starts = [0, *ends.tolist()]
+    parts = [rows[start:end] @ matrix for start, end, matrix in zip(starts, starts[1:], matrices, strict=False)]
+    return torch.cat([*parts, rows.new_zeros(len(rows) - starts[-1], matrices.shape[2])])
 
 
 def _is_low(value: Any) -> bool:

@@ -37,7 +37,7 @@ class Blocker:
 
 @dataclass(frozen=True, kw_only=True)
 class Propagation:
-    """What one pass found."""
+    """What one pass through the graph found."""
 
     space: Space
     blockers: Mapping[str, tuple[Blocker, ...]]
@@ -121,11 +121,14 @@ class _Walk:
         shape = tuple(example.shape)
         constant = self.program.constants.get(node.name)
         if constant is not None:
-            return Value(shape, still(shape), _exact(constant))
+            return Value(shape, still(shape), constant.detach().cpu())
         name = self.program.parameters.get(node.name)
         if name is None:
             return Value(shape, still(shape))
-        known = _exact(self.weights(name))
+        numbers = self.weights(name).detach().cpu()
+        known = (
+            numbers if name in self.program.buffers or not numbers.is_floating_point() else numbers.to(torch.float64)
+        )
         entry = self.tracked.by_name.get(name)
         if entry is None:
             return Value(shape, still(shape), known)
@@ -133,7 +136,7 @@ class _Walk:
 
     def _called(self, node: fx.Node) -> Value | list[Value] | None:
         arguments: Any = (node.args, node.kwargs)
-        args, kwargs = fx.map_arg(arguments, self._current)  # type: ignore[no-untyped-call]
+        args, kwargs = fx.map_arg(arguments, self._current)
         if getattr(node.target, "__name__", "") == "getitem" and isinstance(args[0], list):
             return args[0][int(args[1])]
         example = example_value(node)
@@ -160,9 +163,9 @@ class _Walk:
         return values[0] if isinstance(example, torch.Tensor) else values
 
     def _ruled(self, site: Site, op: str, args: Any, kwargs: Any) -> list[Out]:
-        rule = self.table.get(op, unchanged)
+        chosen = self.table.get(op, unchanged)
         try:
-            outs = rule(site, *args, **kwargs)
+            outs = chosen(site, *args, **kwargs)
         except TooLarge:
             site.assume(
                 f"the move at {site.op} in {site.module or 'the model'} is too large to follow: it counts as one that matters"
@@ -236,12 +239,6 @@ def _birth(entry: Entry, block: int) -> Shift:
     return Shift(entry.shape, {block: term})
 
 
-def _exact(numbers: torch.Tensor) -> torch.Tensor:
-    """Floating numbers in float64 on the CPU, others as they are."""
-    numbers = numbers.detach().cpu()
-    return numbers.to(torch.float64) if numbers.is_floating_point() else numbers
-
-
 def _name(target: Any) -> str:
     packet = getattr(target, "overloadpacket", target)
     return str(getattr(packet, "__name__", packet))
@@ -262,13 +259,11 @@ def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list
     random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
         return None
-    args, kwargs = _unwrapped(args), {name: _unwrapped(value) for name, value in kwargs.items()}
-    # Casts between floating types are taken as exact, here as in the rules.
-    args = tuple(torch.float64 if isinstance(each, torch.dtype) and each.is_floating_point else each for each in args)
+    # What comes from constants alone is computed in the model's own types, rounding included; what weights take part in, in float64.
+    exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
+    args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
     for name, value in kwargs.items():
-        if isinstance(value, torch.dtype) and value.is_floating_point:
-            kwargs[name] = torch.float64
-        elif isinstance(value, torch.device):
+        if isinstance(value, torch.device):
             kwargs[name] = torch.device("cpu")
     try:
         with torch.no_grad():
@@ -278,14 +273,18 @@ def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list
         # its numbers count as data, which is always sound.
         return None
     outs = list(out) if isinstance(out, tuple | list) else [out]
-    return [_exact(each) if isinstance(each, torch.Tensor) else None for each in outs]
+    return [each if isinstance(each, torch.Tensor) else None for each in outs]
 
 
-def _unwrapped(value: Any) -> Any:
+def _unwrapped(value: Any, exact: bool) -> Any:
+    """Known numbers in place of values; floating ones, and floating types, as float64 if `exact`."""
     if isinstance(value, Value):
-        return value.known
+        known = value.known
+        return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known
+    if isinstance(value, torch.dtype):
+        return torch.float64 if exact and value.is_floating_point else value
     if isinstance(value, dict):
-        return {name: _unwrapped(each) for name, each in value.items()}
+        return {name: _unwrapped(each, exact) for name, each in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(_unwrapped(each) for each in value)
+        return type(value)(_unwrapped(each, exact) for each in value)
     return value

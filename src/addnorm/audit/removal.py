@@ -8,6 +8,7 @@ from torch import nn
 from addnorm.audit.copying import call
 from addnorm.audit.fresh import cast
 from addnorm.audit.inputs import Inputs
+from addnorm.audit.lift import Lift
 
 _READERS: tuple[type[nn.Module], ...] = (nn.MultiheadAttention, nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)
 """Classes whose fast paths read the biases of the modules inside them as tensors, in some modes and not in others."""
@@ -47,7 +48,7 @@ def remove(
         held = [owner._parameters[leaf] for owner, leaf in owners]
         take_out(exact, aliases[name])
         try:
-            with torch.no_grad():
+            with torch.no_grad(), Lift():
                 call(exact, inputs)
             gone.append(name)
         except (

@@ -18,6 +18,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
+from addnorm.audit.nullspace import null_space
+
 Verdict = Literal["learned", "decayed", "undriven", "redundant direction"]
 
 ROUNDING = 1e-6
@@ -87,11 +89,8 @@ def redundant_directions(
         return None
     if len(driven) < 2:
         return ()
-    _, values, right = np.linalg.svd(factor[:, driven] / sizes[driven], full_matrices=True)
-    padded = np.zeros(len(driven))
-    padded[: len(values)] = values
-    null = right[padded <= ROUNDING * padded[0] * np.sqrt(len(driven))]
-    projection = null.T @ null
+    null = null_space(factor[:, driven] / sizes[driven], rounding=ROUNDING)
+    projection = null @ null.T
     found = []
     for group in _groups(np.abs(projection) > _TOGETHER):
         # Eigenvectors of the group's part of the projection with eigenvalue one are the group's own null directions.

@@ -4,7 +4,7 @@ import torch
 
 from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule
-from addnorm.audit.shift import Shift, spread
+from addnorm.audit.shift import spread
 from addnorm.audit.value import Out, Value
 
 MASK = "every query may attend to at least one key (a row that is masked throughout gives zero, not an average)"
@@ -45,7 +45,7 @@ def attention(
         shift = picked(shift, len(value.shape) - 3, heads)
     one = picked(shift, len(value.shape) - 2, torch.tensor([0]))
     unit = reshaped(one, (1,) * (dims - len(one.shape)) + one.shape)
-    return Out(Shift(site.shape, spread(unit, unit.shape).terms))
+    return Out(spread(unit, site.shape))
 
 
 def _empty_row(mask: Value) -> bool:

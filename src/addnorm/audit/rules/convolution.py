@@ -5,7 +5,7 @@ from math import prod
 
 import torch
 
-from addnorm.audit.reshaping import reshaped
+from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule, unchanged
 from addnorm.audit.rules.shapes import moved_by_target
 from addnorm.audit.shift import EPS, LARGEST_MAP, Dense, Shift, Term, TooLarge, add, reduce_equal, spread, still
@@ -101,7 +101,9 @@ def max_pool(site: Site, value: Value, size: Sequence[int], *args: object, **kwa
     value = site.settled(value)
     if value.masked:
         return unchanged(site, value)
-    level = site.constant(value.shift, range(len(value.shape) - places, len(value.shape)))
+    one = site.constant(value.shift, range(len(value.shape) - places, len(value.shape)))
+    for axis in range(len(value.shape) - places, len(value.shape)):
+        one = picked(one, axis, torch.tensor([0]))
     outs = site.all_still()
-    outs[0] = Out(Shift(site.shape, level.terms))
+    outs[0] = Out(spread(one, site.shape))
     return outs

@@ -7,7 +7,7 @@ import torch
 from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule
 from addnorm.audit.rules.shapes import moved_by_target
-from addnorm.audit.shift import Shift, spread, still
+from addnorm.audit.shift import spread, still
 from addnorm.audit.value import Out, Value
 
 
@@ -60,5 +60,7 @@ def gather(site: Site, value: Value, dim: int, index: Value, *_: object, **__: o
     value = Value(value.shape, site.now(value.shift), value.known)
     if index.known is not None:
         return Out(moved_by_target(site, value, (dim, index.known)).shift, loose)
-    level = site.constant(value.shift, [axis, *cut])
-    return Out(Shift(site.shape, level.terms), loose)
+    one = site.constant(value.shift, [axis, *cut])
+    for each in (axis, *cut):
+        one = picked(one, each, torch.tensor([0]))
+    return Out(spread(one, site.shape), loose)

@@ -175,9 +175,9 @@ def addmm(site: Site, bias: Value, a: Value, b: Value, *, beta: int | float = 1,
 @rule("einsum")
 def einsum(site: Site, equation: str, operands: Sequence[Value], **_: object) -> Out:
     """A contraction of two operands without repeated or broadcast axes; anything else must not move."""
-    left, _, right = equation.replace(" ", "").partition("->")
+    left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
-    plain = "->" in equation and "." not in equation and all(len(set(part)) == len(part) for part in parts)
+    plain = bool(arrow) and "." not in equation and all(len(set(each)) == len(each) for each in parts)
     if not plain or len(operands) != 2:
         site.unchanged(*operands)
         return site.still()

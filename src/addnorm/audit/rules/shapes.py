@@ -133,12 +133,8 @@ def index_select(site: Site, value: Value, dim: int, index: Value) -> Out:
     if index.known is not None:
         return _pick(site, value, dim, index.known)
     value = site.level(value, [dim])
-    return carried(site, value, lambda shift: _widened(shift, site.shape), _same(len(value.shape)))
-
-
-def _widened(shift: Shift, shape: tuple[int, ...]) -> Shift:
-    """A shift that is constant along the axes whose size changes."""
-    return Shift(shape, shift.terms)
+    one = picked(value.shift, dim % len(value.shape), torch.tensor([0]))
+    return carried(site, value, lambda _: spread(one, site.shape), _same(len(value.shape)))
 
 
 @rule("flip", "roll")

@@ -4,7 +4,7 @@ import torch
 
 from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule
-from addnorm.audit.shift import Shift, still
+from addnorm.audit.shift import Shift, spread, still
 from addnorm.audit.value import Out, Value
 
 
@@ -76,5 +76,5 @@ def largest(site: Site, value: Value, *args: object, **kwargs: object) -> list[O
         for axis in axes:
             one = picked(one, axis % len(one.shape), torch.tensor([0]))
         kept = len(site.shape) == len(value.shape)
-        outs[0] = Out(Shift(site.shape, one.terms) if kept else reshaped(one, site.shape))
+        outs[0] = Out(spread(one, site.shape) if kept else reshaped(one, site.shape))
     return outs
