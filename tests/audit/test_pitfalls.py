@@ -231,3 +231,32 @@ def test_a_branch_on_data_is_not_exported() -> None:
 def test_inputs_that_do_not_fit() -> None:
     with pytest.raises(InputError, match=r"example inputs must fit the model; tensors of shapes \[\[3, 5\]\]"):
         follow(Eager(), torch.ones(3, 5))
+
+
+def test_weights_that_cannot_be_audited() -> None:
+    model = nn.Linear(WIDTH, WIDTH)
+    with torch.no_grad():
+        model.bias[1] = float("nan")
+    with pytest.raises(InputError, match="an audit needs finite weights; bias holds NaN or infinity"):
+        follow(model, torch.ones(X))
+    split_up = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, device="meta"))
+    with pytest.raises(InputError, match="all parameters on one device; they are on cpu, meta"):
+        follow(split_up, torch.ones(X))
+
+
+def test_rows_that_short_inputs_do_not_read_are_not_redundant() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.sliced = nn.Embedding(8, WIDTH), nn.Parameter(torch.randn(1, 8, WIDTH))
+            self.head = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.table(torch.arange(x.shape[1])) + self.sliced[:, : x.shape[1]]
+            return torch.tanh(self.head(x))
+
+    case = audited(Positions(), torch.randn(X), track="bias+tables")
+    assert redundant(case, "table.weight") == redundant(case, "sliced") == 0
+    # One row against the other, for each of the four positions that are read, and all rows against the head.
+    assert case.found.space.dim == 4 * WIDTH + WIDTH
+    hold(case)

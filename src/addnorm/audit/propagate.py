@@ -11,7 +11,7 @@ from torch import fx
 from addnorm.audit.elimination import Elimination
 from addnorm.audit.exporting import Program, example_value, source_of
 from addnorm.audit.linear_map import LinearMap
-from addnorm.audit.rule import ALWAYS, Site, tensors, unchanged
+from addnorm.audit.rule import ALWAYS, Rule, Site, tensors, unchanged
 from addnorm.audit.rules import rules
 from addnorm.audit.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, still
 from addnorm.audit.space import Space
@@ -163,7 +163,7 @@ class _Walk:
         return values[0] if isinstance(example, torch.Tensor) else values
 
     def _ruled(self, site: Site, op: str, args: Any, kwargs: Any) -> list[Out]:
-        chosen = self.table.get(op, unchanged)
+        chosen: Rule = self.table.get(op, unchanged)
         try:
             outs = chosen(site, *args, **kwargs)
         except TooLarge:
@@ -259,7 +259,7 @@ def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list
     random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
         return None
-    # What comes from constants alone is computed in the model's own types, rounding included; what weights take part in, in float64.
+    # What comes from constants alone is computed in the model's own types, rounding included; with weights in float64.
     exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
     args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
     for name, value in kwargs.items():

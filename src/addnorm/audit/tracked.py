@@ -10,7 +10,7 @@ bias      if each of its uses adds it to data: as an operand of + or -, or as th
           makes a bias.
 table     if it is looked up (an embedding), or added or concatenated without being a bias: position tables,
           relative-position tables, class tokens.
-scalar    if it is none of these and has at most 64 numbers: residual scales, temperatures, exponents.
+scalar    if it is none of these, has no or one axis and at most 64 numbers: residual scales, temperatures, exponents.
 
 `track` chooses: "bias"; "bias+tables"; "scalars"; or a regular expression searched for in the names, whatever the use.
 Tables of up to 1024 numbers are followed entry by entry, larger ones only as their common row: the change that adds
@@ -134,8 +134,11 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
         track: "bias", "bias+tables", "scalars" or a regular expression over parameter names.
 
     Raises:
-        InputError: the inputs do not fit the model, or `track` is no regular expression.
+        InputError: the inputs do not fit the model, a weight is not finite, parameters lie on several devices, or
+        `track`
+            is no regular expression.
     """
+    _usable(model)
     seen = uses(model, bind(inputs))
     pattern = None if track in ("bias", "bias+tables", "scalars") else _pattern(track)
     aliases: dict[int, list[str]] = {}
@@ -171,6 +174,21 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
     return Tracked(entries=tuple(entries), unused=tuple(unused))
 
 
+def _usable(model: nn.Module) -> None:
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    if len(devices) > 1:
+        raise InputError(
+            f"an audit needs all parameters on one device; they are on {', '.join(devices)}. Move the model first, for "
+            "example model.to('cpu')."
+        )
+    for name, parameter in model.named_parameters():
+        if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
+            raise InputError(
+                f"an audit needs finite weights; {name} holds NaN or infinity, so every output would be NaN. "
+                "Load a sound checkpoint first."
+            )
+
+
 def _pattern(track: str) -> re.Pattern[str]:
     try:
         return re.compile(track)
@@ -188,7 +206,7 @@ def _role(
     if pattern is not None:
         return "named" if any(pattern.search(name) for name in names) else None
     if track == "scalars":
-        return "scalar" if prod(shape) <= LARGEST_SCALARS and not _added(shape, used) else None
+        return "scalar" if len(shape) < 2 and prod(shape) <= LARGEST_SCALARS and not _added(shape, used) else None
     if _added(shape, used):
         return "bias"
     if track == "bias+tables" and used and all(use.kind in ("added", "looked up", "joined") for use in used):

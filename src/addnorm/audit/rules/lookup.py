@@ -6,7 +6,7 @@ import torch
 
 from addnorm.audit.reshaping import picked, reshaped
 from addnorm.audit.rule import Site, rule
-from addnorm.audit.rules.shapes import moved_by_target
+from addnorm.audit.rules.shapes import moved_by_target, unread_follow
 from addnorm.audit.shift import spread, still
 from addnorm.audit.value import Out, Value
 
@@ -16,8 +16,9 @@ def embedding(site: Site, weight: Value, index: Value, *_: object, **__: object)
     """Row i of W + S is W_i + S_i. The padding row is read like any other; only its gradient is zero."""
     weight = site.settled(weight)
     if index.known is not None:
-        rows = picked(weight.shift, 0, index.known.reshape(-1).to(torch.int64))
-        return Out(reshaped(rows, site.shape))
+        read = index.known.reshape(-1).to(torch.int64)
+        shift = unread_follow(site, weight.shift, 0, read)
+        return Out(reshaped(picked(shift, 0, read), site.shape))
     level = site.constant(weight.shift, [0]) if weight.shift else weight.shift
     row = reshaped(picked(level, 0, torch.tensor([0])), weight.shape[1:])
     return Out(spread(row, site.shape))
@@ -31,8 +32,11 @@ def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
     if all(known[axis] is not None for axis in axes):
         only = known[axes[0]]
         if len(axes) == 1 and only is not None and only.dtype != torch.bool and not value.loose and not value.masked:
-            rows = picked(value.shift, axes[0], only.reshape(-1) % value.shape[axes[0]])
-            return Out(reshaped(rows, site.shape))
+            read = only.reshape(-1) % value.shape[axes[0]]
+            shift = value.shift
+            if value.known is not None:
+                shift = unread_follow(site, shift, axes[0], read)
+            return Out(reshaped(picked(shift, axes[0], read), site.shape))
         return moved_by_target(site, value, (known,))
     value = site.settled(value)
     if value.masked or axes != list(range(len(axes))):

@@ -109,11 +109,27 @@ def _pick(site: Site, value: Value, axis: int, index: torch.Tensor, at: int = 0,
     return Out(out.shift, out.loose, sums, out.masked)
 
 
+def unread_follow(site: Site, shift: Shift, axis: int, read: torch.Tensor) -> Shift:
+    """Rows of a table that inputs of this length do not read: longer ones would, so that they may only move with a
+    row that is read.
+    """
+    unread = torch.ones(shift.shape[axis], dtype=torch.bool)
+    unread[read] = False
+    rows = torch.nonzero(unread).flatten()
+    if shift and len(rows) and len(read):
+        site.constant(picked(shift, axis, torch.cat([read[:1], rows])), [axis])
+    return site.now(shift)
+
+
 @rule("slice", "narrow")
 def slice_(site: Site, value: Value, dim: int = 0, *args: object, **kwargs: object) -> Out:
     """A run of entries of one axis."""
     entries = torch.arange(value.shape[dim])
     taken = site.target(entries, 0, *args, **kwargs)
+    axis = dim % len(value.shape)
+    if value.known is not None and value.shift and axis < len(value.shape) - 1:
+        shift = unread_follow(site, value.shift, axis, taken)
+        value = Value(value.shape, shift, value.known, value.loose, value.sums, value.masked)
     return _pick(site, value, dim, taken)
 
 
