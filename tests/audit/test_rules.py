@@ -229,7 +229,7 @@ RULES: dict[str, Rule] = {
     ),
     "known product": Rule(
         "matmul",
-        (lambda h, x: h @ (torch.eye(6, dtype=h.dtype) - 1 / 6), 1),
+        (lambda h, x: h @ (6 * torch.eye(6, dtype=h.dtype) - 1), 1),
         (lambda h, x: known(h, 2, 4) @ h, 0),
         (lambda h, x: h @ known(h, 6, 6), 0),
     ),

@@ -101,7 +101,7 @@ def _inverse(site: Site, value: Value | Number) -> Value | Number:
     if not isinstance(value, Value):
         return 1.0 / value if value else float("nan")
     site.unchanged(value)
-    known = None if value.known is None else 1.0 / value.known
+    known = None if value.known is None else 1.0 / value.known.to(torch.float64)
     return Value(value.shape, still(value.shape), known)
 
 
