@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from derived import Dofs, assert_derived, generic, tokens
+from derived import PESSIMISTIC, Dofs, assert_derived, generic, tokens
 
 from addnorm import ModelSpec, audit, preset
 from addnorm.bias import Biases
@@ -90,6 +90,7 @@ def test_position(kind: str, kv_heads: int) -> None:
     check(make(position=ROOMS["position"].make(kind), kv_heads=kv_heads), L * (2 * D + 2 * e + 2 - held) + D, rows)
 
 
+@PESSIMISTIC
 def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
     """Half of each head's four entries is rotated: e/2 conditions."""
     held = D // 2
@@ -279,6 +280,7 @@ def test_preset_of_the_llama_family(name: str) -> None:
 # --- dropout ---
 
 
+@PESSIMISTIC
 def test_dropout_keeps_the_key_free_and_stops_the_fold_of_v() -> None:
     """In training, dropped probabilities no longer sum to one, and a branch's output is dropped entry by entry: t = 0,
     db_o = 0, db_2 = 0. Left per layer: n with q and v, d; k, d; m with up, d."""

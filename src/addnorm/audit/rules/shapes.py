@@ -45,7 +45,7 @@ def _same(dims: int) -> dict[int, int]:
     return {axis: axis for axis in range(dims)}
 
 
-@rule("view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
+@rule("view", "view_as", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
 def view(site: Site, value: Value, *_: object, **__: object) -> Out:
     """The same numbers in the same order, so the same shifts in the same order.
 
@@ -81,7 +81,7 @@ def expand(site: Site, value: Value, *_: object, **__: object) -> Out:
 
 
 @rule("copy")
-def overwrite(site: Site, value: Value, source: Value, *_: object, **__: object) -> Out:
+def overwrite(site: Site, value: Value, source: Value, *_: object, **__: object) -> Out | list[Out]:
     """What stood there before is gone: the numbers, and so the shift, are the source's, copied along axes that it lacks."""
     if not site.floating:
         site.unchanged(source)
