@@ -1,9 +1,10 @@
 """Going through the graph once: every node gets a `Value`, every demand is solved on the way."""
 
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
@@ -210,6 +211,7 @@ class _Walk:
             assume=lambda sentence: self.assumptions.setdefault(sentence),
             module=module,
             where=where,
+            read=frozenset(cast(int, user.args[1]) for user in node.users if user.target is operator.getitem),
         )
 
     def _record(self, site: Site, demand: str, taken: dict[int, int]) -> None:

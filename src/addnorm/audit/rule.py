@@ -50,6 +50,8 @@ class Site:
     """Whether its (first) output is of a floating type."""
     module: str = ""
     where: str = ""
+    read: frozenset[int] | None = None
+    """Which of several outputs anything reads; None where that is not known."""
     noted: dict[int, int] = field(default_factory=dict)
 
     @property

@@ -40,7 +40,7 @@ class Space:
 
     def __init__(self, tracked: Tracked, maps: Mapping[str, Mapping[int, LinearMap]]) -> None:
         self.tracked = tracked
-        self._maps = {entry.name: dict(maps.get(entry.name, {})) for entry in tracked.entries}
+        self._maps = _without_noise({entry.name: dict(maps.get(entry.name, {})) for entry in tracked.entries})
         self._sizes = {block: each.width for mine in self._maps.values() for block, each in mine.items()}
         self._alone: dict[str, torch.Tensor] = {}
 
@@ -345,3 +345,20 @@ class Space:
 def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
     """Orthonormal columns with the span of independent ones."""
     return torch.linalg.qr(columns).Q if columns.shape[1] else columns
+
+
+def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int, LinearMap]]:
+    """The maps but for those that are rounding beside the largest of their block: a parameter that cancels out of a block in
+    exact arithmetic is left with 1e-16 there, and a rank by itself would take that for freedom."""
+    sizes = {
+        name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in mine.items()}
+        for name, mine in maps.items()
+    }
+    largest: dict[int, float] = {}
+    for mine in sizes.values():
+        for block, size in mine.items():
+            largest[block] = max(size, largest.get(block, 0.0))
+    return {
+        name: {block: each for block, each in mine.items() if sizes[name][block] > FLOAT64 * largest[block]}
+        for name, mine in maps.items()
+    }

@@ -78,7 +78,7 @@ def _audit(options: Options, name: str) -> int:
         methods=options.methods,
         track=options.track,
     )
-    said: dict[str, Any] = {**found.to_json(), "target": target.to_json()}
+    said: dict[str, Any] = {**found.to_json(), "target": target.to_json(), "track": options.track}
     certified = True
     if options.strip is not None:
         stripped, certificate = found.strip()
@@ -89,9 +89,10 @@ def _audit(options: Options, name: str) -> int:
     if options.json:
         print_json(said)
     else:
-        print(tables.text(said, **_screen()), end="")
+        screen = _screen()
+        print(tables.text(said, **screen), end="")
         if options.strip is not None:
-            print(f"\n{certificates.text(said['certificate'], str(options.strip))}")
+            print(f"\n{certificates.text(said['certificate'], str(options.strip), width=screen['width'])}")
     return 0 if found.agreed and certified else 1
 
 

@@ -5,14 +5,18 @@ The corpus is not read: whether it is there and long enough, `addnorm run` says 
 For example:
     addnorm plan residual-scores
     addnorm plan mine.yaml --set training.steps=500 --workers 2
+    addnorm plan mine.yaml --audit
 """
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from addnorm.cli._output import aligned, duration, print_json, quantity
+
+if TYPE_CHECKING:
+    from addnorm.lab.study import Study
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Options:
     """Change a field: `--set training.steps=500`. May be given more than once."""
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
+    audit: bool = False
+    """Also count each variant's bias scalars that cannot matter; takes seconds per variant."""
     json: bool = False
     """Print JSON."""
 
@@ -40,8 +46,9 @@ def command(options: Options) -> int:
     validate(fitted)
     slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
     found = plan(fitted, workers=slots)
+    audits = _audits(fitted) if options.audit else {}
     if options.json:
-        print_json(found.to_json())
+        print_json(found.to_json() | ({"audit": audits} if options.audit else {}))
         return 0
     print(f"{found.study}: {found.runs} runs ({len(found.variants)} variants x {found.seeds} seeds), ", end="")
     print(f"{found.steps} steps of {quantity(found.tokens_per_run / found.steps)} tokens each\n")
@@ -79,4 +86,23 @@ def command(options: Options) -> int:
         f"{quantity(found.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
+    if audits:
+        print(f"\n{_wasted(audits)}")
     return 0
+
+
+def _audits(study: "Study") -> dict[str, dict[str, Any]]:
+    from addnorm.targets.variant import audit_variant
+
+    return {name: audit_variant(model) for name, model in study.variants.items()}
+
+
+def _wasted(audits: dict[str, dict[str, Any]]) -> str:
+    from addnorm.report.tables.audit import merged_names
+
+    rows = [("variant", "bias scalars", "can go", "cannot matter alone")]
+    rows += [
+        (name, str(found["size"]), str(found["joint_null"]), ", ".join(merged_names(found["redundant"])) or "-")
+        for name, found in audits.items()
+    ]
+    return f"{aligned(rows, right='lrr')}\nBy the static method alone; `addnorm audit` says why, and judges it by moving them."

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from derived import Dofs, assert_derived, generic, tokens
+from derived import PESSIMISTIC, Dofs, assert_derived, generic, tokens
 
 from addnorm import ModelSpec, audit, preset
 from addnorm.bias import Biases
@@ -90,6 +90,7 @@ def test_position(kind: str, kv_heads: int) -> None:
     check(make(position=ROOMS["position"].make(kind), kv_heads=kv_heads), L * (2 * D + 2 * e + 2 - held) + D, rows)
 
 
+@PESSIMISTIC
 def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
     """Half of each head's four entries is rotated: e/2 conditions."""
     held = D // 2
@@ -260,15 +261,18 @@ def test_preset(name: str, joint: int) -> None:
 
 @pytest.mark.parametrize("name", sorted(set(PRESETS) - {"gpt1", "gpt2", "bert", "realformer"}))
 def test_preset_of_the_llama_family(name: str) -> None:
-    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per
-    layer."""
-    with pytest.raises(InputError, match="bias"):
-        audit(tiny(name).build(), tokens(V, seq=7))
+    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per layer."""
+    if name not in (
+        "v4m4",
+        "v4m6",
+    ):  # their learned exponents are added to one another, so there is something to look at
+        with pytest.raises(InputError, match="bias"):
+            audit(tiny(name).build(), tokens(V, seq=7))
     spec = tiny(name, bias=True)
-    found = audit(generic(spec.build()), tokens(V, seq=7))
+    found = audit(generic(spec.build()), tokens(V, seq=7), track=r"(bias|qk_bias\.[qk])$")
     e = D // 2 if spec.kv_heads else D
     assert (found.joint_null, found.disagreements) == (L * e, ())
-    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings}
+    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings if ".body." in f.parameter}
     assert verdicts["value.bias"] == verdicts["output.bias"] == "foldable"
     assert {verdicts[name] for name in ("qk_bias.q", "qk_bias.k", "gate.bias", "up.bias", "down.bias")} == {"effective"}
 
@@ -276,6 +280,7 @@ def test_preset_of_the_llama_family(name: str) -> None:
 # --- dropout ---
 
 
+@PESSIMISTIC
 def test_dropout_keeps_the_key_free_and_stops_the_fold_of_v() -> None:
     """In training, dropped probabilities no longer sum to one, and a branch's output is dropped entry by entry: t = 0,
     db_o = 0, db_2 = 0. Left per layer: n with q and v, d; k, d; m with up, d."""

@@ -2,7 +2,7 @@
 `derived`)."""
 
 import pytest
-from derived import assert_derived, generic, tokens
+from derived import PESSIMISTIC, assert_derived, generic, tokens
 from transformers import (
     GptOssConfig,
     GptOssForCausalLM,
@@ -77,10 +77,9 @@ def test_llama_with_biases_everywhere():
 
 
 def test_gpt_oss_has_sinks_and_routed_experts():
-    """A sink takes a share of each row, so rows no longer sum to one and v's shift depends on the data: held, and o
-    with it. The router chooses its experts by their order and weighs them by a softmax over the chosen: along ones its
-    bias is free (1 per layer). An expert's output biases are weighed by the data; moved alike they would shift the
-    stream, which an RMS norm sees."""
+    """A sink takes a share of each row, so rows no longer sum to one and v's shift depends on the data: held, and o with it.
+    The router chooses its experts by their order and weighs them by a softmax over the chosen: along ones its bias is free
+    (1 per layer). The experts' own biases are looked up by the router's choice, so they are not among what is only added."""
     experts = 3
     config = GptOssConfig(
         **SIZES,
@@ -100,12 +99,11 @@ def test_gpt_oss_has_sinks_and_routed_experts():
         f"{layer}self_attn.v_proj.bias": (E, 0, 0),
         f"{layer}self_attn.o_proj.bias": (D, 0, 0),
         f"{layer}mlp.router.bias": (experts, 1, 1),
-        f"{layer}mlp.experts.gate_up_proj_bias": (experts * 2 * F, 0, 0),
-        f"{layer}mlp.experts.down_proj_bias": (experts * D, 0, 0),
     }
     assert_derived(generic(GptOssForCausalLM(config)), {"input_ids": tokens()}, L, rows)
 
 
+@PESSIMISTIC
 def test_t5_has_tables_and_no_biases():
     """A table of b = 4 buckets per head is added to the scores of each stack. The softmax forgives the same number on
     all of a head's buckets: h = 2 per stack. The encoder splits its buckets by sign, and the first one of the later

@@ -30,8 +30,8 @@ def layer_norm(
     site.unchanged(weight)
     site.level(value, [-1 - at for at in range(len(shape))]) if not value.masked else site.unchanged(value)
     outs = site.all_still()
-    if len(outs) > 1:
-        site.unchanged(value)  # the mean itself is an output
+    if len(outs) > 1 and (site.read is None or 1 in site.read):
+        site.unchanged(value)  # the mean itself is an output, and is read
     outs[0] = _scaled_shift(site, bias, None)
     return outs
 

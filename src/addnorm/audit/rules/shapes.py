@@ -45,7 +45,7 @@ def _same(dims: int) -> dict[int, int]:
     return {axis: axis for axis in range(dims)}
 
 
-@rule("view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
+@rule("view", "view_as", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
 def view(site: Site, value: Value, *_: object, **__: object) -> Out:
     """The same numbers in the same order, so the same shifts in the same order.
 
@@ -63,7 +63,7 @@ def permute(site: Site, value: Value, *args: object, **kwargs: object) -> Out:
     return carried(site, value, lambda shift: permuted(shift, order), axes, sums=lambda known, _: known.permute(order))
 
 
-@rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as", "copy")
+@rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as")
 def copy(site: Site, value: Value, *args: object, **__: object) -> Out:
     """The same numbers (a cast to another floating type is taken as exact; to an integer it must not move)."""
     if not site.floating:
@@ -78,6 +78,15 @@ def expand(site: Site, value: Value, *_: object, **__: object) -> Out:
     more = len(site.shape) - len(value.shape)
     axes = {axis: axis + more for axis in range(len(value.shape)) if value.shape[axis] == site.shape[axis + more]}
     return carried(site, value, lambda shift: spread(shift, site.shape), axes, sums=torch.Tensor.expand)
+
+
+@rule("copy")
+def overwrite(site: Site, value: Value, source: Value, *_: object, **__: object) -> Out | list[Out]:
+    """What stood there before is gone: the numbers, and so the shift, are the source's, copied along axes that it lacks."""
+    if not site.floating:
+        site.unchanged(source)
+        return site.still()
+    return expand(site, source)
 
 
 def _pick(site: Site, value: Value, axis: int, index: torch.Tensor, at: int = 0, drop: bool = False) -> Out:

@@ -5,14 +5,14 @@ The same finding in several layers is one row: `layer.{0-11}.key.bias`.
 
 import io
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Literal
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 
 Json = Mapping[str, Any]
 Colour = Literal["standard", "256", "truecolor", "windows"]
@@ -44,7 +44,7 @@ class Row:
     absorbable: int
     """Absorbable degrees of freedom of each."""
     why: str
-    """The reason."""
+    """The reason; names inside the parameter's own layer are given from there on."""
 
 
 def rows(audit: Json) -> list[Row]:
@@ -52,41 +52,44 @@ def rows(audit: Json) -> list[Row]:
     groups: dict[tuple[Any, ...], list[Json]] = {}
     for finding in audit["findings"]:
         counts = tuple(finding[key] for key in ("verdict", "size", "redundant_dof", "absorbable_dof"))
-        key = (_NUMBER.sub("#", finding["parameter"]), *counts, _template(finding["reason"]))
+        key = (_NUMBER.sub("#", finding["parameter"]), *counts)
         groups.setdefault(key, []).append(finding)
     found = []
     for group in groups.values():
         first = group[0]
         names = tuple(finding["parameter"] for finding in group)
+        name = _merged(names) or f"{names[0]} and {len(names) - 1} more"
         found.append(
             Row(
-                parameters=_merged(names) or f"{names[0]} and {len(names) - 1} more",
+                parameters=name,
                 names=names,
                 verdict=first["verdict"],
                 size=first["size"],
                 free=first["redundant_dof"],
                 absorbable=first["absorbable_dof"],
-                why=_merged([finding["reason"] for finding in group]) or first["reason"],
+                why=_in_short(_reason(group), name),
             )
         )
     return found
 
 
 def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
-    """The whole audit for a terminal.
+    """The whole audit for a terminal: a row's counts on one line, its reason below.
 
     Args:
         audit: the JSON of an audit.
-        width: columns.
-        colour: name of a colour system that the terminal has (`standard`, `256`, `truecolor`); None for plain text.
+        width: columns; reasons and notes are wrapped, names are not.
+        colour: name of a colour system that the terminal has; None for plain text.
     """
+    found = rows(audit)
+    lines = [*_table(found, width), *(line for entry in summary(audit) for line in _wrapped(entry, width))]
     out = io.StringIO()
     # force_terminal: rich would otherwise look at our buffer, which is no terminal, and leave the colours out.
-    console = Console(file=out, width=width, color_system=colour, force_terminal=colour is not None, highlight=False)
-    console.print(_table(rows(audit)))
-    console.print()
-    for line in summary(audit):
-        console.print(escape(line))
+    console = Console(
+        file=out, width=10_000, color_system=colour, force_terminal=colour is not None, highlight=False, soft_wrap=True
+    )
+    for line in lines:
+        console.print(line, soft_wrap=True)
     return out.getvalue()
 
 
@@ -94,9 +97,11 @@ def summary(audit: Json) -> list[str]:
     """What holds for the model as a whole, one line each."""
     size, null = audit["size"], audit["joint_null"]
     share = f" ({100 * null / size:.3g} %)" if size else ""
+    what = _TRACKED.get(audit.get("track", "bias"), "numbers looked at")
+    mode = " in training mode" if audit["training"] else ""
     lines = [
-        f"{audit['model']}: of {size} bias scalars, {null}{share} can be given up together without changing the "
-        f"{_OBSERVED.get(audit['observe'], audit['observe'])}{' in training mode' if audit['training'] else ''}."
+        f"{audit['model']}: of {size} {what}, {null}{share} can be given up together without changing the "
+        f"{_OBSERVED.get(audit['observe'], audit['observe'])}{mode}."
     ]
     lines += [f"  Provided: {assumption}" for assumption in audit["assumptions"]]
     lines += [f"  Note: {note}" for note in audit["notes"]]
@@ -111,11 +116,18 @@ def summary(audit: Json) -> list[str]:
 
 
 _OBSERVED = {"logits": "output", "softmax": "output's softmax", "loss": "loss"}
+_TRACKED = {"bias": "bias scalars", "bias+tables": "scalars of biases and tables", "scalars": "scalars"}
 _METHODS = {"both": "static and numerical, which agree unless said otherwise"}
 _NUMBER = re.compile(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])")
 """A whole number that stands alone, as layers do in names."""
 _MEASURED = re.compile(r"\d+(?:\.\d+)?e[+-]?\d+|\d+\.\d+")
 """A number that was measured, not counted."""
+
+
+def _in_short(why: str, name: str) -> str:
+    """A reason whose names do not repeat the way to the layer that the parameter itself is in."""
+    layer = re.match(r".*(?:\{[0-9,-]+\}|(?<=\.)\d+)\.", name)
+    return why.replace(layer.group(), "") if layer else why
 
 
 def merged_names(names: Sequence[str]) -> list[str]:
@@ -130,29 +142,37 @@ def merged_names(names: Sequence[str]) -> list[str]:
     return found
 
 
-def _table(found: Sequence[Row]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    table.add_column("parameter", overflow="fold", ratio=5)
-    table.add_column("verdict")
-    for name in ("size", "free", "foldable"):
-        table.add_column(name, justify="right")
-    table.add_column("why", overflow="fold", ratio=6)
-    for row in found:
-        style = STYLES.get(row.verdict, "")
-        table.add_row(
-            escape(row.parameters),
-            f"[{style}]{row.verdict}[/]" if style else escape(row.verdict),
-            str(row.size),
-            str(row.free),
-            str(row.absorbable),
-            escape(row.why),
-        )
-    return table
+def _table(found: Sequence[Row], width: int) -> list[Text]:
+    head = ("parameter", "verdict", "size", "free", "absorbable")
+    body = [(row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found]
+    widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
+    lines = [_aligned(head, widths, "bold")]
+    for row, cells in zip(found, body, strict=True):
+        lines.append(_aligned(cells, widths, STYLES.get(row.verdict, "")))
+        lines += [Text(line) for line in textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")]
+    return [*lines, Text("")]
 
 
-def _template(reason: str) -> str:
-    """What two layers' reasons have in common: measured numbers differ, and so do the layers that they name."""
-    return _NUMBER.sub("#", _MEASURED.sub("~", reason))
+def _aligned(cells: Sequence[str], widths: Sequence[int], style: str) -> Text:
+    """Two columns of words, the second one coloured, then numbers."""
+    words = [cell.ljust(space) for cell, space in zip(cells[:2], widths[:2], strict=True)]
+    numbers = [cell.rjust(space) for cell, space in zip(cells[2:], widths[2:], strict=True)]
+    return Text.assemble(words[0], "  ", (words[1], style), "  ", "  ".join(numbers))
+
+
+def _wrapped(line: str, width: int) -> list[Text]:
+    indent = " " * (2 + len(line) - len(line.lstrip()))
+    return [Text(part) for part in textwrap.wrap(line, width, subsequent_indent=indent)] or [Text(line)]
+
+
+def _reason(group: Sequence[Json]) -> str:
+    """The reasons of one row as one: what was measured, and what cannot be merged, is said of the first parameter."""
+    reasons = [finding["reason"] for finding in group]
+    measured = iter(_MEASURED.findall(reasons[0]))
+    joint = _merged([_MEASURED.sub("\0", reason) for reason in reasons])
+    if not joint:
+        return f"{reasons[0]} (So {group[0]['parameter']}; for the others see --json.)"
+    return re.sub("\0", lambda _: next(measured), joint)
 
 
 def _merged(texts: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """What an audit's rewrite did and how it was checked, and whether two models are the same, as text."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,12 +9,13 @@ from addnorm.report.tables.audit import merged_names
 Json = Mapping[str, Any]
 
 
-def text(certificate: Json, path: str) -> str:
+def text(certificate: Json, path: str, *, width: int = 120) -> str:
     """What was removed, what took over, and every comparison with its bound.
 
     Args:
         certificate: the JSON of a certificate.
         path: of the file that was written.
+        width: columns.
     """
     lines = [f"Wrote {path}: {certificate['scalars']} bias scalars less."]
     for key, told in (
@@ -30,7 +32,7 @@ def text(certificate: Json, path: str) -> str:
         f"Certificate {verdict}: on {certificate['fresh']} inputs{lengths}, relative to the output's own size:"
     )
     lines += [f"  {_compared(row)}" for row in certificate["compared"]]
-    return "\n".join(lines)
+    return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, width, subsequent_indent="    "))
 
 
 def difference(found: Json, first: str, second: str) -> str:

@@ -1,0 +1,233 @@
+"""`addnorm audit` as a user gives it: what it prints and writes, its exit codes, what it says of mistakes."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from addnorm.audit import static
+from addnorm.audit.space import Space
+from addnorm.cli import main
+
+pytestmark = pytest.mark.compiled
+
+MODELS = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+torch.manual_seed(0)
+
+
+class Attention(nn.Module):
+    def __init__(self, bias=True):
+        super().__init__()
+        self.norm = nn.LayerNorm(4)
+        self.query, self.value, self.out = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.key = nn.Linear(4, 4, bias=bias)
+
+    def forward(self, x):
+        n = self.norm(x)
+        heads = [part(n).unflatten(-1, (2, 2)).transpose(1, 2) for part in (self.query, self.key, self.value)]
+        return self.out(F.scaled_dot_product_attention(*heads).transpose(1, 2).flatten(2))
+
+
+def model():
+    return Attention(), torch.randn(3, 5, 4)
+
+
+def moved():
+    made = Attention()
+    made.load_state_dict(FIRST.state_dict())
+    with torch.no_grad():
+        made.key.bias += 3
+    return made, torch.randn(3, 5, 4)
+
+
+def other():
+    made = Attention()
+    made.load_state_dict(FIRST.state_dict())
+    with torch.no_grad():
+        made.out.bias += 0.1
+    return made, torch.randn(3, 5, 4)
+
+
+def first():
+    return FIRST, torch.randn(3, 5, 4)
+
+
+def bare():
+    return nn.Linear(4, 4, bias=False), torch.randn(2, 4)
+
+
+def lost():
+    made = nn.Linear(4, 4)
+    with torch.no_grad():
+        made.bias[0] = float("nan")
+    return made, torch.randn(2, 4)
+
+
+def narrow():
+    return Attention(), torch.randn(3, 5, 3)
+
+
+FIRST = Attention()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    Path("attention_models.py").write_text(MODELS, encoding="utf-8")
+    yield
+    sys.modules.pop("attention_models", None)
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(["audit", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_json_has_the_documented_keys(capsys):
+    """Of norm, q, k, v, o (5 x 4): q's 4 conditions and o's 4 hold: 4 with q, 4 of k, 4 of v with o are left."""
+    code, out, _ = said(capsys, "attention_models:model", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert {"model", "joint_null", "size", "assumptions", "findings", "certificate", "target"} <= set(found)
+    assert (found["model"], found["size"], found["joint_null"]) == ("Attention", 20, 12)
+    keys = {"parameter", "verdict", "size", "redundant_dof", "absorbable_dof", "directions", "fold_into", "blocked_by"}
+    assert all(keys <= set(finding) for finding in found["findings"])
+    verdicts = {finding["parameter"]: finding["verdict"] for finding in found["findings"]}
+    assert verdicts == {
+        "norm.bias": "foldable",
+        "query.bias": "foldable",
+        "key.bias": "redundant",
+        "value.bias": "foldable",
+        "out.bias": "foldable",
+    }
+    assert found["target"] == {"name": "attention_models:model", "kind": "function", "notes": []}
+
+
+def test_the_table_and_the_files(capsys):
+    code, out, _ = said(
+        capsys, "attention_models:model", "--strip", "s.safetensors", "--sarif", "a.sarif", "--html", "a.html"
+    )
+    assert code == 0, out
+    assert "Attention: of 20 bias scalars, 12 (60 %) can be given up together" in out
+    assert "Certificate PASSED" in out
+    results = json.loads(Path("a.sarif").read_text(encoding="utf-8"))["runs"][0]["results"]
+    assert [result["ruleId"] for result in results].count("redundant") == 1
+    assert "Audit of Attention" in Path("a.html").read_text(encoding="utf-8")
+    from safetensors import safe_open
+
+    with safe_open("s.safetensors", "pt") as file:
+        names, told = set(file.keys()), file.metadata()
+        state = {name: file.get_tensor(name) for name in names}
+    removed, zeroed = json.loads(told["removed"]), json.loads(told["zeroed"])
+    assert "key.bias" in {*removed, *zeroed}
+    assert not names & set(removed)
+    assert all(not state[name].any() for name in zeroed)
+
+
+def test_what_is_written_computes_the_same(capsys):
+    code, _, _ = said(capsys, "attention_models:first", "--strip", "s.safetensors")
+    assert code == 0
+    module = sys.modules["attention_models"]
+    from safetensors.torch import load_file
+
+    smaller = module.Attention()
+    state = load_file("s.safetensors")
+    missing = smaller.load_state_dict(state, strict=False).missing_keys
+    assert missing
+    with torch.no_grad():
+        for name in missing:
+            smaller.get_parameter(name).zero_()
+    x = torch.randn(2, 7, 4)
+    torch.testing.assert_close(smaller(x), module.FIRST(x))
+
+
+@pytest.mark.parametrize(
+    ("second", "code", "told"),
+    [
+        ("moved", 0, "differ only where it cannot matter"),
+        ("first", 0, "are the same in every parameter"),
+        ("other", 1, "are different models: out.bias is"),
+    ],
+)
+def test_diff(capsys, second, code, told):
+    found, out, _ = said(capsys, "--diff", "attention_models:first", f"attention_models:{second}")
+    assert found == code
+    assert told in out
+
+
+def test_diff_as_json(capsys):
+    code, out, _ = said(capsys, "--diff", "attention_models:first", "attention_models:moved", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["equivalent"] is True
+    assert found["moved"] == pytest.approx(3)
+    assert found["difference"] < found["bound"]
+    assert found["a"]["name"] == "attention_models:first"
+
+
+def test_exit_1_when_the_methods_disagree(capsys, monkeypatch):
+    """A static method that claims everything is refuted by moving along the claim."""
+    honest = static.analyse
+
+    def boastful(*arguments, **options):
+        found = honest(*arguments, **options)
+        everything = Space.from_basis(found.space.tracked, torch.eye(found.space.tracked.size))
+        return replace(found, space=everything)
+
+    monkeypatch.setattr(static, "analyse", boastful)
+    code, out, _ = said(capsys, "attention_models:model")
+    assert code == 1
+    assert "! The methods disagree" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "an audit is of one TARGET, or --diff of two"),
+        (["a:b", "--diff", "a:b", "a:c"], "an audit is of one TARGET, or --diff of two"),
+        (["nowhere"], "'nowhere' is no target"),
+        (["attention_models:nope"], "no function 'nope'"),
+        (["transformers:BertModel", "--config", "{"], "--config must be a JSON table"),
+        (["transformers:BertModel", "--config", "3"], "--config must be a JSON table"),
+        (["attention_models:model", "--config", "{}"], "--config sets up a transformers:CLASS"),
+        (["attention_models:model", "--inputs", "no.json"], "--inputs no.json cannot be read"),
+        (["attention_models:model", "--track", "("], "regular expression"),
+        (["attention_models:model", "--strip", "no/folder.safetensors"], "cannot be written: its folder must exist"),
+        (["attention_models:model", "--html", "."], "cannot be written"),
+        (["attention_models:bare"], "bias"),
+        (["attention_models:lost"], "NaN"),
+        (["attention_models:narrow"], "inputs"),
+    ],
+)
+def test_a_mistake_is_one_message(capsys, arguments, told):
+    code, out, err = said(capsys, *arguments)
+    assert code == 2, err
+    assert err.startswith("addnorm: ")
+    assert told.lower() in err.lower()
+    assert "Traceback" not in out + err
+
+
+def test_inputs_from_a_file(capsys):
+    Path("spec.json").write_text('{"0": {"shape": [2, 6, 4]}}', encoding="utf-8")
+    code, out, _ = said(capsys, "attention_models:model", "--inputs", "spec.json", "--json")
+    assert code == 0
+    assert json.loads(out)["joint_null"] == 12
+
+
+def test_a_run_of_ours(capsys, finished):
+    from addnorm.store import Study
+
+    run = Study(finished).runs()[0]
+    code, _, err = said(capsys, str(run.path))
+    assert code == 2  # the base model of that study has no biases
+    assert "bias" in err
