@@ -91,10 +91,10 @@ def spark(steps: Sequence[int], values: Sequence[float], steps_in_all: int) -> s
     )
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
+def ticks(low: float | int, high: float | int, count: int) -> list[float]:
     """Round numbers between two others, about `count` of them."""
     if not high > low:
-        return [low]
+        return [float(low)]
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)

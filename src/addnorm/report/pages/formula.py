@@ -45,7 +45,9 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 def typeset(text: str) -> Markup:
     """The formula's lines as MathML blocks, one per statement."""
     blocks = [
-        Markup('<div class="statement"><math displaystyle="true" alttext="{}">{}</math></div>').format(part, _mathml(part))
+        Markup('<div class="statement"><math displaystyle="true" alttext="{}">{}</math></div>').format(
+            part, _mathml(part)
+        )
         for line in text.splitlines()
         for part in (piece.rstrip(",") for piece in re.split(r"\s{2,}", line.strip()))
         if part
