@@ -91,10 +91,13 @@ def test_scalars_stand_beside_what_decay_alone_would_have_left(tmp_path):
                 "gradient": np.array([0.0, -0.2, 0.0, 0.0]),
                 "steps": np.array(40),
             }
-            save_file(kept, run.path / "scalars.safetensors", metadata={"names": json.dumps(names), "step": "40"})
+            told = json.dumps([[1, 0.5], [2, 0.25], [2, 0.75], [None, None]])
+            metadata = {"names": json.dumps(names), "step": "40", "effective": told}
+            save_file(kept, run.path / "scalars.safetensors", metadata=metadata)
     (family,) = families(fresh(study.path), ["base", "v4m5"])
     assert (family.name, family.variant, family.seeds, family.step) == ("scores.log_a", "v4m5", (0, 1, 2), 40)
-    assert [entry.label for entry in family.entries] == ["0, 0", "1, 0", "1, 1"]
+    assert [entry.label for entry in family.entries] == ["1, 0", "2, 0", "2, 1"], "as the mechanism says"
+    assert [entry.effective for entry in family.entries] == [0.5, 0.25, 0.75]
     assert [entry.mean for entry in family.entries] == pytest.approx([0.5, 0.2, 0.3], rel=1e-15)
     assert [entry.decay_only for entry in family.entries] == pytest.approx([0.25] * 3, rel=1e-15)
     assert [entry.by_decay for entry in family.entries] == pytest.approx([1.0, 0.75, 1.0], rel=1e-15)

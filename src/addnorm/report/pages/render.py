@@ -70,6 +70,11 @@ class Pages:
         self._proofs = Proofs()
         self._sparks: dict[tuple[str, int], str] = {}
 
+    def warm(self, snapshot: Snapshot) -> None:
+        """Read ahead what the first page would have to wait for: every model's small line."""
+        for variant in snapshot.variants:
+            self._spark(snapshot, variant)
+
     def section(self, name: str, snapshot: Snapshot, view: View) -> Markup:
         """One section's HTML.
 
