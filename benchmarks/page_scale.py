@@ -163,9 +163,8 @@ def measure(out: Path, study: Study, points: int) -> None:
         time.sleep(10)
         print(f"looking, nothing happens  {(processor_s(server.pid) - before) / 10:6.3f} s of processor per second")
         print(f"memory                    {memory_mib(server.pid):6.0f} MiB at most")
-        print(
-            f"wanted: first page < {TARGETS['first page']} s, update < {TARGETS['update']} s, memory < {TARGETS['memory']:.0f} MB"
-        )
+        wanted = ", ".join(f"{name} < {limit:g}" for name, limit in TARGETS.items())
+        print(f"wanted: {wanted} (s, s, MB)")
     finally:
         server.terminate()
         server.wait(timeout=30)

@@ -16,6 +16,12 @@ from addnorm.report.pages.scalars import families
 from addnorm.store import Run, Study
 
 
+def shown(snapshot) -> str:
+    """What a visitor sees of a ranking; the states of runs that have not ended are not the ranking's own."""
+    view = View(page="ranking", link=lambda page, **query: page)
+    return "".join(Pages().section(name, snapshot, view) for name in ("ladder", "verdicts", "values"))
+
+
 def fresh(folder: Path):
     return Reader(folder).look()
 
@@ -28,7 +34,7 @@ def test_an_old_reader_sees_what_a_fresh_one_sees(tmp_path):
     def assert_same() -> None:
         now, anew = reader.look(), fresh(study.path)
         assert now.runs == anew.runs
-        assert now.ranking == anew.ranking
+        assert shown(now) == shown(anew)
 
     assert_same()
     made_study.finish(runs[0])
