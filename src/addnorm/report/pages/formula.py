@@ -71,7 +71,7 @@ def _mathml(statement: str) -> Markup:
             rows.append(_operator(tokens.take()))
     whole = Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
     # A bracket among words takes the blank before it, not the one after.
-    return Markup(whole.replace("</mtext><mrow><mo>(</mo><mtext>\u00a0", "\u00a0</mtext><mrow><mo>(</mo><mtext>"))
+    return Markup(str(whole).replace("</mtext><mrow><mo>(</mo><mtext>\u00a0", "\u00a0</mtext><mrow><mo>(</mo><mtext>"))
 
 
 class _Tokens:
