@@ -10,15 +10,21 @@ For example:
 """
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from addnorm.cli._output import print_json
-from addnorm.store import State
+from addnorm.errors import JobError
+from addnorm.store import RunStatus, State, Study
+
+if TYPE_CHECKING:
+    from addnorm.cli._live import Silent
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,8 @@ class Options:
     """Runs at the same time; one per GPU or per CPU core if not given."""
     retry: bool = False
     """Try failed and diverged runs again, from their newest checkpoint."""
+    watch: bool = False
+    """Also show the study on a page while it is trained; its address is printed. `addnorm watch` shows it at any time."""
     json: bool = False
     """Print no table but, at the end, the status as JSON."""
 
@@ -47,9 +55,10 @@ def command(options: Options) -> int:
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
-    with table:
+    with table, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
-        folder = run(study, out=out, workers=options.workers, on_tick=table.show, say=table.say, again=again)
+        show = _with_page(table, beside_the_runs) if options.watch else table.show
+        folder = run(study, out=out, workers=options.workers, on_tick=show, say=table.say, again=again)
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
     if options.json:
@@ -57,6 +66,27 @@ def command(options: Options) -> int:
     else:
         _farewell(out, states, options)
     return 0 if all(state == "finished" for state in states) else 1
+
+
+def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[Study, list[RunStatus]], None]:
+    """What is called at each look: the table, and the first time, when the folder is there, the page's start."""
+    from addnorm.web.serve import beside, page
+
+    said: list[str] = []
+
+    def show(folder: Study, statuses: list[RunStatus]) -> None:
+        if not said:
+            try:
+                ready = page(folder.path)
+            except JobError as error:  # no trouble with the page may stop the training
+                said.append(f"addnorm: there is no page: {error}")
+            else:
+                beside_the_runs.enter_context(beside(ready))
+                said.append(f"The page, while this runs: {ready.url}")
+            print(said[0], file=sys.stderr, flush=True)
+        table.show(folder, statuses)
+
+    return show
 
 
 def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
@@ -70,7 +100,7 @@ def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
     if "failed" in states or "diverged" in states:
         print(f"Some failed; the reasons:  addnorm status {out}    To try them again, add --retry to the command.")
     if done:
-        print(f"The ranking:  addnorm rank {out}")
+        print(f"The ranking:  addnorm rank {out}\nThe page:     addnorm watch {out}")
 
 
 def _same_command(out: Path, options: Options) -> str:

@@ -45,9 +45,11 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 def typeset(text: str) -> Markup:
     """The formula's lines as MathML blocks, one per statement."""
     blocks = [
-        Markup('<div class="statement"><math display="inline" alttext="{}">{}</math></div>').format(part, _mathml(part))
+        Markup('<div class="statement"><math displaystyle="true" alttext="{}">{}</math></div>').format(
+            part, _mathml(part)
+        )
         for line in text.splitlines()
-        for part in re.split(r"\s{2,}", line.strip())
+        for part in (piece.rstrip(",") for piece in re.split(r"\s{2,}", line.strip()))
         if part
     ]
     return Markup("").join(blocks)
@@ -67,7 +69,9 @@ def _mathml(statement: str) -> Markup:
         rows.append(_row(tokens, None))
         if tokens.here is not None:  # a closing bracket that nothing opened
             rows.append(_operator(tokens.take()))
-    return Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
+    whole = Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
+    # A bracket among words takes the blank before it, not the one after.
+    return Markup(str(whole).replace("</mtext><mrow><mo>(</mo><mtext>\u00a0", "\u00a0</mtext><mrow><mo>(</mo><mtext>"))
 
 
 class _Tokens:
@@ -155,7 +159,7 @@ def _atom(token: str) -> Markup:
         return Markup("<mn>{}</mn>").format(token)
     if token in _GREEK:
         return Markup("<mi>{}</mi>").format(_GREEK[token])
-    if re.fullmatch(r"[A-Za-z]t", token):  # Qt, Kt: with a tilde
+    if re.fullmatch(r"[A-Z]t", token):  # Qt, Kt: with a tilde
         return Markup("<mover><mi>{}</mi><mo>~</mo></mover>").format(token[0])
     matched = re.fullmatch(r"([A-Z])(\d)", token)
     if matched:  # N1, N2
@@ -168,7 +172,8 @@ def _atom(token: str) -> Markup:
 
 
 def _word(token: str) -> Markup:
-    return Markup("<mtext> {} </mtext>").format(token.strip("`"))
+    # MathML drops plain blanks at the ends of a text, and words of a sentence must not run into each other.
+    return Markup("<mtext>\u00a0{}</mtext>").format(token.strip("`"))
 
 
 def _operator(token: str) -> Markup:
