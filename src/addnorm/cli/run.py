@@ -10,6 +10,7 @@ For example:
 """
 
 import shlex
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from typing import Annotated
 import tyro
 
 from addnorm.cli._output import print_json
-from addnorm.store import State
+from addnorm.store import RunStatus, State, Study
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Options:
     """Runs at the same time; one per GPU or per CPU core if not given."""
     retry: bool = False
     """Try failed and diverged runs again, from their newest checkpoint."""
+    mirror: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Show the numbers to another tool too: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
     json: bool = False
     """Print no table but, at the end, the status as JSON."""
 
@@ -42,14 +45,21 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.cli._live import LiveTable, Silent
     from addnorm.lab.load import load_study
+    from addnorm.lab.mirroring import Mirroring
     from addnorm.lab.run import default_out, run
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
-    with table:
+    mirrors = Mirroring(options.mirror, say=lambda text: print(text, file=sys.stderr, flush=True))
+
+    def on_tick(folder: Study, statuses: list[RunStatus]) -> None:
+        mirrors.look(folder.path)
+        table.show(folder, statuses)
+
+    with table, mirrors:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
-        folder = run(study, out=out, workers=options.workers, on_tick=table.show, say=table.say, again=again)
+        folder = run(study, out=out, workers=options.workers, on_tick=on_tick, say=table.say, again=again)
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
     if options.json:
@@ -82,4 +92,6 @@ def _same_command(out: Path, options: Options) -> str:
     words += ["--out", str(out)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
+    for name in options.mirror:
+        words += ["--mirror", name]
     return shlex.join(words)
