@@ -11,7 +11,9 @@ from pathlib import Path
 import uvicorn
 
 from addnorm.errors import InputError, JobError
+from addnorm.report.pages import Reader
 from addnorm.web.app import application
+from addnorm.web.live import Live
 from addnorm.web.security import is_loopback
 
 PORT = 8321
@@ -24,6 +26,7 @@ class Page:
     url: str
     """What to open, with the token if there is one."""
     server: uvicorn.Server
+    live: Live
     listening: socket.socket
 
     def serve(self) -> None:
@@ -46,14 +49,15 @@ def page(folder: Path, *, host: str = "127.0.0.1", port: int | None = None, toke
     """
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
-    app = application(folder, host=host, token=token)
+    live = Live(Reader(folder))
+    app = application(folder, host=host, token=token, live=live)
     listening = _listen(host, port)
     shown = host if ":" not in host else f"[{host}]"
     if host in ("0.0.0.0", "::"):
         shown = socket.gethostname()
     url = f"http://{shown}:{listening.getsockname()[1]}/" + (f"?token={token}" if token is not None else "")
     config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="on", timeout_graceful_shutdown=1)
-    return Page(url=url, server=uvicorn.Server(config), listening=listening)
+    return Page(url=url, server=uvicorn.Server(config), live=live, listening=listening)
 
 
 @contextlib.contextmanager
@@ -64,6 +68,7 @@ def beside(ready: Page) -> Iterator[None]:
     try:
         yield
     finally:
+        ready.live.stop()  # first, so that no open page keeps the server waiting
         ready.server.should_exit = True
         thread.join(timeout=5)
 

@@ -79,21 +79,22 @@ def chart(found: Curves) -> Chart | None:
 
 
 def spark(steps: Sequence[int], values: Sequence[float], steps_in_all: int) -> str:
-    """A small line's points in a box of 100 by 28: the whole run's width, the values' own height."""
+    """A small line's points in a box of 100 by 28: the whole run's width; in height, what follows the first tenth, so that a
+    steep start does not flatten all the rest."""
     if len(values) < 2 or steps_in_all <= 0:
         return ""
-    low, high = min(values), max(values)
+    low, high = min(values), max(values[len(values) // 10 :])
     height = high - low or 1.0
     return " ".join(
-        f"{100 * step / steps_in_all:.1f},{26 - 24 * (value - low) / height:.1f}"
+        f"{100 * step / steps_in_all:.1f},{26 - 24 * min(1.0, (value - low) / height):.1f}"
         for step, value in zip(steps, values, strict=True)
     )
 
 
-def ticks(low: float, high: float, count: int) -> list[float]:
+def ticks(low: float | int, high: float | int, count: int) -> list[float]:
     """Round numbers between two others, about `count` of them."""
     if not high > low:
-        return [low]
+        return [float(low)]
     raw = (high - low) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)

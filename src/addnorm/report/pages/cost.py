@@ -39,12 +39,12 @@ def costs(snapshot: Snapshot) -> list[Cost]:
     return [_cost(name, snapshot, counted.get(name, {}), base) for name in snapshot.variants]
 
 
-def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | None) -> Cost:
+def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | int | None) -> Cost:
     runs = snapshot.of(variant)
     done = [run for run in runs if run.state == "finished"]
     speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
     walls = [wall for run in done if (wall := _wall_s(snapshot, run)) is not None]
-    flops = counted.get("flops_per_token")
+    flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
     return Cost(
         variant=variant,
         parameters=counted.get("parameters"),

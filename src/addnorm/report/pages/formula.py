@@ -45,9 +45,11 @@ _CLOSING = {"(": ")", "[": "]", "{": "}"}
 def typeset(text: str) -> Markup:
     """The formula's lines as MathML blocks, one per statement."""
     blocks = [
-        Markup('<div class="statement"><math display="inline" alttext="{}">{}</math></div>').format(part, _mathml(part))
+        Markup('<div class="statement"><math displaystyle="true" alttext="{}">{}</math></div>').format(
+            part, _mathml(part)
+        )
         for line in text.splitlines()
-        for part in re.split(r"\s{2,}", line.strip())
+        for part in (piece.rstrip(",") for piece in re.split(r"\s{2,}", line.strip()))
         if part
     ]
     return Markup("").join(blocks)
@@ -155,7 +157,7 @@ def _atom(token: str) -> Markup:
         return Markup("<mn>{}</mn>").format(token)
     if token in _GREEK:
         return Markup("<mi>{}</mi>").format(_GREEK[token])
-    if re.fullmatch(r"[A-Za-z]t", token):  # Qt, Kt: with a tilde
+    if re.fullmatch(r"[A-Z]t", token):  # Qt, Kt: with a tilde
         return Markup("<mover><mi>{}</mi><mo>~</mo></mover>").format(token[0])
     matched = re.fullmatch(r"([A-Z])(\d)", token)
     if matched:  # N1, N2
@@ -168,7 +170,8 @@ def _atom(token: str) -> Markup:
 
 
 def _word(token: str) -> Markup:
-    return Markup("<mtext> {} </mtext>").format(token.strip("`"))
+    # MathML drops plain blanks at the ends of a text, and words of a sentence must not run into each other.
+    return Markup("<mtext>\u00a0{}</mtext>").format(token.strip("`"))
 
 
 def _operator(token: str) -> Markup:

@@ -5,22 +5,22 @@ import time
 NONE = "–"
 
 
-def fixed(value: float | None, digits: int) -> str:
+def fixed(value: float | int | None, digits: int) -> str:
     """`2.5199`; a real minus sign."""
     return NONE if value is None else f"{value:.{digits}f}".replace("-", "−")
 
 
-def signed(value: float | None, digits: int) -> str:
+def signed(value: float | int | None, digits: int) -> str:
     """`+1.2`, `−0.4`."""
     return NONE if value is None else f"{value:+.{digits}f}".replace("-", "−")
 
 
-def percent(share: float | None, digits: int = 2) -> str:
+def percent(share: float | int | None, digits: int = 2) -> str:
     """`50.21 %` for 0.5021."""
     return NONE if share is None else f"{100 * share:.{digits}f} %"
 
 
-def quantity(number: float | None) -> str:
+def quantity(number: float | int | None) -> str:
     """`512`, `51.7 k`, `2.31 M`: three significant digits."""
     if number is None:
         return NONE
@@ -30,7 +30,7 @@ def quantity(number: float | None) -> str:
     return f"{number:.3g}"
 
 
-def size(count: float | None) -> str:
+def size(count: float | int | None) -> str:
     """Bytes, in powers of 1024: `400 MiB`."""
     if count is None:
         return NONE
@@ -40,17 +40,17 @@ def size(count: float | None) -> str:
     return f"{count:.0f} B"
 
 
-def moment(seconds: float | None) -> str:
+def moment(seconds: float | int | None) -> str:
     """`2026-07-26 11:33:40`, by this machine's clock and time zone."""
     return NONE if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def iso(seconds: float) -> str:
+def iso(seconds: float | int) -> str:
     """The same moment for programs: `2026-07-26T03:33:40Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def duration(seconds: float | None) -> tuple[str, dict[str, int]]:
+def duration(seconds: float | int | None) -> tuple[str, dict[str, int]]:
     """Key of the phrase for a length of time, and what to fill in."""
     if seconds is None:
         return "time.unknown", {}

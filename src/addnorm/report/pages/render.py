@@ -4,6 +4,7 @@ import functools
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -11,7 +12,6 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-import addnorm
 from addnorm.report.pages import numbers
 from addnorm.report.pages.cards import Card, cards, furthest, totals
 from addnorm.report.pages.chart import chart, spark
@@ -288,7 +288,7 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
         "study": snapshot.study,
         "plan_hash": str(snapshot.plan["plan_hash"]),
         "languages": LANGUAGES,
-        "version": addnorm.__version__,
+        "version": version("addnorm"),
         "look_problem": view.look_problem,
     }
 

@@ -140,6 +140,6 @@ def _cell(reference: str, comparison: Comparison, scale: float) -> Cell:
         seeds_needed=comparison.seeds_needed,
         needed_for=comparison.seeds_needed_for,
         reason=comparison.reason,
-        accuracy_disagrees=comparison.accuracy_agrees is False,
+        accuracy_disagrees=comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
         box=box if box is None else (box[0], box[1], box[2]),
     )

@@ -43,15 +43,15 @@
       line.steps.forEach((step, index) => { column[at.get(step)] = found.log === "log" && values[index] <= 0 ? null : values[index]; });
       return column;
     };
-    const data = [steps], series = [{ label: form.dataset.stepWord || "#", value: (_, v) => v == null ? "–" : v }], bands = [];
+    const data = [steps], series = [{ label: form.dataset.stepWord, value: (_, v) => v == null ? "–" : v }], bands = [];
     for (const line of found.series) {
       const stroke = colour(`--s${line.style % 10}`);
       const style = { label: line.label, stroke, width: 1.6, dash: dash(line.style), spanGaps: true, points: { show: steps.length < 3 }, value: (_, v) => short(v) };
       if (line.low.length && line.low.some((low, index) => low !== line.high[index])) {
         data.push(spread(line, line.high), spread(line, line.low));
-        const quiet = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false }, class: "u-hidden" };
+        const quiet = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false }, quiet: true };
         series.push({ ...quiet, label: "" }, { ...quiet, label: "" });
-        bands.push({ series: [series.length - 2, series.length - 1], fill: `${stroke}2b` });
+        bands.push({ series: [series.length - 2, series.length - 1], fill: `${stroke}1f` });
       }
       data.push(spread(line, line.values));
       series.push(style);
@@ -76,9 +76,8 @@
     plot?.destroy();
     place.textContent = "";
     plot = new uPlot(options, data, place);
-    for (const row of place.querySelectorAll(".u-legend .u-series")) {
-      if (!row.querySelector(".u-label")?.textContent) row.hidden = true;
-    }
+    // Edges of bands are lines to uPlot; a reader is not to see them among the lines.
+    place.querySelectorAll(".u-legend .u-series").forEach((row, index) => { row.hidden = !!series[index].quiet; });
     plot.over.addEventListener("dblclick", () => zoomTo(null));
     place.dataset.first = zoom ? Math.round(zoom[0]) : 0;
     place.dataset.last = zoom ? Math.round(zoom[1]) : found.lastStep;

@@ -1,0 +1,209 @@
+"""What only a browser can show: live changes, zoom, keys, language, widths, and that the page keeps to itself."""
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+import made_study
+
+HERE = Path(__file__).parent
+PAGES = ("/", "/ranking", "/curves", "/scalars", "/cost", "/record", "/model?variant=v4m5")
+
+
+def test_a_running_study_moves_without_a_reload(tmp_path, window):
+    study = made_study.make(tmp_path / "study")
+    run = study.runs()[0]
+    seen = window(study.path).go("/")
+    card = seen.tab.locator('[data-live="card-0"]')
+    assert "queued" in card.inner_text()
+    with run.claim() as events:
+        events.write("start", step=0, resumed_from=0, replays=0)
+        made_study.train(run, events, 0, 10)
+        seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('10 / 120')")
+        seen.wait("document.querySelector('[data-live=totals]').innerText.includes('Running\\n1')")
+        made_study.train(run, events, 10, 20)
+        seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('20 / 120')")
+    seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('interrupted')")
+    newest = run.last_event()["time"]
+    assert seen.tab.locator("[data-live=totals] time").get_attribute("data-since") == f"{newest:.3f}"
+    assert seen.loads == 1
+
+
+def test_curves_grow_while_a_run_works(tmp_path, window):
+    study = made_study.make(tmp_path / "study")
+    run = study.runs()[0]
+    with run.claim() as events:
+        events.write("start", step=0, resumed_from=0, replays=0)
+        made_study.train(run, events, 0, 10)
+        seen = window(study.path).go("/curves")
+        seen.wait("document.querySelector('.plot').dataset.newest === '10'")
+        made_study.train(run, events, 10, 30)
+        seen.wait("document.querySelector('.plot').dataset.newest === '30'")
+    assert seen.loads == 1
+
+
+def test_what_a_reader_opened_stays_open_when_the_section_changes(tmp_path, window):
+    study = made_study.half_done(tmp_path / "study")
+    seen = window(study.path).go("/ranking")
+    summary = seen.tab.locator("[data-live=ladder] summary")
+    summary.focus()
+    seen.tab.keyboard.press("Enter")
+    seen.tab.evaluate("document.querySelector('[data-live=ladder]').dataset.old = 'yes'")
+    for run in study.runs()[3:6]:
+        made_study.finish(run)
+    seen.wait("!document.querySelector('[data-live=ladder]').dataset.old")
+    assert seen.tab.evaluate("document.querySelector('[data-live=ladder] details').open") is True
+    assert seen.tab.evaluate("document.activeElement.tagName") == "SUMMARY"
+
+
+def test_the_language_is_switched_and_stays(tmp_path, window):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study").go("/")
+    seen.tab.get_by_role("link", name="中文").click()
+    seen.tab.wait_for_selector("text=总模型数")
+    assert seen.tab.evaluate("document.documentElement.lang") == "zh-Hans"
+    seen.tab.get_by_role("link", name="排名", exact=True).click()
+    seen.tab.wait_for_selector("text=分级图")
+    seen.tab.get_by_role("link", name="English").click()
+    seen.tab.wait_for_selector("text=Tier ladder")
+
+
+def test_a_chinese_browser_is_spoken_to_in_chinese(tmp_path, window):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study", locale="zh-CN").go("/")
+    assert "已完成训练" in seen.tab.locator("main").inner_text()
+
+
+def shown_range(tab) -> tuple[int, int]:
+    first, last = tab.evaluate(
+        "[document.querySelector('.plot').dataset.first, document.querySelector('.plot').dataset.last]"
+    )
+    return int(first), int(last)
+
+
+def wait_for_range(seen, condition: str) -> None:
+    place = "const p = document.querySelector('.plot').dataset, f = +p.first, l = +p.last"
+    seen.wait(f"(() => {{ {place}; return {condition}; }})()")
+
+
+def test_the_chart_zooms_by_mouse_keys_and_buttons(tmp_path, window):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study").go("/curves")
+    tab = seen.tab
+    wait_for_range(seen, "f === 0 && l === 40")
+    over = tab.locator(".u-over").bounding_box()
+    tab.mouse.move(over["x"] + over["width"] * 0.25, over["y"] + 100)
+    tab.mouse.down()
+    tab.mouse.move(over["x"] + over["width"] * 0.75, over["y"] + 110, steps=4)
+    tab.mouse.up()
+    wait_for_range(seen, "f >= 9 && f <= 11 && l >= 29 && l <= 31")
+    tab.locator(".u-over").dblclick()
+    wait_for_range(seen, "f === 0 && l === 40")
+    tab.locator(".plot").focus()
+    tab.keyboard.press("+")
+    wait_for_range(seen, "f === 10 && l === 30")
+    tab.keyboard.press("ArrowRight")
+    wait_for_range(seen, "f === 15 && l === 35")
+    tab.keyboard.press("0")
+    wait_for_range(seen, "f === 0 && l === 40")
+    tab.get_by_role("button", name="Zoom in").click()
+    wait_for_range(seen, "f === 10 && l === 30")
+    assert shown_range(tab) == (10, 30)
+
+
+def test_models_scale_and_seeds_are_chosen_without_a_reload(tmp_path, window):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study").go("/curves")
+    rows = "[...document.querySelectorAll('.u-legend .u-series')].filter((row) => !row.hidden)"
+    legend = f"{rows}.map((row) => row.querySelector('.u-label').textContent)"
+    seen.wait(f"({legend}).join() === 'Steps,base,v2m1,v4m5'")
+    seen.tab.get_by_role("checkbox", name="v2m1").uncheck()
+    seen.wait(f"({legend}).join() === 'Steps,base,v4m5'")
+    seen.tab.get_by_role("radio", name="every seed").check()
+    seen.wait(f"({legend}).length === 7")
+    seen.tab.get_by_role("radio", name="logarithmic").check()
+    seen.wait("location.search.includes('log=log')")
+    assert seen.loads == 1
+    # What was chosen stands in the address, so a reload shows the same.
+    seen.tab.reload()
+    seen.wait(f"({legend}).length === 7")
+
+
+def test_without_script_the_page_says_as_much(tmp_path, window):
+    made_study.finished(tmp_path / "study")
+    made = window(tmp_path / "study", java_script_enabled=False)
+    made.tab.goto(f"{made.url}/curves")
+    assert made.tab.locator("svg.chart polyline").count() == 3
+    made.tab.get_by_role("checkbox", name="v2m1").uncheck()
+    made.tab.get_by_role("radio", name="every seed").check()
+    made.tab.get_by_role("button", name="Draw").click()
+    assert made.tab.locator("svg.chart polyline").count() == 6
+    made.tab.goto(f"{made.url}/")
+    assert "as of this page's loading" in made.tab.locator("header").inner_text()
+
+
+@pytest.mark.parametrize("path", ["/", "/curves", "/ranking"])
+def test_everything_can_be_reached_by_the_tab_key(tmp_path, window, path):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study").go(path)
+    seen.tab.wait_for_timeout(300)
+    stop = (HERE / "stop.js").read_text(encoding="utf-8")
+    order = []
+    while len(order) < 80:
+        seen.tab.keyboard.press("Tab")
+        here = seen.tab.evaluate(stop)
+        if here is None:
+            break
+        order.append(here)
+    assert order[0]["name"] == "Skip to the content"
+    assert [at["name"] for at in order if not at["seen"]] == [], "the focus must be seen wherever it is"
+    # Beside each other in one line is in order too.
+    assert all(later["top"] > earlier["top"] - 60 for earlier, later in itertools.pairwise(order[1:]))
+    reachable = seen.tab.evaluate("document.querySelectorAll('a[href], button, input, select, summary').length")
+    radios_not_chosen = seen.tab.evaluate("document.querySelectorAll('input[type=radio]:not(:checked)').length")
+    hidden = seen.tab.evaluate(
+        "document.querySelectorAll('details:not([open]) a, form button, input[type=hidden]').length"
+    )
+    assert len(order) >= reachable - radios_not_chosen - hidden
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme", "language"), [(375, "light", "en"), (375, "dark", "zh"), (1280, "dark", "en")]
+)
+def test_no_page_scrolls_sideways(tmp_path, window, width, scheme, language):
+    names = {f"a-model-with-a-very-long-name-{place}-that-goes-on": made_study.model_spec() for place in range(9)}
+    study = made_study.make(
+        tmp_path / "study", models={**made_study.MODELS, **names}, references=("base", *list(names)[:2]), steps=20
+    )
+    for run in study.runs():
+        if run.spec["variant"] == "v2m1":
+            made_study.fail(run, reason="a reason " * 30, log=["a long line of a log " * 10])
+        else:
+            made_study.finish(run)
+    seen = window(study.path, viewport={"width": width, "height": 780}, color_scheme=scheme)
+    for path in PAGES:
+        seen.go(f"{path}{'&' if '?' in path else '?'}lang={language}")
+        seen.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        if "curves" in path or "model" in path:
+            seen.wait("document.querySelector('.uplot')")
+        assert seen.tab.evaluate("document.documentElement.scrollWidth") <= width, path
+
+
+def test_with_reduced_motion_nothing_moves(tmp_path, window):
+    study = made_study.make(tmp_path / "study")
+    seen = window(study.path, reduced_motion="reduce").go("/")
+    made_study.finish(study.runs()[0])
+    seen.tab.wait_for_selector("[data-live=totals].fresh")
+    assert seen.tab.evaluate("getComputedStyle(document.querySelector('[data-live=totals]')).animationName") == "none"
+    assert seen.tab.evaluate("document.getAnimations().length") == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_stands_out_from_what_is_behind_it(tmp_path, window, scheme):
+    made_study.failed(tmp_path / "study")
+    seen = window(tmp_path / "study", color_scheme=scheme)
+    for path in PAGES:
+        seen.go(path)
+        ratio, where = seen.tab.evaluate((HERE / "contrast.js").read_text(encoding="utf-8"))
+        assert ratio >= 4.5, f"{path}: {where}"

@@ -1,0 +1,219 @@
+"""Every page of every kind of study: it answers, holds what it must, and is whole HTML in both languages."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import made_study
+from addnorm.lab.results import ranking
+from addnorm.report.pages import PAGES
+from addnorm.store import Study
+
+VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
+ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PAGES} | {"model": "/model?variant=v4m5"}
+
+
+class Whole(HTMLParser):
+    """Checks that every element is closed where it must be, that ids are unique, and what stands in attributes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.troubles: list[str] = []
+        self.named: set[str] = set()
+
+    def handle_starttag(self, tag, attributes):
+        values = dict(attributes)
+        self.ids += [values["id"]] if "id" in values else []
+        self.named |= set((values.get("aria-labelledby") or "").split())
+        self.troubles += [f"{tag} {name}" for name in values if name == "style" or name.startswith("on")]
+        if tag == "script" and "src" not in values:
+            self.troubles.append("a script in the page")
+        for name in ("src", "href"):
+            if re.match(r"[a-z]+:|//", values.get(name) or ""):
+                self.troubles.append(f"{name}={values[name]}")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag not in VOID and (not self.open or self.open.pop() != tag):
+            self.troubles.append(f"</{tag}> at {self.getpos()}")
+
+
+def assert_whole(html: str) -> None:
+    checked = Whole()
+    checked.feed(html)
+    assert checked.troubles == []
+    assert checked.open == []
+    assert len(set(checked.ids)) == len(checked.ids)
+    assert checked.named <= set(checked.ids)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_page_of_every_study_answers(study, client, language):
+    _, folder = study
+    asked = client(folder)
+    for address in ADDRESSES.values():
+        answer = asked.get(f"{address}{'&' if '?' in address else '?'}lang={language}")
+        assert answer.status_code == 200, address
+        assert_whole(answer.text)
+        assert ("总览" in answer.text) == (language == "zh")
+        assert "made" in answer.text
+    assert_whole(asked.get("/model?variant=none").text)
+
+
+def test_the_check_for_whole_pages_catches_what_it_is_for():
+    for broken in (
+        "<p>a</div>",
+        "<p>a",
+        '<p style="x">a</p>',
+        "<script>a</script>",
+        '<a href="http://a">b</a>',
+        "<p id='a'></p><p id='a'></p>",
+    ):
+        with pytest.raises(AssertionError):
+            assert_whole(broken)
+
+
+def totals(html: str) -> dict[str, int]:
+    found = re.search(r'<dl class="counts">(.*?)</dl>', html, re.S)
+    assert found is not None
+    cells = re.findall(r'<div class="(\w+)[^"]*"><dt>.*?</dt><dd>(\d+)</dd>', found[1], re.S)
+    return {name: int(count) for name, count in cells}
+
+
+def test_totals_count_every_state(tmp_path, client):
+    made_study.half_done(tmp_path / "half")
+    made_study.failed(tmp_path / "failed")
+    assert totals(client(tmp_path / "half").get("/").text) == {
+        "all": 9, "finished": 3, "running": 0, "queued": 5, "interrupted": 1, "failed": 0,
+    }  # fmt: skip
+    assert totals(client(tmp_path / "failed").get("/").text) == {
+        "all": 9, "finished": 4, "running": 0, "queued": 0, "interrupted": 0, "blocked": 1, "diverged": 1, "failed": 3,
+    }  # fmt: skip
+
+
+def test_a_run_is_running_while_somebody_holds_it(tmp_path, client):
+    study = made_study.make(tmp_path / "study")
+    with study.runs()[0].claim() as events:
+        events.write("start", step=0, resumed_from=0, replays=0)
+        made_study.train(study.runs()[0], events, 0, 10)
+        html = client(tmp_path / "study").get("/").text
+        assert totals(html)["running"] == 1
+        # 30 steps left at 640 tokens a second, 64 tokens a step; 350 steps of all runs
+        assert "about 35 s left" in html
+        assert "Time left</dt><dd>3 s" in html
+    assert totals(client(tmp_path / "study").get("/").text)["interrupted"] == 1
+
+
+def test_cards_and_verdicts_say_what_the_ranking_says(tmp_path, client):
+    made_study.finished(tmp_path / "study")
+    expected = ranking(Study(tmp_path / "study"))
+    asked = client(tmp_path / "study")
+    overview, table = asked.get("/").text, asked.get("/ranking").text
+    for row in expected.variants:
+        assert row.mean is not None
+        assert row.interval is not None
+        shown = f'{row.mean:.4f} <span class="reach">± {(row.interval[1] - row.interval[0]) / 2:.4f}</span>'
+        assert shown in overview
+        assert f"{row.mean:.4f}" in table
+    assert expected["v2m1"].versus["base"].verdict == "better"
+    assert re.search(r'href="/model\?variant=v2m1">.*?verdict-better.*?</tr>', table, re.S)
+    needed = expected["v4m5"].versus["base"].seeds_needed
+    if needed is not None:
+        assert f"{needed} seeds per model would decide" in table
+
+
+def test_the_newest_event_is_the_events_own_time(tmp_path, client):
+    study = made_study.half_done(tmp_path / "study")
+    newest = max(run.last_event()["time"] for run in study.runs() if run.last_event())
+    assert f'data-since="{newest:.3f}"' in client(tmp_path / "study").get("/").text
+
+
+def test_the_record_holds_failures_logs_and_proofs(tmp_path, client):
+    made_study.failed(tmp_path / "failed")
+    text = client(tmp_path / "failed").get("/record").text
+    assert "the loss became nan at step 8" in text
+    assert "Traceback\nboom" in text
+    assert "diverged on resume: step 3 first gave loss 2.0, now 2.1" in text
+    made_study.finished(tmp_path / "finished")
+    text = client(tmp_path / "finished").get("/record").text
+    assert text.count("equal to the last bit</span>") == 3
+    assert "17–20" in text
+    assert "0123456789abcdef" * 4 in text
+
+
+def test_a_resume_that_came_out_otherwise_is_said_to_differ(tmp_path, client):
+    study = made_study.make(tmp_path / "study")
+    run = study.runs()[0]
+    with run.claim() as events:
+        events.write("start", step=0, resumed_from=0, replays=0)
+        made_study.train(run, events, 0, 20)
+    with run.claim() as events:
+        events.write("start", step=16, resumed_from=16, replays=4)
+        events.write("diverged", step=18, reason="step 18 first gave 2.0, now 2.5")
+        run.mark("diverged", step=18, reason="step 18 first gave 2.0, now 2.5")
+    text = client(tmp_path / "study").get("/record").text
+    assert "differs</span>" in text
+    assert "equal to the last bit</span>" not in text
+
+
+def test_a_models_page_typesets_its_formula_and_says_how_it_differs(tmp_path, client):
+    made_study.finished(tmp_path / "study")
+    text = client(tmp_path / "study").get("/model?variant=v4m5").text
+    assert "<mfrac>" in text
+    assert "<msqrt>" in text
+    assert (
+        '<th scope="row"><code>scores.kind</code></th><td><code>weighted</code></td><td><code>own</code></td>' in text
+    )
+    assert "addnorm inspect" in text
+
+
+def test_curves_answer_with_any_set_of_models(tmp_path, client):
+    made_study.finished(tmp_path / "study")
+    asked = client(tmp_path / "study")
+    mean = asked.get("/curves.json?variant=base&variant=v4m5").json()
+    assert [line["label"] for line in mean["series"]] == ["base", "v4m5"]
+    assert mean["series"][0]["steps"] == list(range(2, 41, 2))
+    assert all(
+        low <= mid <= high
+        for low, mid, high in zip(*(mean["series"][0][k] for k in ("low", "values", "high")), strict=True)
+    )
+    seeds = asked.get("/curves.json?variant=base&mode=seeds&first=10&last=20").json()
+    assert [line["seed"] for line in seeds["series"]] == [0, 1, 2]
+    assert seeds["series"][0]["steps"] == [10, 12, 14, 16, 18, 20]
+    assert asked.get("/curves.json?metric=../../etc/passwd").status_code == 404
+    assert "selected>Held-out loss" in asked.get("/curves?metric=eval.loss").text
+
+
+@pytest.mark.parametrize(
+    ("header", "expected"),
+    [
+        ("zh-CN,zh;q=0.9,en;q=0.8", "总览"),
+        ("en-GB,en;q=0.9,zh;q=0.2", "Overview"),
+        ("fr", "Overview"),
+        ("", "Overview"),
+        ("de, zh;q=0.1", "总览"),
+        ("zh;q=x", "Overview"),
+    ],
+)
+def test_the_browser_says_which_language(tmp_path, client, header, expected):
+    made_study.make(tmp_path / "study")
+    asked = client(tmp_path / "study")
+    assert f">{expected}</a>" in asked.get("/", headers={"accept-language": header}).text
+    assert ">Overview</a>" in asked.get("/?lang=en", headers={"accept-language": header}).text
+
+
+def test_links_keep_a_language_that_was_chosen(tmp_path, client):
+    made_study.finished(tmp_path / "study")
+    asked = client(tmp_path / "study")
+    assert 'href="/ranking?lang=zh"' in asked.get("/?lang=zh").text
+    assert 'href="/ranking"' in asked.get("/").text
+    assert 'href="/model?lang=en&amp;variant=base"' in asked.get("/ranking?lang=en").text
