@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from addnorm.cli import main, run
+from addnorm.cli import main
+from addnorm.cli import run as run_command
 from addnorm.errors import UnknownName
 from addnorm.lab import mirror_process
 from addnorm.lab.mirror_process import Follower, flat
@@ -96,7 +97,7 @@ def test_steps_that_a_resumed_run_repeats_are_handed_on_once(study: Study, tmp_p
 
 def test_the_rooms_files_are_the_mirrors() -> None:
     assert kinds() == ("mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-    assert all(kind in inspect.getsource(run.Options) for kind in kinds()), "the command's help names them"
+    assert all(kind in inspect.getsource(run_command.Options) for kind in kinds()), "the command's help names them"
     with pytest.raises(UnknownName, match="Did you mean 'tensorboard'"):
         Mirroring(["tensorbord"], say=print)
 
