@@ -5,8 +5,31 @@ import sys
 import zipfile
 from pathlib import Path
 
+import made_study
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
+
+
+PAGE = """
+import sys
+from pathlib import Path
+from starlette.testclient import TestClient
+from addnorm.web.app import application
+import addnorm
+assert addnorm.__file__.startswith(sys.argv[2]), addnorm.__file__
+asked = TestClient(application(Path(sys.argv[1])), base_url="http://127.0.0.1")
+for path in ("/", "/ranking?lang=zh", "/curves", "/scalars", "/cost", "/record", "/model?variant=v4m5"):
+    text = asked.get(path).text
+    assert "made" in text, path
+    addresses = [part.partition('"')[0] for part in text.split('"/static/')[1:]]
+    assert len(addresses) >= 3, path
+    for address in addresses:
+        answer = asked.get("/static/" + address)
+        assert answer.status_code == 200 and len(answer.content) > 100, address
+        assert "immutable" in answer.headers["cache-control"], address
+assert "torch" not in sys.modules
+"""
 
 
 def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
@@ -26,4 +49,19 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         "addnorm/studies/residual-scores.yaml",
         "addnorm/studies/source_003/results.json",
         "addnorm/kernels/grouped_attention/derivation.md",
+        "addnorm/report/pages/static/uPlot.iife.js",
+        "addnorm/report/pages/static/uPlot.LICENSE.txt",
+        "addnorm/report/pages/templates/base.html",
+        "addnorm/report/pages/words/zh.toml",
     } <= held
+
+
+def test_the_page_is_served_whole_from_the_wheel(tmp_path: Path) -> None:
+    made_study.finished(tmp_path / "study")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        content.extractall(tmp_path / "site")
+    command = [sys.executable, "-c", PAGE, str(tmp_path / "study"), str(tmp_path / "site")]
+    subprocess.run(command, check=True, env={"PYTHONPATH": str(tmp_path / "site")}, timeout=120)

@@ -11,15 +11,20 @@ For example:
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from addnorm.cli._output import print_json
+from addnorm.errors import JobError
 from addnorm.store import RunStatus, State, Study
+
+if TYPE_CHECKING:
+    from addnorm.cli._live import Silent
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,8 @@ class Options:
     """Try failed and diverged runs again, from their newest checkpoint."""
     mirror: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Show the numbers to another tool too: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
+    watch: bool = False
+    """Also show the study on a page while it is trained; its address is printed. `addnorm watch` shows it at any time."""
     json: bool = False
     """Print no table but, at the end, the status as JSON."""
 
@@ -52,13 +59,14 @@ def command(options: Options) -> int:
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
     mirrors = Mirroring(options.mirror, say=lambda text: print(text, file=sys.stderr, flush=True))
-
-    def on_tick(folder: Study, statuses: list[RunStatus]) -> None:
-        mirrors.look(folder.path)
-        table.show(folder, statuses)
-
-    with table, mirrors:
+    with table, mirrors, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
+        show = _with_page(table, beside_the_runs) if options.watch else table.show
+
+        def on_tick(folder: Study, statuses: list[RunStatus]) -> None:
+            mirrors.look(folder.path)
+            show(folder, statuses)
+
         folder = run(study, out=out, workers=options.workers, on_tick=on_tick, say=table.say, again=again)
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
@@ -67,6 +75,27 @@ def command(options: Options) -> int:
     else:
         _farewell(out, states, options)
     return 0 if all(state == "finished" for state in states) else 1
+
+
+def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[Study, list[RunStatus]], None]:
+    """What is called at each look: the table, and the first time, when the folder is there, the page's start."""
+    from addnorm.web.serve import beside, page
+
+    said: list[str] = []
+
+    def show(folder: Study, statuses: list[RunStatus]) -> None:
+        if not said:
+            try:
+                ready = page(folder.path)
+            except JobError as error:  # no trouble with the page may stop the training
+                said.append(f"addnorm: there is no page: {error}")
+            else:
+                beside_the_runs.enter_context(beside(ready))
+                said.append(f"The page, while this runs: {ready.url}")
+            print(said[0], file=sys.stderr, flush=True)
+        table.show(folder, statuses)
+
+    return show
 
 
 def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
@@ -80,7 +109,9 @@ def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
     if "failed" in states or "diverged" in states:
         print(f"Some failed; the reasons:  addnorm status {out}    To try them again, add --retry to the command.")
     if done:
-        print(f"The ranking:  addnorm rank {out}")
+        print(
+            f"The ranking:  addnorm rank {out}\nThe page:     addnorm watch {out}\nThe report:   addnorm report {out}"
+        )
 
 
 def _same_command(out: Path, options: Options) -> str:

@@ -1,0 +1,80 @@
+"""Both languages have the same words with the same places, all of them used, none of them missing."""
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+
+import addnorm.report.pages as pages
+from addnorm.errors import UnknownName
+from addnorm.report.pages import LANGUAGES, phrases, preferred
+from addnorm.report.pages.curves import METRICS
+from addnorm.report.pages.insight import MEASURES
+from addnorm.report.pages.numbers import duration
+
+HERE = Path(pages.__file__).parent
+BUILT = {
+    "state": ("finished", "running", "queued", "interrupted", "blocked", "diverged", "failed"),
+    "totals": ("finished", "running", "queued", "interrupted", "blocked", "diverged", "failed"),
+    "tier": ("level", "among", "above", "below", "between", "open", "reference", "failed"),
+    "verdict": ("better", "worse", "equivalent", "undecided", "failed", "none"),
+    "verdicts": ("needed_difference", "needed_equivalence"),
+    "curves": ("note_mean", "note_seeds"),
+    "metric": METRICS,
+    "insight": MEASURES,
+    "room": ("residual", "scores", "norm", "placement", "bias", "position"),
+    "page": tuple(pages.PAGES),
+    "time": ("unknown", "seconds", "minutes", "hours", "days"),
+}
+"""Keys that templates put together from a part that they write and one that they are given."""
+
+
+def places(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+
+
+def used() -> set[str]:
+    sources = [*HERE.rglob("*.html"), *HERE.rglob("*.py"), *(HERE.parents[1] / "web").rglob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in sources)
+    written = set(re.findall(r"""\b(?:t|words)\(\s*["']([\w.]+)["']\s*[,)]""", text))
+    return written | {f"{room}.{key}" for room, keys in BUILT.items() for key in keys}
+
+
+def test_the_languages_have_the_same_words():
+    english, chinese = phrases("en").words, phrases("zh").words
+    assert english.keys() == chinese.keys()
+    for key, text in english.items():
+        assert places(text) == places(chinese[key]), key
+
+
+def test_every_word_is_used_and_none_is_missing():
+    assert used() == phrases("en").words.keys()
+
+
+def test_chinese_is_chinese():
+    same = {key for key, text in phrases("zh").words.items() if not re.search(r"[\u4e00-\u9fff]", text)}
+    assert same == {"verdicts.unit", "common.between_sentences"}
+
+
+def test_an_unknown_language_is_refused():
+    with pytest.raises(UnknownName, match="no language 'fr'"):
+        phrases("fr")
+    assert preferred("") == next(iter(LANGUAGES)) == "en"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 s"),
+        (99.4, "99 s"),
+        (100, "2 min"),
+        (5999, "100 min"),
+        (6000, "1 h 40 min"),
+        (172799, "47 h 59 min"),
+        (172800, "2 days"),
+    ],
+)
+def test_durations(seconds, said):
+    key, values = duration(seconds)
+    assert phrases("en")(key, **values) == said
