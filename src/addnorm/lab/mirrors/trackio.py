@@ -15,9 +15,7 @@ class Trackio(Mirror):
 
     def begin(self, run: str, config: Mapping[str, Any], known: str | None) -> str:
         resume = "never" if known is None else "allow"
-        self._open[run] = self._trackio.init(
-            project=self._study, name=run, config=dict(config), resume=resume, embed=False
-        )
+        self._open[run] = self._trackio.init(project=self._study, name=run, config=dict(config), resume=resume)
         return run
 
     def log(self, run: str, step: int, time: float, values: Mapping[str, float]) -> None:
