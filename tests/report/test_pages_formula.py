@@ -55,6 +55,11 @@ def test_what_does_not_fit_is_shown_all_the_same(text):
     ET.fromstring(f"<all>{made}</all>")
 
 
+def test_a_bracket_among_words_stands_off_from_the_word_before():
+    made = typeset("1 at the start (so it is `sum`)")
+    assert "\u00a0start\u00a0</mtext><mrow><mo>(</mo><mtext>so</mtext>" in made
+
+
 def test_words_are_kept_and_statements_part():
     made = typeset("y = x,        x = 0 at the start")
     assert made.count('<div class="statement">') == 2

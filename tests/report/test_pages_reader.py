@@ -16,6 +16,12 @@ from addnorm.report.pages.scalars import families
 from addnorm.store import Run, Study
 
 
+def shown(snapshot) -> str:
+    """What a visitor sees of a ranking; the states of runs that have not ended are not the ranking's own."""
+    view = View(page="ranking", link=lambda page, **query: page)
+    return "".join(Pages().section(name, snapshot, view) for name in ("ladder", "verdicts", "values"))
+
+
 def fresh(folder: Path):
     return Reader(folder).look()
 
@@ -28,7 +34,7 @@ def test_an_old_reader_sees_what_a_fresh_one_sees(tmp_path):
     def assert_same() -> None:
         now, anew = reader.look(), fresh(study.path)
         assert now.runs == anew.runs
-        assert now.ranking == anew.ranking
+        assert shown(now) == shown(anew)
 
     assert_same()
     made_study.finish(runs[0])
@@ -91,10 +97,13 @@ def test_scalars_stand_beside_what_decay_alone_would_have_left(tmp_path):
                 "gradient": np.array([0.0, -0.2, 0.0, 0.0]),
                 "steps": np.array(40),
             }
-            save_file(kept, run.path / "scalars.safetensors", metadata={"names": json.dumps(names), "step": "40"})
+            told = json.dumps([[1, 0.5], [2, 0.25], [2, 0.75], [None, None]])
+            metadata = {"names": json.dumps(names), "step": "40", "effective": told}
+            save_file(kept, run.path / "scalars.safetensors", metadata=metadata)
     (family,) = families(fresh(study.path), ["base", "v4m5"])
     assert (family.name, family.variant, family.seeds, family.step) == ("scores.log_a", "v4m5", (0, 1, 2), 40)
-    assert [entry.label for entry in family.entries] == ["0, 0", "1, 0", "1, 1"]
+    assert [entry.label for entry in family.entries] == ["1, 0", "2, 0", "2, 1"], "as the mechanism says"
+    assert [entry.effective for entry in family.entries] == [0.5, 0.25, 0.75]
     assert [entry.mean for entry in family.entries] == pytest.approx([0.5, 0.2, 0.3], rel=1e-15)
     assert [entry.decay_only for entry in family.entries] == pytest.approx([0.25] * 3, rel=1e-15)
     assert [entry.by_decay for entry in family.entries] == pytest.approx([1.0, 0.75, 1.0], rel=1e-15)

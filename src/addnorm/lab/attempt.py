@@ -20,6 +20,7 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.lab.checkpoint import latest, save_final, save_step
 from addnorm.lab.codec import decode
 from addnorm.lab.data import Dataset
+from addnorm.lab.effective import effective
 from addnorm.lab.executors import Exit
 from addnorm.lab.expand import run_name
 from addnorm.lab.plugins import load_plugins
@@ -153,9 +154,13 @@ class Attempt:
 
     def _keep_scalars(self) -> None:
         scalars = self.trainer.scalars
-        content = save(
-            scalars.summary(), metadata={"names": json.dumps(scalars.names()), "step": str(self.trainer.step)}
-        )
+        names = scalars.names()
+        said = {
+            "names": names,
+            "step": self.trainer.step,
+            "effective": effective(self.trainer.model.mechanisms(), names),
+        }
+        content = save(scalars.summary(), metadata={name: json.dumps(value) for name, value in said.items()})
         write_atomic(self.run.path / "scalars.safetensors", content)
 
     def _finish(self) -> int:

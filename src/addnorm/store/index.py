@@ -38,7 +38,8 @@ _THINNED = (
     "WHERE run = :run AND attempt = :attempt AND metric = :metric AND step BETWEEN :first AND :last "
     "GROUP BY (step - :first) / :stretch"
 )
-_ATTEMPTS = "SELECT min(attempt), max(attempt) FROM points WHERE run = ?"
+# Two questions, because SQLite answers each from one end of the primary key, but one with both from all of the run's rows.
+_ATTEMPTS = "SELECT (SELECT min(attempt) FROM points WHERE run = ?1), (SELECT max(attempt) FROM points WHERE run = ?1)"
 _METRICS = "SELECT DISTINCT metric FROM points WHERE run = ?"
 
 Point = tuple[int, str, int, float]

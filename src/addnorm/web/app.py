@@ -59,7 +59,9 @@ def application(
             f"an address that other machines can reach needs a token: {host!r} came without one. Give --token."
         )
     live = live or Live(Reader(folder))
-    site = _Site(live, Pages(), Looks(folder))
+    pages = Pages()
+    pages.warm(live.now()[0])
+    site = _Site(live, pages, Looks(folder))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

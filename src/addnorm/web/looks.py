@@ -10,8 +10,8 @@ from pathlib import Path
 
 from addnorm.errors import AddnormError
 from addnorm.report.pages.snapshot import Snapshot
-from addnorm.store import Study
-from addnorm.store.looks import looks
+from addnorm.store.extension import hashes
+from addnorm.store.looks import looks, record_look
 
 
 class Looks:
@@ -33,11 +33,11 @@ class Looks:
             if finished <= self._seen:
                 return None
             try:
-                study = Study(self.folder)
-                plan = study.extensions[-1]["plan_hash"] if study.extensions else study.plan_hash
+                plan = hashes(dict(snapshot.plan))[-1]
                 known = looks(self.folder)
                 if not any(look["finished"] >= len(finished) and look["plan_hash"] == plan for look in known):
-                    study.record_look()
+                    # As `Study.record_look`, but for the results that this page shows, which may be a moment old.
+                    record_look(self.folder, finished=len(finished), plan_hash=plan)
             except (AddnormError, OSError) as error:
                 return str(error)
             self._seen = finished

@@ -69,7 +69,9 @@ def _mathml(statement: str) -> Markup:
         rows.append(_row(tokens, None))
         if tokens.here is not None:  # a closing bracket that nothing opened
             rows.append(_operator(tokens.take()))
-    return Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
+    whole = Markup("<mrow>{}</mrow>").format(Markup("").join(rows))
+    # A bracket among words takes the blank before it, not the one after.
+    return Markup(str(whole).replace("</mtext><mrow><mo>(</mo><mtext>\u00a0", "\u00a0</mtext><mrow><mo>(</mo><mtext>"))
 
 
 class _Tokens:

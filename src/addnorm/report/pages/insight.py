@@ -124,7 +124,7 @@ def _panel(measure: str, contents: Sequence[Mapping[str, Any]]) -> Panel | None:
     def y(value: float | None) -> float | None:
         return None if value is None else 100 * (high - (math.log10(value) if is_log else value)) / (high - low)
 
-    marks = [10.0**k for k in range(math.ceil(low), math.floor(high) + 1)] if is_log else ticks(low, high, 3)
+    marks = [10.0**k for k in range(math.ceil(low), math.floor(high) + 1)] if is_log else ticks(low, high, 4)
     return Panel(
         measure=measure,
         layers=tuple(layers),
@@ -157,4 +157,6 @@ def _whole(value: Any) -> int:
 
 
 def _short(value: float) -> str:
+    if value == 0:
+        return "0"
     return f"{value:.0e}" if value < 1e-3 or value >= 1e4 else fixed(value, 4).rstrip("0").rstrip(".")

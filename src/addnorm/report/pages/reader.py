@@ -35,7 +35,7 @@ class Reader:
         self.study = Study(folder)
         self._plan_facts = _facts(folder / "study.json")
         self._seen: dict[str, tuple[_Facts, RunView, Result]] = {}
-        self._ranked: tuple[tuple[Result, ...], Ranking | None, str | None] | None = None
+        self._ranked: tuple[tuple[Result | tuple[str, int], ...], Ranking | None, str | None] | None = None
         self._newest: Snapshot | None = None
 
     def look(self, *, rank: Callable[["Reader"], bool] = lambda reader: True) -> Snapshot:
@@ -64,20 +64,21 @@ class Reader:
 
     @property
     def is_ranking_old(self) -> bool:
-        """Whether a run's state has changed since the ranking was made."""
-        return self._ranked is None or self._ranked[0] != self._results()
+        """Whether a run has ended, or come back from its end, since the ranking was made."""
+        return self._ranked is None or self._ranked[0] != _what_ranks(self._results())
 
     def _results(self) -> tuple[Result, ...]:
         return tuple(self._seen[run.name][2] for run in self.study.runs())
 
     def _rank(self) -> None:
         results = self._results()
-        if self._ranked is not None and self._ranked[0] == results:
+        what = _what_ranks(results)
+        if self._ranked is not None and self._ranked[0] == what:
             return
         try:
-            self._ranked = (results, ranking(self.study, found=results), None)
+            self._ranked = (what, ranking(self.study, found=results), None)
         except (InputError, Damaged) as error:
-            self._ranked = (results, None, str(error))
+            self._ranked = (what, None, str(error))
 
     def _run(self, run: Run, later: frozenset[str]) -> RunView:
         facts = _facts(run.events_path, run.path, run.path / "lock")
@@ -91,6 +92,11 @@ class Reader:
         ranked = result(self.study, status, ending, later)
         self._seen[run.name] = (facts, view, ranked)
         return view
+
+
+def _what_ranks(results: tuple[Result, ...]) -> tuple[Result | tuple[str, int], ...]:
+    """The part of the results that a ranking depends on: those that ended, and which others there are."""
+    return tuple(result if result.ended else (result.variant, result.seed) for result in results)
 
 
 def _view(run: Run, status: RunStatus, ending: dict[str, Any] | None) -> RunView:

@@ -70,6 +70,14 @@ class Pages:
         self._proofs = Proofs()
         self._sparks: dict[tuple[str, int], str] = {}
 
+    def warm(self, snapshot: Snapshot) -> None:
+        """Do ahead what the first page would have to wait for: every model's small line, and the templates' compilation."""
+        view = View(page="overview", link=_anchor)
+        for name in PAGES["overview"]:
+            self.section(name, snapshot, view)
+        for template in self._environment.list_templates():
+            self._environment.get_template(template)
+
     def section(self, name: str, snapshot: Snapshot, view: View) -> Markup:
         """One section's HTML.
 
@@ -168,6 +176,8 @@ class Pages:
         ranking = snapshot.ranking
         return {
             "verdicts": verdicts(ranking) if ranking is not None else None,
+            # A ranking is made anew when runs end; what the others are doing is known sooner.
+            "states": {run.run: run.state for run in snapshot.runs},
             "ranking": ranking,
             "no_ranking": snapshot.no_ranking,
         }
@@ -262,7 +272,7 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
         found |= {"runs", "scalars"}
     states = [(run.state, run.attempts, run.reason) for run in before.runs]
     if states != [(run.state, run.attempts, run.reason) for run in now.runs]:
-        found |= {"failures", "proofs", "cost"}
+        found |= {"failures", "proofs", "cost", "values"}
     if now.ranking is not before.ranking or now.no_ranking != before.no_ranking:
         found |= {"ladder", "verdicts", "values", *(f"card-{place}" for place in range(len(now.variants)))}
     return frozenset(found)

@@ -1,7 +1,7 @@
 """Learned scalars as a run's last checkpoint left them, beside what weight decay alone would have left.
 
 Read from `scalars.safetensors`, which the worker writes with each checkpoint, so they move while the run does. Verdicts
-(learned, decayed, redundant, undriven) and effective coefficients take the model's code: `addnorm explain` has them.
+(learned, decayed, redundant, undriven) are `addnorm explain`'s.
 """
 
 import json
@@ -38,6 +38,8 @@ class Entry:
     finals: tuple[tuple[int, float], ...]
     """Seed and value."""
     mean: float
+    effective: float | None
+    """The coefficient that the model uses because of it, mean over seeds; None where that is not known."""
     by_decay: float | None
     """Share of the moves that decay made, mean over seeds; None if nothing moved it."""
     snr: float | None
@@ -95,12 +97,17 @@ class _Record:
     by_decay: float | None
     snr: float | None
     steps: int
+    layer: int | None
+    """As the mechanism's code said it; None in files from before it was asked."""
+    effective: float | None
 
 
 def _read(path: Path) -> dict[str, _Record]:
     try:
         with safe_open(path, framework="np") as file:
-            names = json.loads(file.metadata()["names"])
+            metadata = file.metadata()
+            names = json.loads(metadata["names"])
+            told = json.loads(metadata.get("effective", "[]")) or [(None, None)] * len(names)
             kept = {
                 key: file.get_tensor(key)
                 for key in ("value", "init", "log_kept", "decay", "gradient", "mean", "mean_square")
@@ -122,6 +129,8 @@ def _read(path: Path) -> dict[str, _Record]:
             by_decay=abs(at["decay"]) / moved if moved > 0 else None,
             snr=abs(at["mean"]) / error if error > 0 else None,
             steps=steps,
+            layer=told[place][0],
+            effective=told[place][1],
         )
     return found
 
@@ -152,6 +161,8 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
     layer_before: int | None = None
     for place, (entry, of) in enumerate(gathered.items()):
         _, layer, index = _taken_apart(entry)
+        said = next((r.layer for r in of.values() if r.layer is not None), None)
+        layer = layer if said is None else said
         x = 100 * (place + 0.5) / len(gathered)
         if layer is not None and layer != layer_before:
             marks.append((100 * place / len(gathered), str(layer)))
@@ -167,6 +178,7 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
                 decay_only=decay_only,
                 finals=tuple((seed, r.value) for seed, r in of.items()),
                 mean=mean,
+                effective=_mean_known([r.effective for r in of.values()]),
                 by_decay=_mean_known([r.by_decay for r in of.values()]),
                 snr=_mean_known([r.snr for r in of.values()]),
                 x=x,
