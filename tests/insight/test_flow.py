@@ -19,6 +19,7 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.insight.flow import Windows, attention, flow, own_scores
 from addnorm.lab.objective import Scored
 from addnorm.norm.batch import Batch
+from addnorm.placement.post import Post
 
 DOUBLE = torch.float64
 CLOSE = 1e-9
@@ -130,6 +131,19 @@ def test_the_stream_and_what_joins_it(summed) -> None:
         assert row["rms"] == pytest.approx(rms(after), rel=CLOSE)
         assert row["share"] == pytest.approx(norm([p.added[place] for p in plain]) / norm(after), rel=CLOSE)
     assert [row["rms"] for row in found["layers"]] == [row["rms"] for row in found["sites"][1::2]]
+
+
+def test_a_branchs_share_is_taken_before_post_norm_and_the_size_after() -> None:
+    spec = shrunk(preset("v4m1"), width=16, depth=1, placement=Post(), init_std=0.7)
+    model = spec.build(5).double()
+    given = windows(spec)
+    first = flow(model, given)["sites"][0]
+    plain = [Plain(model, b.inputs) for b in given.batches]  # its first branch is the same: post-norm has no input norm
+    joined = [p.streams[0] + p.added[0] for p in plain]
+    normed = [model.layers[0].attention.stream_norm(x) for x in joined]
+    assert norm(joined) != pytest.approx(norm(normed), rel=0.1)
+    assert first["share"] == pytest.approx(norm([p.added[0] for p in plain]) / norm(joined), rel=CLOSE)
+    assert first["rms"] == pytest.approx(norm(normed) / math.sqrt(sum(x.numel() for x in normed)), rel=CLOSE)
 
 
 def test_attention_rows(summed) -> None:

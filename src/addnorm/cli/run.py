@@ -41,6 +41,8 @@ class Options:
     """Runs at the same time; one per GPU or per CPU core if not given."""
     retry: bool = False
     """Try failed and diverged runs again, from their newest checkpoint."""
+    mirror: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Show the numbers to another tool too: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
     watch: bool = False
     """Also show the study on a page while it is trained; its address is printed. `addnorm watch` shows it at any time."""
     json: bool = False
@@ -50,15 +52,22 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.cli._live import LiveTable, Silent
     from addnorm.lab.load import load_study
+    from addnorm.lab.mirroring import Mirroring
     from addnorm.lab.run import default_out, run
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
-    with table, ExitStack() as beside_the_runs:
+    mirrors = Mirroring(options.mirror, say=lambda text: print(text, file=sys.stderr, flush=True))
+    with table, mirrors, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
         show = _with_page(table, beside_the_runs) if options.watch else table.show
-        folder = run(study, out=out, workers=options.workers, on_tick=show, say=table.say, again=again)
+
+        def on_tick(folder: Study, statuses: list[RunStatus]) -> None:
+            mirrors.look(folder.path)
+            show(folder, statuses)
+
+        folder = run(study, out=out, workers=options.workers, on_tick=on_tick, say=table.say, again=again)
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
     if options.json:
@@ -100,7 +109,9 @@ def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
     if "failed" in states or "diverged" in states:
         print(f"Some failed; the reasons:  addnorm status {out}    To try them again, add --retry to the command.")
     if done:
-        print(f"The ranking:  addnorm rank {out}\nThe page:     addnorm watch {out}")
+        print(
+            f"The ranking:  addnorm rank {out}\nThe page:     addnorm watch {out}\nThe report:   addnorm report {out}"
+        )
 
 
 def _same_command(out: Path, options: Options) -> str:
@@ -112,4 +123,6 @@ def _same_command(out: Path, options: Options) -> str:
     words += ["--out", str(out)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
+    for name in options.mirror:
+        words += ["--mirror", name]
     return shlex.join(words)

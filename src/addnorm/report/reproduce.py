@@ -41,7 +41,7 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     file = report.parent / STUDY_FILE
     run = ["addnorm", "run", str(file), "--out", again]
     versions = plan.get("addnorm_version")
-    commands = [(f"pip install addnorm=={versions}", "reproduce.install")] if versions else []
+    commands = [(f"addnorm {versions}", "reproduce.needs")] if versions else []
     commands.append((shlex.join(run), "reproduce.run"))
     seeds = list(plan.get("seeds", []))
     extensions = plan.get("extensions", [])

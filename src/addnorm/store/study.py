@@ -22,7 +22,18 @@ FORMAT = 1
 _RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
 _PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
 _RESERVED = frozenset(
-    {"data", "study.json", "costs.json", "supervisor.lock", "supervisor.jsonl", "index.db", "report", NAME, LOCK}
+    {
+        "data",
+        "study.json",
+        "costs.json",
+        "supervisor.lock",
+        "supervisor.jsonl",
+        "index.db",
+        "report",
+        "mirrors",
+        NAME,
+        LOCK,
+    }
 )
 _TRIES, _PAUSE_S = 500, 0.01
 

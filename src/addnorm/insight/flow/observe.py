@@ -78,6 +78,8 @@ def watched(model: Transformer) -> Iterator[Seen]:
             if isinstance(value, Passage):
                 # The passage belongs to this one pass: asked to keep its patterns, it computes nothing else.
                 value.keep_patterns = True
+                if vars(value).get("impl") == "carry":  # a carried sum of scores no longer knows its terms
+                    vars(value)["impl"] = "auto"
                 seen.passage = value
 
     def saw_norm(norm: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:

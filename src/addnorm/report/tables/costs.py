@@ -27,5 +27,5 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
     ) + "\n"  # fmt: skip
 
 
-def _cell(value: float | None, unit: float) -> str:
+def _cell(value: float | int | None, unit: float) -> str:
     return "--" if value is None else f"{value / unit:.3g}"
