@@ -116,7 +116,7 @@ def test_dropout_changes_the_rate_alone() -> None:
 
 
 def test_realformer_variants() -> None:
-    study = load_study("realformer")
+    study = load_study("realformer", profile="paper")
     assert differences(study, "post") == {
         "post": {},
         "pre": {"placement": Pre()},
