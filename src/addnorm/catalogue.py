@@ -148,9 +148,10 @@ ROOMS: dict[str, Room] = {
         Room("tokenizer", "addnorm.lab.tokenizers", "TokenizerSpec"),
         Room("optimizer", "addnorm.lab.optimizers", "OptimizerSpec"),
         Room("schedule", "addnorm.lab.schedules", "ScheduleSpec"),
+        Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
     )
 }
-"""Every room by name. The first six are mechanisms; the rest belong to the lab."""
+"""Every room by name. The first six are mechanisms; the rest belong to the lab, the last to evaluation."""
 
 MECHANISM_ROOMS = ("residual", "scores", "norm", "placement", "bias", "position")
 

@@ -29,6 +29,15 @@ def check_fields(config: Any, name: str) -> None:
             raise InputError(f"{name}.{field.name} must be {_in_words(hint)}, got {value!r}.{near}")
 
 
+def require_positive(config: Any, *names: str) -> None:
+    """Raises:
+    InputError: one of these number fields is zero or less.
+    """
+    for name in names:
+        if not getattr(config, name) > 0:
+            raise InputError(f"{config.kind}.{name} must be positive, got {getattr(config, name)!r}.")
+
+
 @functools.cache
 def _hints(cls: Hashable) -> dict[str, Any]:
     try:

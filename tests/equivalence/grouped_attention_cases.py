@@ -1,10 +1,13 @@
 """Grouped-attention problems for the tests, and the formula in six lines that knows nothing of the library."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+
+from addnorm.kernels.grouped_attention import DistanceBias
 
 BATCH, HEADS, HEAD_DIM = 2, 4, 4
 
@@ -16,6 +19,7 @@ class Case:
     kv_heads: int = 2
     padded: bool = True
     biased: bool = True
+    by_distance: bool = False
     dropout: float = 0.0
     weights: str = "per head"
     value_dim: int = 3
@@ -49,11 +53,18 @@ class Case:
                 "per head": draw(HEADS, self.terms),
             }[self.weights],
             "causal": self.causal,
-            "bias": draw(1, HEADS, self.query, self.key) if self.biased else None,
+            "bias": self.bias(draw) if self.biased else None,
             "padding": padding,
             "dropout": self.dropout,
             "seed": torch.tensor(2**40 + 5) if self.dropout else None,
         }
+
+    def bias(self, draw: Callable[..., Tensor]) -> Tensor | DistanceBias:
+        """A matrix, or the fewest distances that will do and one more at either end."""
+        if not self.by_distance:
+            return draw(1, HEADS, self.query, self.key)
+        first = -1 if self.causal else -self.query
+        return DistanceBias(values=draw(HEADS, self.key + 1 - first), first=first)
 
 
 def cases(**axes: tuple[object, ...]) -> list[Case]:
@@ -62,7 +73,8 @@ def cases(**axes: tuple[object, ...]) -> list[Case]:
 
 
 def leaves(arguments: dict[str, object]) -> list[Tensor]:
-    given = [*arguments["queries"], *arguments["keys"], arguments["value"], arguments["weights"], arguments["bias"]]
+    bias = arguments["bias"].values if isinstance(arguments["bias"], DistanceBias) else arguments["bias"]
+    given = [*arguments["queries"], *arguments["keys"], arguments["value"], arguments["weights"], bias]
     return [tensor for tensor in given if isinstance(tensor, Tensor)]
 
 
@@ -75,6 +87,8 @@ def with_gradients(attended: Tensor, arguments: dict[str, object]) -> list[Tenso
 
 def plain(queries, keys, value, weights, *, causal, bias, padding, **_) -> Tensor:
     """The formula, for heads that see at least one key each."""
+    if isinstance(bias, DistanceBias):
+        bias = entry_by_entry(bias, queries[0].shape[2], value.shape[2], causal)
     groups = queries[0].shape[1] // value.shape[1]
     weights = torch.as_tensor(weights, dtype=value.dtype).expand(queries[0].shape[1], -1)
     scores = sum(
@@ -86,3 +100,14 @@ def plain(queries, keys, value, weights, *, causal, bias, padding, **_) -> Tenso
     later = torch.arange(value.shape[2]) > torch.arange(queries[0].shape[2])[:, None] + value.shape[2] - scores.shape[2]
     scores = scores.masked_fill(later, -torch.inf) if causal else scores
     return scores.softmax(-1) @ value.repeat_interleave(groups, 1)
+
+
+def entry_by_entry(bias: DistanceBias, query: int, key: int, causal: bool) -> Tensor:
+    """The matrix of a bias by distance; zero where a causal mask hides it."""
+    rows = []
+    for i in range(key - query, key):
+        known = [
+            bias.values[:, i - j - bias.first] if i >= j or not causal else bias.values[:, 0] * 0 for j in range(key)
+        ]
+        rows.append(torch.stack(known, -1))
+    return torch.stack(rows, -2)[None]

@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from addnorm.blocks.cache import Cache
-from addnorm.kernels.grouped_attention import attend
+from addnorm.kernels.grouped_attention import DistanceBias, attend
 from addnorm.position import Position
 from addnorm.scores import Scores, Weights
 
@@ -29,7 +29,7 @@ class Pattern:
     keys: tuple[Tensor, ...]
     weights: Weights
     causal: bool
-    bias: Tensor | None
+    bias: Tensor | DistanceBias | None
     padding: Tensor | None
     dropout: float
 
@@ -134,7 +134,7 @@ class Passage:
             self.patterns.append(pattern)
         return pattern
 
-    def _row_pattern(self, rows: list[Tensor], weights: Weights, bias: Tensor | None) -> RowPattern:
+    def _row_pattern(self, rows: list[Tensor], weights: Weights, bias: Tensor | DistanceBias | None) -> RowPattern:
         if isinstance(
             weights, Tensor
         ):  # [terms] or [heads, terms]; one axis of heads is left in front of each term's row
@@ -144,13 +144,14 @@ class Passage:
         score = rows[0] * spread[0]
         for row, weight in zip(rows[1:], spread[1:], strict=True):
             score = score + row * weight
-        if bias is not None:
-            score = score + bias
         new, seen = score.shape[-2:]
+        if bias is not None:
+            score = score + (bias.matrix(new, seen) if isinstance(bias, DistanceBias) else bias)
         if self.causal and new > 1:
             future = torch.ones(new, seen, dtype=torch.bool, device=score.device).triu(seen - new + 1)
             score = score.masked_fill(future, float("-inf"))
-        return RowPattern(torch.softmax(score, dim=-1))
+        # A bias by distance is wider than narrow queries, and so is the score that it joined.
+        return RowPattern(torch.softmax(score, dim=-1).to(rows[0].dtype))
 
 
 def _raw_scores(query: Tensor, key: Tensor) -> Float[Tensor, "batch heads query key"]:

@@ -45,7 +45,7 @@ def export_run(run: Run, to: Path) -> Path:
         raise InputError(f"{run.path} is {state}, only a finished run can be exported. Go on with `addnorm run`.")
     if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise InputError(f"{to} must be an empty or a new folder. Choose another one with --to.")
-    spec, weights = _run_spec(run), run.final_path.read_bytes()
+    spec, weights = run_spec(run), run.final_path.read_bytes()
     try:
         parse(weights)
     except SafetensorError as error:
@@ -114,21 +114,29 @@ def load_spec(folder: str | Path) -> ModelSpec:
             f"{folder / SPEC} has format {content.get('format')}; this addnorm reads format {FORMAT}. Load it with the "
             "addnorm that exported it, or export the run again."
         )
-    _require_plugins(content.get("plugins", ()), folder / SPEC, "addnorm.load(…, plugins=[…])")
+    require_plugins(content.get("plugins", ()), folder / SPEC, "addnorm.load(…, plugins=[…])")
     return decode(ModelSpec, content["model"], path=f"{folder / SPEC}: $.model")
 
 
-def _run_spec(run: Run) -> RunSpec:
+def run_spec(run: Run) -> RunSpec:
+    """What a run trains.
+
+    Raises:
+        InputError: the folder is no run, or the run was made with a plugin that is not loaded.
+        Damaged: its spec is damaged.
+    """
     content, path = run.spec, run.path / "spec.json"
     if "spec" not in content:
         raise Damaged(f"{path} is damaged: it holds no spec. Restore it from a copy.")
     if isinstance(content["spec"], dict):
-        _require_plugins(content["spec"].get("plugins", ()), path, "--plugin")
+        require_plugins(content["spec"].get("plugins", ()), path, "--plugin")
     return decode(RunSpec, content["spec"], path=f"{path}: $.spec")
 
 
-def _require_plugins(paths: Any, where: Path, way: str) -> None:
-    """Raises:
+def require_plugins(paths: Any, where: Path, way: str) -> None:
+    """Make sure that the mechanisms of a user's own files have joined.
+
+    Raises:
     InputError: a file that the spec's mechanisms come from has not joined in this process.
     """
     if not isinstance(paths, list | tuple):

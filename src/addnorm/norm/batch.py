@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.errors import InputError
+from addnorm.fields import require_positive
 from addnorm.norm import NormSpec
 
 
@@ -25,6 +27,12 @@ class Batch(NormSpec):
     """Added to the variance."""
     momentum: float = 0.1
     """Weight of a new batch in the running statistics."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "eps")
+        if not 0 < self.momentum <= 1:
+            raise InputError(f"batch.momentum must lie in (0, 1], got {self.momentum!r}.")
 
     def build(self, dim: int, *, shift: bool) -> "BatchNorm":
         return BatchNorm(dim, self.eps, self.momentum, shift=shift)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from addnorm.fields import require_positive
 from addnorm.norm import NormSpec
 
 
@@ -21,6 +22,10 @@ class Layer(NormSpec):
 
     eps: float = 1e-5
     """Added to the variance."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "eps")
 
     def build(self, dim: int, *, shift: bool) -> nn.LayerNorm:
         return nn.LayerNorm(dim, eps=self.eps, bias=shift)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.fields import require_positive
 from addnorm.norm import NormSpec
 
 
@@ -22,6 +23,10 @@ class RMS(NormSpec):
 
     eps: float = 1e-5
     """Added to the mean square."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "eps")
 
     def build(self, dim: int, *, shift: bool) -> "RMSNorm":
         return RMSNorm(dim, eps=self.eps)

@@ -7,12 +7,15 @@ whole model. What is the same for all layers of one forward pass (angles, distan
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from jaxtyping import Float
+import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.kernels.grouped_attention import DistanceBias
+from addnorm.kernels.grouped_attention.streaming import plain_precision
 from addnorm.shape import Shape
 
 
@@ -40,9 +43,45 @@ class Position(nn.Module, ABC):
         """Queries and keys with their positions written into them."""
         return query, key
 
-    def score_bias(self, layer: int, prepared: Any) -> Float[Tensor, "1 heads query key"] | None:
-        """What joins the summed scores, once, for keys at positions [0, start + seq)."""
+    def score_bias(self, layer: int, prepared: Any) -> DistanceBias | Float[Tensor, "1 heads query key"] | None:
+        """What joins the summed scores, once, for keys at positions [0, start + seq).
+
+        A function of the distance alone is a `DistanceBias`: as a matrix it would cost seq x seq entries per head.
+        """
         return None
+
+
+class Measured(NamedTuple):
+    """What a position by distance prepares for a pass."""
+
+    measured: Any
+    first: int
+    """The least distance."""
+    like: Tensor
+    """An empty tensor of the device and dtype of the bias."""
+
+
+class DistancePosition(Position):
+    """A base for positions that add a function of the distance to the summed scores, once."""
+
+    def prepare(self, start: int, seq: int, like: Tensor) -> Measured:
+        distance = torch.arange(1 - seq, start + seq, device=like.device)
+        # In bfloat16, whole numbers beyond 256 have gaps, and far distances would share a bias.
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        return Measured(self.measure(distance), first=1 - seq, like=like.new_empty(0, dtype=dtype))
+
+    def measure(self, distance: Int64[Tensor, " span"]) -> Any:
+        """What `bias` needs to know of the distances (query minus key), the same for all layers of a pass."""
+        return distance
+
+    @abstractmethod
+    def bias(self, layer: int, measured: Any) -> Float[Tensor, "#heads span"]:
+        """What joins the summed scores of a layer at each distance."""
+
+    def score_bias(self, layer: int, prepared: Measured) -> DistanceBias:
+        with plain_precision(prepared.like):
+            values = self.bias(layer, prepared.measured)
+        return DistanceBias(values=values.to(prepared.like.dtype), first=prepared.first)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
+from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
 from addnorm.shape import Shape
 
@@ -25,6 +26,10 @@ class Learned(PositionSpec):
 
     init_std: float = 0.02
     """Standard deviation of the entries at the start."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "init_std")
 
     def build(self, shape: Shape) -> "LearnedPosition":
         return LearnedPosition(shape, self.init_std)

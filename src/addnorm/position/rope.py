@@ -19,7 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.errors import InputError
+from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
+from addnorm.position._rotation import turn
 from addnorm.shape import Shape
 
 Angles = tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]
@@ -33,6 +35,10 @@ class Rope(PositionSpec):
     """Base of the frequencies."""
     fraction: float = 1.0
     """Share of the head width that is rotated."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "theta", "fraction")
 
     def build(self, shape: Shape) -> "RopePosition":
         rotated = shape.head_dim * self.fraction
@@ -65,8 +71,5 @@ class RopePosition(Position):
         return self._rotate(query, prepared), self._rotate(key, prepared)
 
     def _rotate(self, x: Tensor, angles: Angles) -> Tensor:
-        cos, sin = angles
-        even, odd = x[..., : self.rotated].unflatten(-1, (-1, 2)).unbind(-1)
-        turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
-        turned = turned.to(x.dtype)  # under autocast the angles are wider than the queries
+        turned = turn(x[..., : self.rotated], *angles)
         return turned if self.rotated == x.shape[-1] else torch.cat((turned, x[..., self.rotated :]), dim=-1)

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.errors import InputError
+from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
 from addnorm.shape import Shape
 
@@ -27,6 +28,10 @@ class Sinusoidal(PositionSpec):
     """Ratio of the longest to the shortest wavelength, nearly."""
     scale: float = 1.0
     """Factor on the waves. Embeddings of standard deviation 0.02 ask for a small one."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive(self, "theta")
 
     def build(self, shape: Shape) -> "SinusoidalPosition":
         if shape.width % 2:

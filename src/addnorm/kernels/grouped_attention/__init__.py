@@ -2,7 +2,8 @@
 
 from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose
 from addnorm.kernels.grouped_attention.counting import count_in_place_products
+from addnorm.kernels.grouped_attention.distance import DistanceBias
 
 count_in_place_products()
 
-__all__ = ["IMPLEMENTATIONS", "attend", "choose"]
+__all__ = ["IMPLEMENTATIONS", "DistanceBias", "attend", "choose"]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from addnorm.errors import UnknownName
 from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.problem import Problem
 from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
@@ -31,7 +32,7 @@ def attend(
     weights: Sequence[float | int] | Float[Tensor, " term"] | Float[Tensor, "heads term"],
     *,
     causal: bool,
-    bias: Float[Tensor, "#batch #heads query key"] | None = None,
+    bias: Float[Tensor, "#batch #heads query key"] | DistanceBias | None = None,
     padding: Bool[Tensor, "batch key"] | None = None,
     dropout: float = 0.0,
     seed: Int64[Tensor, ""] | None = None,
@@ -49,12 +50,14 @@ def attend(
         weights: numbers, or a tensor that may be learned, per term or per head and term. Nothing else scales the
             scores: pass 1/√head_dim where it is meant.
         causal: whether a row is kept from seeing later keys.
-        bias: added to the summed scores; receives a gradient if it requires one.
+        bias: added to the summed scores, as a matrix or as a function of the distance; receives a gradient if it
+            requires one. By distance it costs heads · span numbers instead of heads · query · key.
         padding: True at real tokens; other keys get no attention. A row without a key left gives zeros.
         dropout: share of the probabilities that drop; the others are divided by 1 - dropout.
         seed: decides which drop, the same ones in every implementation; None draws one from torch's global generator.
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
-            and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout.
+            and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout, and a
+            bias by distance becomes a matrix.
             "auto" takes what `choose` names.
 
     Returns:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from addnorm.errors import InputError
+from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.problem import Problem
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -19,7 +20,7 @@ def problem_of(
     weights: Sequence[float | int] | Tensor,
     *,
     causal: bool,
-    bias: Tensor | None = None,
+    bias: Tensor | DistanceBias | None = None,
     padding: Tensor | None = None,
     dropout: float = 0.0,
     seed: Tensor | None = None,
@@ -40,7 +41,10 @@ def problem_of(
             f"causal attention takes at most as many queries as keys, because queries are the last positions; "
             f"got {query} queries and {key} keys. Pass the keys of every position, or causal=False."
         )
-    if bias is not None:
+    if isinstance(bias, DistanceBias):
+        _check_distances(bias, heads, query, key, causal=causal)
+        _check_like("bias.values", bias.values, value, FLOATING)
+    elif bias is not None:
         wanted = ((1, batch), (1, heads), (query,), (key,))
         if bias.ndim != 4 or any(size not in sizes for size, sizes in zip(bias.shape, wanted, strict=True)):
             expected = f"[1 or {batch}, 1 or {heads}, {query}, {key}]"
@@ -63,7 +67,8 @@ def problem_of(
         value=value,
         weights=_weights(weights, q),
         causal=causal,
-        bias=bias,
+        bias=bias.values[None] if isinstance(bias, DistanceBias) else bias,
+        first_distance=bias.first if isinstance(bias, DistanceBias) else None,
         padding=padding,
         dropout=float(dropout),
         seed=_seed(seed, dropout, value),
@@ -119,6 +124,19 @@ def _check_projections(q: tuple[Tensor, ...], k: tuple[Tensor, ...], value: Tens
                     f"{_name(tensor.dtype)} on {tensor.device}, value {_name(value.dtype)} on {value.device}."
                 )
     _check_like("value", value, value, FLOATING)
+
+
+def _check_distances(bias: DistanceBias, heads: int, query: int, key: int, *, causal: bool) -> None:
+    values = bias.values
+    if values.ndim != 2 or values.shape[0] not in (1, heads):
+        raise InputError(f"bias.values must have shape [heads, span] = [1 or {heads}, span], got {_shape(values)}.")
+    nearest, farthest = (0 if causal else 1 - query), key - 1
+    last = bias.first + values.shape[1] - 1
+    if bias.first > nearest or last < farthest:
+        raise InputError(
+            f"a bias by distance must know every distance that a query sees: {nearest} to {farthest} with {query} "
+            f"queries, {key} keys and causal={causal}; this one knows {bias.first} to {last}."
+        )
 
 
 def _weights(given: Sequence[float | int] | Tensor, q: tuple[Tensor, ...]) -> float | Tensor:

@@ -8,6 +8,7 @@ panel; query heads of one group are stacked as rows, so keys and values are neve
 import torch
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.distance import add_diagonals, part
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.problem import Problem
 
@@ -42,7 +43,7 @@ class Panel:
     def last_key(self, rows: slice) -> int:
         """Number of keys that some row of the tile may see."""
         p = self.problem
-        return rows.stop + p.key - p.query if p.causal else p.key
+        return rows.stop + p.offset if p.causal else p.key
 
     def lines(self, tensor: Tensor, rows: slice) -> Tensor:
         """Float[Tensor, "slab line dim"] of a tensor "batch heads query dim"."""
@@ -74,15 +75,31 @@ class Panel:
         scores.baddbmm_(weighted, self.keys[:, :last].mT, beta=0, alpha=self.scale)
         by_head = self.heads_first(scores)
         if p.bias is not None:
-            by_head.add_(self.share(p.bias)[:, :, rows, :last])
+            by_head.add_(self.bias(p.bias, rows))
         if p.causal:
-            edge = rows.start + p.key - p.query
+            edge = rows.start + p.offset
             size = rows.stop - rows.start
             later = torch.ones(size, size, dtype=torch.bool, device=scores.device).triu(1)
             by_head[..., edge:].masked_fill_(later, float("-inf"))
         if p.padding is not None:
             by_head.masked_fill_(~p.padding[self.batch, None, None, :last], float("-inf"))
         return scores
+
+    def bias(self, bias: Tensor, rows: slice) -> Tensor:
+        """Float[Tensor, "#batch #heads rows key"] of one tile, from the bias in either form."""
+        p, last, shared = self.problem, self.last_key(rows), self.share(bias)
+        if p.first_distance is None:
+            return shared[:, :, rows, :last]
+        return part(shared, p.first_distance, rows, p.offset, last)
+
+    def add_bias_gradient(self, total: Tensor, d_scores: Tensor, rows: slice) -> None:
+        """Add one tile's d_scores, "slab line key", to the gradient of the bias, in its form."""
+        p, shared, by_head = self.problem, self.share(total), self.heads_first(d_scores)
+        summed = by_head.sum_to_size(*shared.shape[:2], *by_head.shape[2:])
+        if p.first_distance is None:
+            shared[:, :, rows, : self.last_key(rows)] += summed
+        else:
+            add_diagonals(shared, p.first_distance, summed, rows, p.offset)
 
     def kept(self, rows: slice) -> Tensor | None:
         """Bool[Tensor, "slab line key"] of probabilities that do not drop; None without dropout."""

@@ -117,5 +117,4 @@ def _differentiate_tile(
     for i, d_query in enumerate(found.queries):
         d_query[panel.batch, panel.heads, rows] = d_queries[..., i, :].to(d_query.dtype)
     if found.bias is not None:
-        d_bias = panel.share(found.bias)[:, :, rows, :last]
-        d_bias += panel.heads_first(d_scores).sum_to_size(d_bias.shape)
+        panel.add_bias_gradient(found.bias, d_scores, rows)

@@ -31,13 +31,20 @@ class Problem:
     causal: bool
     """Query row r sees the keys up to r + key - query."""
     bias: Tensor | None
-    """Float[Tensor, "#batch #heads query key"], added once to the summed scores."""
+    """Added once to the summed scores: Float[Tensor, "#batch #heads query key"], or "#batch #heads span" by distance."""
+    first_distance: int | None
+    """Distance of the first entry of a bias by distance; None where the bias is a matrix, and without one."""
     padding: Tensor | None
     """Bool[Tensor, "batch key"], True at real tokens."""
     dropout: float
     """Share of probabilities dropped; the kept ones are divided by 1 - dropout."""
     seed: Tensor | None
     """int64 scalar that decides which probabilities drop; None only without dropout."""
+
+    @property
+    def offset(self) -> int:
+        """Position of the first query."""
+        return self.key - self.query
 
     @property
     def batch(self) -> int:

@@ -6,6 +6,7 @@ All other implementations are compared with this one. Memory: batch · heads · 
 import torch
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.distance import matrix
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.problem import Problem
 
@@ -18,7 +19,7 @@ def reference(problem: Problem) -> Tensor:
     weights = p.weights[:, :, None, None].to(dtype) if isinstance(p.weights, Tensor) else p.weights
     scores = (terms * weights).sum(-1)
     if p.bias is not None:
-        scores = scores + p.bias.to(dtype)
+        scores = scores + bias_matrix(p, p.bias).to(dtype)
     scores = scores.masked_fill(~visible(p), float("-inf"))
     alive = (scores > float("-inf")).any(-1, keepdim=True)
     probabilities = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
@@ -27,6 +28,12 @@ def reference(problem: Problem) -> Tensor:
         kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=p.key, dropout=p.dropout)
         probabilities = probabilities * kept / (1 - p.dropout)
     return (probabilities @ value).to(p.value.dtype)
+
+
+def bias_matrix(problem: Problem, bias: Tensor) -> Tensor:
+    """Float[Tensor, "#batch #heads query key"] of the problem's bias, in whatever form it was given."""
+    p = problem
+    return bias if p.first_distance is None else matrix(bias, p.first_distance, p.query, p.key)
 
 
 def visible(problem: Problem) -> Tensor:

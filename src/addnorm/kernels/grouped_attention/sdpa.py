@@ -5,7 +5,8 @@ r"""Grouped attention through torch's own attention, which knows one term: the t
 A weight common to all terms is torch's `scale`, others are multiplied into the queries. Torch's linear-memory CPU
 kernel wants one width for queries, keys and values and otherwise keeps the matrix without a word, so the narrower side
 is filled up with zeros, which change nothing. Torch's own causal flag aligns at the first key where ours aligns at the
-last, so with fewer queries than keys a bool query × key mask is passed instead.
+last, so with fewer queries than keys a bool query × key mask is passed instead. It knows no bias by distance: that
+becomes a matrix here.
 """
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.reference import bias_matrix
 
 
 def sdpa(problem: Problem) -> Tensor:
@@ -55,7 +57,9 @@ def holds_matrix(problem: Problem) -> bool:
     p = problem
     apart = p.causal and 1 < p.query != p.key
     masked = p.padding is not None and (p.causal or p.bias is not None)
-    return apart or masked or (p.bias is not None and (p.causal or p.bias.requires_grad))
+    if p.bias is None:
+        return apart or masked
+    return apart or masked or p.causal or p.first_distance is not None or p.bias.requires_grad
 
 
 def _side_by_side(p: Problem) -> tuple[Tensor, Tensor]:
@@ -89,6 +93,6 @@ def _mask(p: Problem) -> tuple[Tensor | None, Tensor | None]:
     if p.bias is None:
         alive = seen.any(-1, keepdim=True)
         return seen | ~alive, alive
-    mask = p.bias.to(p.value.dtype).masked_fill(~seen, float("-inf"))
+    mask = bias_matrix(p, p.bias).to(p.value.dtype).masked_fill(~seen, float("-inf"))
     alive = (mask > float("-inf")).any(-1, keepdim=True)
     return mask.masked_fill(~alive, 0.0), alive

@@ -28,6 +28,7 @@ def streaming(problem: Problem, budget: int | None = None) -> Tensor:
         scale=p.weights if isinstance(p.weights, float) else None,
         causal=p.causal,
         dropout=p.dropout,
+        first_distance=p.first_distance,
         budget=budget,
     )
     weights = p.weights if isinstance(p.weights, Tensor) else None
@@ -44,6 +45,7 @@ class _Settings:
     scale: float | None
     causal: bool
     dropout: float
+    first_distance: int | None
     budget: int | None
 
     def problem(self, tensors: tuple[Tensor | None, ...]) -> Problem:
@@ -58,6 +60,7 @@ class _Settings:
             weights=shared,
             causal=self.causal,
             bias=bias,
+            first_distance=self.first_distance,
             padding=padding,
             dropout=self.dropout,
             seed=seed,

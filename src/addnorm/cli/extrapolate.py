@@ -1,0 +1,91 @@
+"""Evaluate a study's models on longer texts than they were trained on, and say which differences are more than noise.
+
+Every model reads the same held-out text, cut into windows of every length. Results are kept in the runs' folders, so the
+same command goes on after an interruption and computes nothing twice.
+
+For example:
+    addnorm extrapolate runs/first
+    addnorm extrapolate runs/first --lengths 1x,2x,4x --with log_n,yarn,yarn+local_window --plot lengths.svg
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from addnorm.cli._output import print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    dir: Annotated[Path, tyro.conf.Positional]
+    """Folder of a study's runs."""
+    lengths: str = "1x,2x,4x,8x"
+    """Test lengths as multiples of the train length, increasing."""
+    with_: Annotated[str | None, tyro.conf.arg(name="with")] = None
+    """Switches to evaluate beside the models as they are, without retraining: `log_n,yarn`; `+` joins those that are on
+    together. `addnorm list switch` prints them."""
+    scoring: Literal["window", "ending"] = "window"
+    """Which losses are shown and ranked: of every position of a window, as in source 001, or of the same last targets at
+    every length."""
+    windows: int = 32
+    """Windows of the longest length."""
+    variant: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Variants to evaluate; all if not given. May be given more than once."""
+    reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Variants to compare with, in place of the study's own. May be given more than once."""
+    margin: float | None = None
+    """Nats per token below which a difference counts as none, in place of the study's own."""
+    workers: int | None = None
+    """Runs at the same time; one per CPU core if not given."""
+    plugin: tuple[str, ...] = ()
+    """Files with the mechanisms of your own that the runs use."""
+    plot: Path | None = None
+    """Also draw a figure into this file (.svg, .pdf, .png)."""
+    json: bool = False
+    """Print JSON."""
+    csv: bool = False
+    """Print comma-separated values, one line per variant and length."""
+
+
+def command(options: Options) -> int:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from addnorm.cli._figure import require_figure_file, write_figure
+    from addnorm.insight.extrapolation.extrapolate import extrapolate
+    from addnorm.insight.extrapolation.switches import parse_switches
+    from addnorm.report.tables import extrapolation as tables
+
+    require_figure_file(options.plot)
+    with Progress(console=Console(stderr=True), disable=options.json or options.csv) as progress:
+        task = progress.add_task("runs", total=None)
+        found = extrapolate(
+            options.dir,
+            lengths=options.lengths,
+            windows=options.windows,
+            switches=parse_switches(options.with_) if options.with_ else (),
+            scoring=options.scoring,
+            references=options.reference or None,
+            margin=options.margin,
+            variants=options.variant,
+            workers=options.workers,
+            plugins=options.plugin,
+            on_done=lambda run, outcome, done, total: progress.update(
+                task, completed=done, total=total, description=f"{done} of {total} runs, last {run.name}"
+            ),
+        )
+    if options.plot is not None:
+        from addnorm.report.plots.extrapolation import figure
+
+        write_figure(figure(found["rows"]), options.plot)
+    if options.json:
+        print_json(found)
+    elif options.csv:
+        print(tables.csv(found), end="")
+    else:
+        print(tables.text(found), end="")
+        if options.plot is not None:
+            print(f"\nDrawn: {options.plot}")
+    return 0

@@ -1,0 +1,84 @@
+"""Test lengths as multiples of the train length, and the buckets of positions that they make."""
+
+import math
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from addnorm.errors import InputError
+
+DEFAULT = "1x,2x,4x,8x"
+_MULTIPLE = re.compile(r"([1-9][0-9]{0,5})x")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """The lengths of one evaluation.
+
+    Raises:
+        InputError: no lengths, lengths that do not increase, or a train length below two tokens.
+    """
+
+    trained: int
+    """Tokens per sequence in training."""
+    multiples: tuple[int, ...]
+    """Test lengths over the train length, increasing."""
+
+    def __post_init__(self) -> None:
+        if self.trained < 2:
+            raise InputError(f"a train length of at least two tokens is needed, got {self.trained}.")
+        if not self.multiples or self.multiples[0] < 1:
+            raise InputError(f"lengths are multiples of the train length, at least 1x, got {_shown(self.multiples)}.")
+        if any(b <= a for a, b in pairwise(self.multiples)):
+            raise InputError(
+                f"lengths must increase: got {_shown(self.multiples)}. "
+                f"Give each once, the shortest first: --lengths {_shown(sorted(set(self.multiples)))}."
+            )
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """The lengths in tokens."""
+        return tuple(self.trained * multiple for multiple in self.multiples)
+
+    @property
+    def longest(self) -> int:
+        """The longest length in tokens."""
+        return self.tokens[-1]
+
+    @property
+    def stretch(self) -> int:
+        """Tokens of the shortest text that every length divides: cut up at any length, it gives the same targets."""
+        return self.trained * math.lcm(*self.multiples)
+
+    @property
+    def ending(self) -> int:
+        """Targets at the end of a stretch that every length is compared on: the last half of a train length."""
+        return self.trained // 2
+
+    def edges(self, length: int) -> tuple[int, ...]:
+        """Where the buckets of positions of a window begin, and its end: 0, half the train length, then every test length
+        that is shorter than the window."""
+        inner = sorted({self.ending, self.trained, *self.tokens})
+        return (0, *(edge for edge in inner if edge < length), length)
+
+
+def parse_lengths(text: str) -> tuple[int, ...]:
+    """`1x,2x,4x` as (1, 2, 4).
+
+    Raises:
+        InputError: a part is not of that form.
+    """
+    found = []
+    for part in text.split(","):
+        matched = _MULTIPLE.fullmatch(part.strip())
+        if matched is None:
+            raise InputError(
+                f"lengths are whole multiples of the train length, with commas between: got {part.strip()!r} in {text!r}. "
+                f"Give for example --lengths {DEFAULT}."
+            )
+        found.append(int(matched[1]))
+    return tuple(found)
+
+
+def _shown(multiples: tuple[int, ...] | list[int]) -> str:
+    return ",".join(f"{multiple}x" for multiple in multiples) or "none"

@@ -1,0 +1,77 @@
+"""A rotary position with angles of its own: what the switches of the rotation put in the place of the model's."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from addnorm.blocks.spec import ModelSpec
+from addnorm.errors import InputError
+from addnorm.position import Position
+from addnorm.position.rope import Angles, Rope, RopePosition
+
+
+class Rescaled(RopePosition):
+    """Rotation at given frequencies.
+
+    Args:
+        position: the model's own rotation.
+        frequencies: radians per position, one per pair, in place of theta^{-2j/r}.
+        stretch: positions are divided by it.
+        temper: queries are multiplied by it after the rotation.
+    """
+
+    def __init__(
+        self,
+        position: RopePosition,
+        *,
+        frequencies: Float64[Tensor, " pairs"],
+        stretch: float = 1.0,
+        temper: float = 1.0,
+    ) -> None:
+        super().__init__(position.rotated, position.theta)
+        self.frequencies, self.stretch, self.temper = frequencies, stretch, temper
+
+    def prepare(self, start: int, seq: int, like: Tensor) -> Angles:
+        position = torch.arange(start, start + seq, device=like.device, dtype=torch.float64) / self.stretch
+        angle = torch.outer(position, self.frequencies.to(like.device))
+        return angle.cos().to(like.dtype), angle.sin().to(like.dtype)
+
+    def rotate(self, query: Tensor, key: Tensor, prepared: Angles) -> tuple[Tensor, Tensor]:
+        query, key = super().rotate(query, key, prepared)
+        return query * self.temper, key
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """The rotation that a model was trained with."""
+
+    position: RopePosition
+
+    def of(self, theta: float) -> Float64[Tensor, " pairs"]:
+        """theta^{-2j/r} for every pair j."""
+        pair = torch.arange(0, self.position.rotated, 2, dtype=torch.float64)
+        return theta ** (-pair / self.position.rotated)
+
+
+def require_rope(kind: str, model: ModelSpec) -> None:
+    """Raises:
+    InputError: the model's position is no rotation with frequencies.
+    """
+    if not isinstance(model.position, Rope):
+        raise InputError(
+            f"switch '{kind}' changes the frequencies of rotary positions: it applies to position 'rope', this model has "
+            f"'{model.position.kind}'. Leave the switch out, or choose the variants with --variant."
+        )
+
+
+def as_rope(position: Position) -> RopePosition:
+    """The model's rotation, for the type checker and for whoever calls `wrap` without `require`.
+
+    Raises:
+        InputError: it is none.
+    """
+    if not isinstance(position, RopePosition):
+        raise InputError(f"a switch of the rotation needs a rotary position, got {type(position).__name__}.")
+    return position

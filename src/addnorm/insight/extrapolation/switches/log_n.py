@@ -1,0 +1,55 @@
+r"""Log-n scaling: scores grow with the logarithm of the number of positions seen, beyond the train length.
+
+    score_{mn} <- max(1, log n_m / log T) * score_{mn}
+
+n_m is how many positions query m sees (m + 1 in a causal model, the whole length in a masked one), T the train length. What
+is added to the scores as a position bias is not scaled.
+
+Why: the entropy of the attention stays about the same while n grows; without it attention blurs over long texts.
+
+Source: Su 2021, "从熵不变性看Attention的Scale操作", https://kexue.fm/archives/8823, log_512 n; Chiang and Cholak 2022,
+arXiv:2202.12172, eq. 5.
+Differs from the source: there the model is trained with the factor; as a switch it acts beyond the train length alone
+(the factor is at least 1), so that nothing changes where the model was trained.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from addnorm.blocks.spec import ModelSpec
+from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
+from addnorm.insight.extrapolation.switches._wrapped import Wrapped
+from addnorm.position import Position
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogN(SwitchSpec):
+    """No settings."""
+
+    changes: ClassVar[str] = "scale"
+
+    def require(self, model: ModelSpec) -> None:
+        """Applies to every position."""
+
+    def wrap(self, position: Position, reach: Reach) -> Position:
+        return LogNPosition(position, reach)
+
+
+class LogNPosition(Wrapped):
+    def __init__(self, inner: Position, reach: Reach) -> None:
+        super().__init__(inner)
+        self.reach = reach
+
+    def own(self, start: int, seq: int, like: Tensor) -> Tensor:
+        """The factor of every query, Float[Tensor, "seq 1"]."""
+        first, last = (start + 1, start + seq) if self.reach.causal else (self.reach.length, self.reach.length)
+        seen = torch.linspace(first, last, seq, dtype=torch.float64, device=like.device)
+        return (seen.log() / math.log(self.reach.trained)).clamp(min=1.0).to(like.dtype)[:, None]
+
+    def rotate(self, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
+        query, key = self.inner.rotate(query, key, prepared[0])
+        return query * prepared[1], key

@@ -1,0 +1,41 @@
+r"""NTK-aware base: the base of the rotation grows so that the slowest pair is interpolated and the fastest is not.
+
+    theta' = theta s^{r/(r-2)},        angle_{t,j} = t theta'^{-2j/r},        s = L / T
+
+L is the length now, T the train length, r the rotated entries. Pair 0 keeps its frequency, the last one's is divided by s.
+
+Why: position interpolation blurs near positions, which only the fast pairs tell apart.
+
+Source: bloc97 2023, "NTK-Aware Scaled RoPE", as Definition 1 of Peng et al. 2023, "YaRN", arXiv:2309.00071.
+Differs from the source: nothing.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from addnorm.blocks.spec import ModelSpec
+from addnorm.errors import InputError
+from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
+from addnorm.insight.extrapolation.switches._rotation import Frequencies, Rescaled, as_rope, require_rope
+from addnorm.position import Position
+from addnorm.position.rope import Rope
+
+
+@dataclass(frozen=True, kw_only=True)
+class NTK(SwitchSpec):
+    """No settings."""
+
+    changes: ClassVar[str] = "rotation"
+
+    def require(self, model: ModelSpec) -> None:
+        require_rope(self.kind, model)
+        if isinstance(model.position, Rope) and model.shape.head_dim * model.position.fraction <= 2:
+            raise InputError(
+                f"switch '{self.kind}' needs at least two rotated pairs, r/(r-2) is not defined for one: head width "
+                f"{model.shape.head_dim}, fraction {model.position.fraction}. Use yarn or position_interpolation."
+            )
+
+    def wrap(self, position: Position, reach: Reach) -> Position:
+        rope = as_rope(position)
+        theta = rope.theta * reach.scale ** (rope.rotated / (rope.rotated - 2))
+        return Rescaled(rope, frequencies=Frequencies(rope).of(theta))

@@ -1,0 +1,34 @@
+r"""Position interpolation: positions are divided so that the longest text spans the angles of the train length.
+
+    angle_{t,j} = (t / s) theta^{-2j/r},        s = L / T
+
+L is the length now, T the train length, r the rotated entries.
+
+Why: no angle leaves the range that the model was trained on; but near positions come closer than it has ever seen.
+
+Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation",
+arXiv:2306.15595, eq. 4.
+Differs from the source: no fine-tuning afterwards.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from addnorm.blocks.spec import ModelSpec
+from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
+from addnorm.insight.extrapolation.switches._rotation import Frequencies, Rescaled, as_rope, require_rope
+from addnorm.position import Position
+
+
+@dataclass(frozen=True, kw_only=True)
+class PositionInterpolation(SwitchSpec):
+    """No settings."""
+
+    changes: ClassVar[str] = "rotation"
+
+    def require(self, model: ModelSpec) -> None:
+        require_rope(self.kind, model)
+
+    def wrap(self, position: Position, reach: Reach) -> Position:
+        rope = as_rope(position)
+        return Rescaled(rope, frequencies=Frequencies(rope).of(rope.theta), stretch=reach.scale)

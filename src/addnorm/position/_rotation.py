@@ -1,0 +1,19 @@
+"""Rotation of neighbouring pairs of entries, for the positions that turn vectors or are made of such turns."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def frequencies(dim: int, theta: float, device: torch.device) -> Float[Tensor, " pairs"]:
+    """theta^{-2j/dim} for j < dim/2, in float64: at position 100 000 float32 leaves an error of 0.004 in the fastest pair."""
+    return theta ** (-torch.arange(0, dim, 2, device=device, dtype=torch.float64) / dim)
+
+
+def turn(
+    x: Float[Tensor, "*batch seq entries"], cos: Float[Tensor, "seq pairs"], sin: Float[Tensor, "seq pairs"]
+) -> Float[Tensor, "*batch seq entries"]:
+    """Each pair (x_{2j}, x_{2j+1}) as a point of the plane, turned (and stretched, if cos and sin are)."""
+    even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
+    turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
+    return turned.to(x.dtype)  # under autocast the angles are wider than the queries
