@@ -1,6 +1,5 @@
 """Which tokens are scored: the same ones at every length, for every model."""
 
-
 import numpy as np
 import pytest
 import torch
