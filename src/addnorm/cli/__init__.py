@@ -13,7 +13,20 @@ from pathlib import Path
 
 from addnorm.errors import AddnormError, InputError, UnknownName
 
-_ORDER = ("list", "new", "plan", "run", "status", "rank", "explain", "extrapolate", "export", "reindex", "doctor")
+_ORDER = (
+    "list",
+    "new",
+    "plan",
+    "run",
+    "status",
+    "rank",
+    "explain",
+    "inspect",
+    "extrapolate",
+    "export",
+    "reindex",
+    "doctor",
+)
 
 
 def commands() -> dict[str, str]:

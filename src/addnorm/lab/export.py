@@ -137,7 +137,7 @@ def require_plugins(paths: Any, where: Path, way: str) -> None:
     """Make sure that the mechanisms of a user's own files have joined.
 
     Raises:
-    InputError: a file that the spec's mechanisms come from has not joined in this process.
+        InputError: a file that the spec's mechanisms come from has not joined in this process.
     """
     if not isinstance(paths, list | tuple):
         raise Damaged(f"{where} is damaged: 'plugins' is no list. Restore it from a copy.")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int64
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -56,8 +56,12 @@ class Measured:
 
 
 def measure(model: nn.Module, batch: Scored) -> Measured:
-    """Run the model on a batch and compare with its targets. Logits are compared in float32 at least."""
-    logits = model(batch.inputs)
+    """Run the model on a batch and compare with its targets."""
+    return compare(model(batch.inputs), batch)
+
+
+def compare(logits: Float[Tensor, "batch seq vocab"], batch: Scored) -> Measured:
+    """Compare logits with a batch's targets, in float32 at least."""
     targets = batch.targets
     if batch.where is not None:
         logits, targets = logits[batch.where], targets[batch.where]

@@ -1,0 +1,44 @@
+"""Measure what flows through a trained run: gradients, the stream, attention, scores, early read-outs.
+
+Every measure is taken at the start (before the first step) and at the end, on held-out text of the run's own data, and is
+kept in the run's folder as insight.json.
+
+For example:
+    addnorm inspect runs/first/base-s0-1a2b3c4d
+    addnorm inspect runs/first --sequences 32
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._output import print_json
+
+
+@dataclass(frozen=True)
+class Options:
+    target: Annotated[Path, tyro.conf.Positional]
+    """Folder of a run, or of a study to inspect all of its runs."""
+    sequences: int = 16
+    """Held-out sequences for gradients, the stream and read-outs."""
+    map_sequences: int = 4
+    """Held-out sequences for attention and scores."""
+    plugin: tuple[str, ...] = ()
+    """Files with the mechanisms of your own that the runs use."""
+    json: bool = False
+    """Print JSON."""
+
+
+def command(options: Options) -> int:
+    from addnorm.insight.flow import Settings, inspect
+    from addnorm.lab.plugins import load_plugins
+    from addnorm.report.tables import flow
+
+    load_plugins(options.plugin, Path.cwd())
+    settings = Settings(sequences=options.sequences, map_sequences=options.map_sequences)
+    found = inspect(options.target, settings, say=lambda text: print(text, file=sys.stderr))
+    print_json(found) if options.json else print(flow.text(found))
+    return 0

@@ -1,0 +1,154 @@
+"""Attention rows: how spread they are, and how alike from one attention to the next.
+
+Probabilities come from the model's own patterns, applied to columns of the identity matrix, so whatever normalises the
+scores is measured as it is. A block of columns at a time: memory is linear in the length, never query x key.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from addnorm.blocks.passage import Pattern
+
+ONE_HOT = 0.9
+"""A row with more than this share of its attention at one position counts as one-hot."""
+COLUMNS = 256
+"""Key positions looked at together."""
+
+Block = Float[Tensor, "batch heads query keys"]
+Rows = Float64[Tensor, "batch heads query"]
+
+
+@dataclass
+class RowTally:
+    """Sums of a row measure over rows, per head."""
+
+    total: Float64[Tensor, " heads"] | None = None
+    rows: int = 0
+
+    def add(self, values: Rows, where: Int64[Tensor, " rows"]) -> None:
+        """Take in the chosen rows of every sequence."""
+        chosen = values[:, :, where]
+        summed = chosen.sum(dim=(0, 2))
+        self.total = summed if self.total is None else self.total + summed
+        self.rows += chosen.shape[0] * chosen.shape[2]
+
+    @property
+    def means(self) -> list[float]:
+        """Mean over rows, per head; empty where there were no rows."""
+        return [] if self.total is None or not self.rows else (self.total / self.rows).tolist()
+
+
+@dataclass
+class AttentionTally:
+    """Sums over the passes seen, one entry per attention."""
+
+    measures: list[dict[str, RowTally]] = field(default_factory=list)
+    """Per attention and measure; sums per head."""
+    mean_similarity: list[RowTally] = field(default_factory=list)
+    """Of the attention averaged over heads."""
+
+    @torch.no_grad()
+    def add(self, patterns: Sequence[Pattern]) -> None:
+        """Take in one pass."""
+        if not self.measures:
+            self.measures = [{} for _ in patterns]
+            self.mean_similarity = [RowTally() for _ in patterns]
+        spreads = [_Spread() for _ in patterns]
+        for columns in _blocks(patterns):
+            for spread, pattern in zip(spreads, patterns, strict=True):
+                spread.add(_probabilities(pattern, columns))
+        for place, (spread, pattern) in enumerate(zip(spreads, patterns, strict=True)):
+            visible = _visible(pattern)
+            where = torch.nonzero(visible > 1).flatten()
+            entropy = spread.entropy
+            self._tally(place, "entropy", entropy, where)
+            self._tally(place, "entropy_share", entropy / visible.log(), where)
+            self._tally(place, "one_hot", (spread.largest / spread.mass > ONE_HOT).double(), where)
+        self._compare(patterns, [spread.mass for spread in spreads])
+
+    def _compare(self, patterns: Sequence[Pattern], masses: Sequence[Rows]) -> None:
+        """The similarity of each attention to the one before it."""
+        pairs = range(1, len(patterns))
+        divergence, of_means = [[_Divergence() for _ in patterns] for _ in range(2)]
+        for columns in _blocks(patterns):
+            before: Block | None = None
+            for place, (pattern, mass) in enumerate(zip(patterns, masses, strict=True)):
+                now = _probabilities(pattern, columns).double() / mass[..., None]
+                if before is not None:
+                    if before.shape == now.shape:
+                        divergence[place].add(before, now)
+                    of_means[place].add(before.mean(1, keepdim=True), now.mean(1, keepdim=True))
+                before = now
+        for place in pairs:
+            where = torch.nonzero(_visible(patterns[place]) > 1).flatten()
+            if divergence[place].total is not None:
+                self._tally(place, "similarity", divergence[place].similarity, where)
+            self.mean_similarity[place].add(of_means[place].similarity, where)
+
+    def _tally(self, place: int, name: str, values: Rows, where: Tensor) -> None:
+        self.measures[place].setdefault(name, RowTally()).add(values, where)
+
+
+class _Spread:
+    """What entropy and the largest share of a row need, block by block."""
+
+    def __init__(self) -> None:
+        self.mass = self.weighted_log = self.largest = torch.zeros((), dtype=torch.float64)
+
+    def add(self, block: Block) -> None:
+        block = block.double()
+        self.mass = self.mass + block.sum(-1)
+        self.weighted_log = self.weighted_log + torch.special.xlogy(block, block).sum(-1)
+        self.largest = torch.maximum(self.largest.to(block.device), block.amax(-1))
+
+    @property
+    def entropy(self) -> Rows:
+        """Of the row divided by its sum: log Z - (Σ p log p) / Z."""
+        return self.mass.log() - self.weighted_log / self.mass
+
+
+class _Divergence:
+    """Jensen-Shannon divergence of two rows, block by block."""
+
+    def __init__(self) -> None:
+        self.total: Tensor | None = None
+
+    def add(self, one: Block, other: Block) -> None:
+        mid = (one + other) / 2
+        parts = torch.special.xlogy(one, one) + torch.special.xlogy(other, other)
+        found = (parts / 2 - torch.special.xlogy(mid, mid)).sum(-1)
+        self.total = found if self.total is None else self.total + found
+
+    @property
+    def similarity(self) -> Rows:
+        if self.total is None:
+            raise ValueError("nothing was compared")
+        return 1 - self.total / math.log(2)
+
+
+def _blocks(patterns: Sequence[Pattern]) -> Iterator[slice]:
+    length = patterns[0].keys[0].shape[2] if patterns else 0
+    return (slice(first, min(first + COLUMNS, length)) for first in range(0, length, COLUMNS))
+
+
+def _probabilities(pattern: Pattern, columns: slice) -> Block:
+    """The pattern's probabilities at some key positions."""
+    key = pattern.keys[-1]
+    batch, kv_heads, length, _ = key.shape
+    identity = torch.zeros(length, columns.stop - columns.start, dtype=key.dtype, device=key.device)
+    identity[columns] = torch.eye(columns.stop - columns.start, dtype=key.dtype, device=key.device)
+    return pattern.apply(identity.expand(batch, kv_heads, *identity.shape))
+
+
+def _visible(pattern: Pattern) -> Float64[Tensor, " query"]:
+    """Positions that each row sees."""
+    query, key = pattern.queries[-1].shape[2], pattern.keys[-1].shape[2]
+    device = pattern.keys[-1].device
+    if not pattern.causal:
+        return torch.full((query,), float(key), dtype=torch.float64, device=device)
+    return torch.arange(key - query + 1, key + 1, dtype=torch.float64, device=device)

@@ -1,0 +1,90 @@
+"""Gradient norms: of every site's parameters, of the whole model, and with respect to the stream after each site."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.blocks.model import Transformer
+from addnorm.insight.flow.observe import watched
+from addnorm.insight.flow.stream import Squares
+from addnorm.lab.objective import Measured, Scored, compare
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gradients:
+    """Norms of the gradient of the mean loss per scored token."""
+
+    whole: float
+    """Of all parameters."""
+    embedding: float
+    """Of the token embeddings (which are the head's matrix too, in a tied model)."""
+    sites: tuple[float, ...]
+    """Of each site's parameters, its norms included."""
+    layers: tuple[float, ...]
+    """Of each layer's parameters."""
+    streams: tuple[float | None, ...]
+    """With respect to the stream after each site; None where the loss does not depend on it."""
+
+
+def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
+    """The gradient of the mean loss over the batches, a batch at a time. The model's own `.grad` stay as they were.
+
+    Memory: that of a training step without its optimizer.
+    """
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    sums: list[Tensor | None] = [None] * len(parameters)
+    streams: list[Squares] = []
+    branches: list[nn.Module] = []
+    count = 0
+    with _as_in_training(model), watched(model) as seen, torch.enable_grad():
+        for batch in batches:
+            measured: Measured = compare(model(batch.inputs), batch)
+            after = [site.after for site in seen.sites]
+            found = torch.autograd.grad(measured.nats, [*parameters, *after], allow_unused=True)
+            for place, gradient in enumerate(found[: len(parameters)]):
+                before = sums[place]
+                if gradient is not None:
+                    sums[place] = gradient if before is None else before + gradient
+            branches = [site.branch for site in seen.sites]
+            streams = streams or [Squares() for _ in after]
+            for squares, gradient in zip(streams, found[len(parameters) :], strict=True):
+                if gradient is not None:
+                    squares.add(gradient)
+            count += measured.count
+    of = {id(parameter): total for parameter, total in zip(parameters, sums, strict=True)}
+
+    def norm(module: nn.Module) -> float:
+        squares = Squares()
+        for parameter in module.parameters():
+            total = of.get(id(parameter))
+            if total is not None:
+                squares.add(total)
+        return squares.norm / count
+
+    return Gradients(
+        whole=norm(model),
+        embedding=norm(model.embedding),
+        sites=tuple(norm(branch) for branch in branches),
+        layers=tuple(norm(layer) for layer in model.layers),
+        streams=tuple(squares.norm / count if squares.entries else None for squares in streams),
+    )
+
+
+@contextmanager
+def _as_in_training(model: nn.Module) -> Iterator[None]:
+    """Batch norm takes the batch's statistics, as it does in training; what it has learned of them is kept."""
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    kept = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
+    modes = [norm.training for norm in norms]
+    for norm in norms:
+        norm.train()
+    try:
+        yield
+    finally:
+        for norm, buffers, mode in zip(norms, kept, modes, strict=True):
+            norm.train(mode)
+            for name, buffer in norm.named_buffers():
+                buffer.copy_(buffers[name])

@@ -1,0 +1,132 @@
+"""Everything that is measured of one model, as plain values: FLOW of the package's docstring."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from addnorm.blocks.model import Transformer
+from addnorm.insight.flow.attention import AttentionTally
+from addnorm.insight.flow.early_exit import exits
+from addnorm.insight.flow.gradients import Gradients, gradients
+from addnorm.insight.flow.observe import SeenSite, watched
+from addnorm.insight.flow.own_scores import ScoreTally
+from addnorm.insight.flow.stream import StreamTally
+from addnorm.lab.objective import Measured, Scored
+
+_MEAN_OF_LAYER = ("share", "entropy", "entropy_share", "one_hot", "similarity", "mean_similarity", "own_share")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """Held-out text as the model sees it."""
+
+    batches: Sequence[Scored]
+    """For gradients, the stream and read-outs."""
+    maps: Sequence[Scored]
+    """For attention and scores: single sequences, fewer of them."""
+
+
+def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
+    """Measure a model. Its weights, buffers and mode are the same afterwards.
+
+    Memory: that of a training step without its optimizer; for attention, linear in the length.
+    """
+    training = model.training
+    model.eval()
+    try:
+        grads = gradients(model, windows.batches)
+        stream, losses, sites = StreamTally(), defaultdict[int, list[Measured]](list), list[SeenSite]()
+        attention, scores = AttentionTally(), ScoreTally()
+        with torch.no_grad(), watched(model) as seen:
+            for batch in windows.batches:
+                model(batch.inputs)
+                stream.add(seen)
+                for layer, measured in exits(model, seen, batch).items():
+                    losses[layer].append(measured)
+            for batch in windows.maps:
+                model(batch.inputs)
+                attention.add(seen.patterns)
+                scores.add(seen.patterns)
+            sites = seen.sites
+    finally:
+        model.train(training)
+    placed = [_place(site) for site in sites]
+    rows = [_place(site) | stream.of_site(place) | _gradients_of(grads, place) for place, site in enumerate(sites)]
+    attended = [
+        placed[place] | _attention_of(attention, scores, site.pattern)
+        for place, site in enumerate(sites)
+        if site.pattern is not None
+    ]
+    by_layer = {layer: _loss(measured) for layer, measured in losses.items()}
+    return _finite(
+        {
+            "loss": by_layer[max(by_layer)],
+            "gradient": grads.whole,
+            "embedding": {"rms": stream.entry.rms, "gradient": grads.embedding},
+            "layers": [
+                {
+                    "layer": layer,
+                    "gradient": grads.layers[layer],
+                    "rms": [row["rms"] for row in rows if row["layer"] == layer][-1],
+                    "exit_loss": loss,
+                    **_means(layer, [*rows, *attended]),
+                }
+                for layer, loss in by_layer.items()
+            ],
+            "sites": rows,
+            "attention": attended,
+        }
+    )
+
+
+def _place(site: SeenSite) -> dict[str, Any]:
+    return {"site": site.site.index, "layer": site.site.layer, "role": site.site.role}
+
+
+def _gradients_of(grads: Gradients, place: int) -> dict[str, float]:
+    stream = grads.streams[place]
+    return {"gradient": grads.sites[place]} | ({} if stream is None else {"stream_gradient": stream})
+
+
+def _attention_of(attention: AttentionTally, scores: ScoreTally, pattern: int) -> dict[str, Any]:
+    per_head = {name: tally.means for name, tally in attention.measures[pattern].items() if tally.means}
+    shares = scores.shares(pattern)
+    if shares is not None:
+        per_head["own_share"] = shares[:, -1].tolist()
+    found: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
+    if attention.mean_similarity[pattern].means:
+        found["mean_similarity"] = attention.mean_similarity[pattern].means[0]
+    if shares is not None:
+        found["score_shares"] = shares.mean(0).tolist()
+    heads = range(max(map(len, per_head.values()), default=0))
+    found["heads"] = [{"head": head} | {name: values[head] for name, values in per_head.items()} for head in heads]
+    return found
+
+
+def _loss(measured: Sequence[Measured]) -> float:
+    nats = sum((part.nats for part in measured), torch.zeros((), dtype=torch.float64))
+    total = nats.item() if isinstance(nats, Tensor) else float(nats)
+    return total / sum(part.count for part in measured)
+
+
+def _means(layer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    found = {}
+    for name in _MEAN_OF_LAYER:
+        values = [row[name] for row in rows if row["layer"] == layer and name in row]
+        if values:
+            found[name] = sum(values) / len(values)
+    return found
+
+
+def _finite(value: Any) -> Any:
+    """The same with None for every number that is not finite: JSON has no other word for it."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

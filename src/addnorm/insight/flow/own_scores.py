@@ -1,0 +1,66 @@
+r"""Whose scores a layer lives on: the part of its summed scores that each joining layer's Q K^T makes.
+
+    T_i = s_{m,i} Q_i K_i^T,        S = sum_i T_i,        share_i = sum_rows cov(T_i, S) / sum_rows var(S)
+
+Covariance and variance are taken along a row, over its visible positions, because a softmax does not see what is the same
+for a whole row. The shares of a layer add up to one; a term that works against the sum has a negative one.
+
+Why: source 002's readers found layers whose own Q K^T had become nothing, so that they lived on the first layer's scores.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+from addnorm.blocks.passage import Pattern
+
+ROWS = 128
+"""Query positions looked at together."""
+
+
+class ScoreTally:
+    """Sums over the passes seen, one entry per attention; None for an attention with a single term."""
+
+    def __init__(self) -> None:
+        self.covariances: list[Float64[Tensor, "heads terms"] | None] = []
+
+    @torch.no_grad()
+    def add(self, patterns: Sequence[Pattern]) -> None:
+        """Take in one pass."""
+        found = [covariances(pattern) if len(pattern.queries) > 1 else None for pattern in patterns]
+        if not self.covariances:
+            self.covariances = found
+            return
+        for place, new in enumerate(found):
+            before = self.covariances[place]
+            if new is not None and before is not None:
+                self.covariances[place] = before + new
+
+    def shares(self, place: int) -> Float64[Tensor, "heads terms"] | None:
+        """share_i per head, earliest term first; None where there is a single term."""
+        found = self.covariances[place]
+        return None if found is None else found / found.sum(-1, keepdim=True)
+
+
+def covariances(pattern: Pattern) -> Float64[Tensor, "heads terms"]:
+    """Σ over rows of Σ over visible positions of (T_i - mean T_i)(S - mean S), per head; their sum over i is S's own."""
+    heads = pattern.queries[0].shape[1]
+    weights = torch.as_tensor(pattern.weights, dtype=torch.float64, device=pattern.keys[0].device)
+    weights = weights.expand(heads, len(pattern.queries)).T[:, None, :, None, None]  # [terms, 1, heads, 1, 1]
+    keys = torch.stack([key.double().repeat_interleave(heads // key.shape[1], dim=1) for key in pattern.keys])
+    total = torch.zeros(heads, len(pattern.queries), dtype=torch.float64, device=keys.device)
+    length, offset = keys.shape[3], keys.shape[3] - pattern.queries[0].shape[2]
+    for first in range(0, pattern.queries[0].shape[2], ROWS):
+        queries = torch.stack([query[:, :, first : first + ROWS].double() for query in pattern.queries])
+        terms = queries @ keys.mT * weights  # [terms, batch, heads, rows, key]
+        rows = torch.arange(first, first + queries.shape[3], device=keys.device)
+        seen = torch.ones(len(rows), length, dtype=torch.bool, device=keys.device)
+        if pattern.causal:
+            seen = torch.arange(length, device=keys.device) <= rows[:, None] + offset
+        terms = terms * seen
+        mean = terms.sum(-1, keepdim=True) / seen.sum(-1)[:, None]
+        terms = (terms - mean) * seen
+        total += torch.einsum("tbhqk,bhqk->ht", terms, terms.sum(0))
+    return total
