@@ -57,12 +57,13 @@ def on_noise(seeds: int, steps: int) -> Table:
     return {"columns": ["precision", "eps of AdamW", *KINDS], "rows": rows}
 
 
-def in_runs(folder: Path) -> Table:
+def in_runs(folder: Path, variants: list[str]) -> Table:
     """The same in a study's finished runs, and the change of the held-out loss when the key biases are set to zero."""
     by_variant: dict[str, list[Run]] = defaultdict(list)
     for run in Study(folder).runs():
-        if run.final_path.exists():
-            by_variant[run.spec["spec"]["variant"]].append(run)
+        variant = run.spec["spec"]["variant"]
+        if run.final_path.exists() and (not variants or variant in variants):
+            by_variant[variant].append(run)
     rows = []
     for variant, runs in by_variant.items():
         found = [walks(load_file(run.final_path)) for run in runs]
@@ -94,11 +95,12 @@ def cells(found: list[tuple[Walk, ...]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dir", type=Path, nargs="*")
+    parser.add_argument("--variant", action="append", default=[], help="of the runs; all if not given")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    tables = [in_runs(folder) for folder in options.dir] or [on_noise(options.seeds, options.steps)]
+    tables = [in_runs(folder, options.variant) for folder in options.dir] or [on_noise(options.seeds, options.steps)]
     rows = [row for table in tables for row in table["rows"]]
     print(json.dumps({"columns": tables[0]["columns"], "rows": rows}, indent=1))
 
