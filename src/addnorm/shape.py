@@ -25,6 +25,8 @@ class Shape:
     """Width inside the feed-forward branch."""
     max_seq: int
     """Longest sequence that the model is meant for."""
+    key_dim: int | None = None
+    """Entries of one query or key head, where heads do not share the width; None where they do."""
 
     def __post_init__(self) -> None:
         for name in ("width", "depth", "heads", "kv_heads", "hidden", "max_seq"):
@@ -44,8 +46,8 @@ class Shape:
 
     @property
     def head_dim(self) -> int:
-        """Entries of one query, key or value head."""
-        return self.width // self.heads
+        """Entries of one query or key head, and of one value head unless `key_dim` says otherwise."""
+        return self.width // self.heads if self.key_dim is None else self.key_dim
 
 
 def _divisors(number: int) -> list[int]:

@@ -25,7 +25,7 @@ def test_sibling_compiles(room: str, spec: Spec) -> None:
 
 
 # The rest of the presets differ from these in a score or stream residual alone, and every one of those is traced above.
-@pytest.mark.parametrize("preset_name", ["gpt2", "bert", "realformer", "v3m3_2"])
+@pytest.mark.parametrize("preset_name", ["gpt2", "bert", "realformer", "v3m3_2", "gau_alpha"])
 def test_preset_exports_and_compiles(preset_name: str) -> None:
     spec = shrunk(preset(preset_name))
     exports(spec)

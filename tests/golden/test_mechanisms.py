@@ -50,6 +50,13 @@ def test_llama_has_its_published_count() -> None:
     assert count(preset("llama")) == 6_738_415_616
 
 
+def test_gau_alpha_has_two_units_for_every_layer() -> None:
+    """24 units of one matrix to U, V and Z, two scales, one matrix back and the norm's gain; 12 000 tied embeddings."""
+    unit = 768 * (2 * 1536 + 128) + 2 * 128 + 1536 * 768 + 768
+    assert count(preset("gau_alpha")) == 12_000 * 768 + 24 * unit
+    assert count(preset("gau_alpha", bias={"q": True, "k": True})) == 12_000 * 768 + 24 * (unit + 2 * 128)
+
+
 # Layers 1 … 8: softmax kinds have m numbers at layer m but none at the first; weighted kinds have m from the first on.
 EXTRA = {
     "v2m1": 0,

@@ -64,6 +64,8 @@ def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
     """The model at toy size, with weights large enough for a fault to show and no dropout to hide it."""
     sizes: dict[str, Any] = {"vocab": 11, "width": 32, "depth": 3, "heads": 4, "hidden": 40, "max_seq": 16}
     sizes["kv_heads"] = None if spec.kv_heads is None else 2
+    if spec.gau is not None:
+        sizes |= {"heads": 1, "kv_heads": None, "gau": replace(spec.gau, key_dim=8)}
     return replace(spec, **(sizes | {"init_std": 0.2, "dropout": Dropout()} | changes))
 
 

@@ -7,6 +7,9 @@ from torch import Tensor, nn
 
 from addnorm.blocks.attention import Attention
 from addnorm.blocks.feed_forward import FeedForward, GatedFeedForward
+from addnorm.blocks.gau import GatedAttentionUnit
+
+Body = Attention | GatedAttentionUnit | FeedForward | GatedFeedForward
 
 
 class Branch(nn.Module):
@@ -17,7 +20,7 @@ class Branch(nn.Module):
 
     def __init__(
         self,
-        body: Attention | FeedForward | GatedFeedForward,
+        body: Body,
         input_norm: nn.Module,
         output_norm: nn.Module,
         stream_norm: nn.Module,
@@ -29,6 +32,7 @@ class Branch(nn.Module):
         self.output_norm = output_norm
         self.stream_norm = stream_norm
         self.dropout = nn.Dropout(dropout)
+        self.attends = isinstance(body, Attention | GatedAttentionUnit)
 
     def forward(self, x: Float[Tensor, "batch seq width"], *side: Any) -> Float[Tensor, "batch seq width"]:
         return self.dropout(self.output_norm(self.body(self.input_norm(x), *side)))
@@ -44,3 +48,23 @@ class Layer(nn.Module):
         super().__init__()
         self.attention = attention
         self.feedforward = feedforward
+
+    def branches(self) -> tuple[Branch, Branch]:
+        """Both, in the order in which they meet the stream."""
+        return self.attention, self.feedforward
+
+
+class UnitPair(nn.Module):
+    """Two gated attention units, which stand for an attention and a feed-forward branch."""
+
+    first: Branch
+    second: Branch
+
+    def __init__(self, first: Branch, second: Branch) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+
+    def branches(self) -> tuple[Branch, Branch]:
+        """Both, in the order in which they meet the stream."""
+        return self.first, self.second

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from addnorm.blocks.attention import Attention
 from addnorm.blocks.cache import Cache
-from addnorm.blocks.feed_forward import FeedForward, GatedFeedForward, build_feed_forward
-from addnorm.blocks.layer import Branch, Layer
+from addnorm.blocks.feed_forward import build_feed_forward
+from addnorm.blocks.gau import GatedAttentionUnit
+from addnorm.blocks.layer import Body, Branch, Layer, UnitPair
 from addnorm.blocks.linear import Embedding, Linear
 from addnorm.blocks.passage import Passage
 from addnorm.blocks.replay import replay_feedforwards, replay_layers
@@ -33,7 +34,7 @@ class Transformer(nn.Module):
         def norm(*, here: bool) -> nn.Module:
             return spec.norm.build(spec.width, shift=spec.bias.norm) if here else nn.Identity()
 
-        def branch(body: Attention | FeedForward | GatedFeedForward) -> Branch:
+        def branch(body: Body) -> Branch:
             return Branch(
                 body,
                 norm(here=sockets.branch_input),
@@ -43,18 +44,31 @@ class Transformer(nn.Module):
             )
 
         self.embedding = Embedding(spec.vocab, spec.width, std=std)
-        self.position = spec.position.build(shape)
+        self.position = spec.position.build(spec.attention_shape)
         self.embedding_norm = norm(here=sockets.embedding)
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
         self.residual = spec.residual.build(shape)
-        self.scores = spec.scores.build(shape)
-        self.layers = nn.ModuleList(
-            Layer(
+        self.scores = spec.scores.build(spec.attention_shape)
+
+        def layer(index: int) -> Layer:
+            return Layer(
                 branch(Attention(shape, index, spec.bias, spec.qk_bias, std=std, out_std=out_std)),
                 branch(build_feed_forward(shape, spec.activation, spec.bias, std=std, out_std=out_std)),
             )
-            for index in range(spec.depth)
-        )
+
+        def pair(index: int) -> UnitPair:
+            first, second = (
+                branch(GatedAttentionUnit(spec.attention_shape, at, spec.bias, spec.qk_bias, std=std, out_std=out_std))
+                for at in (2 * index, 2 * index + 1)
+            )
+            return UnitPair(first, second)
+
+        if spec.gau is not None and self.residual.replays:
+            raise InputError(
+                f"residual {spec.residual.kind!r} runs earlier feed-forward branches again, and gated attention units have "
+                "none apart from their attention. Use another residual, or gau: null."
+            )
+        self.layers = nn.ModuleList((layer if spec.gau is None else pair)(index) for index in range(spec.depth))
         self.final_norm = norm(here=sockets.final)
         self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=std)
         if spec.tied:
@@ -95,6 +109,7 @@ class Transformer(nn.Module):
             dropout=self.spec.dropout.attention if self.training else 0.0,
             cache=cache,
             keep_patterns=self.residual.replays,
+            normalisation=self.spec.gau.normalisation if self.spec.gau is not None else "softmax",
         )
         residual = self.residual
         state = residual.open(x)
@@ -107,15 +122,16 @@ class Transformer(nn.Module):
 
     def sites(self, passage: Passage) -> Iterator[tuple[Site, Branch, tuple[Passage, ...]]]:
         """Every branch in depth order, with its site and what it reads beside the stream."""
-        layers = cast(list[Layer], list(self.layers))
+        layers = cast(list[Layer], list(self.layers))  # or pairs of units, of which none is ever replayed
         for index, layer in enumerate(layers):
             earlier = layers[:index]
             replays = (
                 partial(replay_layers, earlier, passage=passage, at=index),
                 partial(replay_feedforwards, earlier),
             )
-            yield Site(2 * index, index, "attention", *replays), layer.attention, (passage,)
-            yield Site(2 * index + 1, index, "feedforward", *replays), layer.feedforward, ()
+            first, second = layer.branches()
+            yield Site(2 * index, index, "attention", *replays), first, (passage,) if first.attends else ()
+            yield Site(2 * index + 1, index, "feedforward", *replays), second, (passage,) if second.attends else ()
 
     def mechanisms(self) -> dict[str, nn.Module]:
         """The parts that came from mechanism rooms, by their path in the model."""
@@ -128,7 +144,7 @@ class Transformer(nn.Module):
 
     def new_cache(self) -> Cache:
         """An empty cache for decoding."""
-        return Cache(self.spec.depth)
+        return Cache(self.spec.attention_shape.depth)
 
 
 def require_token_shape(tokens: Tensor) -> None:

@@ -6,17 +6,18 @@ patterns they computed. While decoding they hand on rows of raw scores instead, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
 from addnorm.blocks.cache import Cache
-from addnorm.kernels.grouped_attention import DistanceBias, attend
+from addnorm.kernels.grouped_attention import DistanceBias, attend, attend_squared_relu, weigh
 from addnorm.position import Position
 from addnorm.scores import Scores, Weights
 
+Normalisation = Literal["softmax", "squared_relu"]
 Values = Float[Tensor, "batch kv_heads key value_dim"]
 Mixed = Float[Tensor, "batch heads query value_dim"]
 
@@ -32,10 +33,12 @@ class Pattern:
     bias: Tensor | DistanceBias | None
     padding: Tensor | None
     dropout: float
+    normalisation: Normalisation = "softmax"
 
     def apply(self, value: Values) -> Mixed:
-        """Softmax of the summed scores, times the values."""
-        return attend(
+        """The summed scores, normalised, times the values."""
+        function = attend if self.normalisation == "softmax" else attend_squared_relu
+        return function(
             self.queries,
             self.keys,
             value,
@@ -73,7 +76,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class RowPattern:
-    """Attention probabilities of the newest positions over all positions: what decoding needs."""
+    """Attention of the newest positions over all positions: what decoding needs."""
 
     probabilities: Float[Tensor, "*layers batch heads query key"]
 
@@ -105,6 +108,8 @@ class Passage:
     """Rate on the attention probabilities; 0 outside training."""
     cache: Cache | None
     keep_patterns: bool
+    normalisation: Normalisation = "softmax"
+    """How scores become attention."""
     handed_on: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """Queries and keys of the most recent layers, as many as the next layer needs."""
     rows: list[Tensor] = field(default_factory=list)
@@ -128,7 +133,7 @@ class Passage:
             self.rows = self.rows[-self.scores.terms(layer + 1) :]
         else:
             queries, keys = zip(*terms, strict=True)
-            pattern = Pattern(queries, keys, weights, self.causal, bias, self.padding, self.dropout)
+            pattern = Pattern(queries, keys, weights, self.causal, bias, self.padding, self.dropout, self.normalisation)
         self.handed_on = self.handed_on[-self.scores.terms(layer + 1) :]
         if self.keep_patterns:
             self.patterns.append(pattern)
@@ -151,7 +156,8 @@ class Passage:
             future = torch.ones(new, seen, dtype=torch.bool, device=score.device).triu(seen - new + 1)
             score = score.masked_fill(future, float("-inf"))
         # A bias by distance is wider than narrow queries, and so is the score that it joined.
-        return RowPattern(torch.softmax(score, dim=-1).to(rows[0].dtype))
+        attention = torch.softmax(score, dim=-1) if self.normalisation == "softmax" else weigh(score)
+        return RowPattern(attention.to(rows[0].dtype))
 
 
 def _raw_scores(query: Tensor, key: Tensor) -> Float[Tensor, "batch heads query key"]:

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from addnorm.bias import Biases
+from addnorm.blocks.gau import Gau
 from addnorm.blocks.spec import Dropout, ModelSpec
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError, UnknownName, did_you_mean
@@ -64,6 +65,25 @@ def _llama() -> ModelSpec:
     return ModelSpec(width=4096, depth=32, heads=32, hidden=11_008, max_seq=2048)
 
 
+def _gau_alpha() -> ModelSpec:
+    """Su 2022, GAU-α base, as source 001 trains it: causal, post-norm RMS, rotary, 24 units in 12 pairs, no biases, tied.
+
+    Differs from the source: the norms have a gain, attention is the plain softmax (there its temperature depends on the
+    length), matrices start normal as in all presets; the rate of dropout is not known and none here.
+    """
+    return ModelSpec(
+        vocab=12_000,
+        width=768,
+        depth=12,
+        heads=1,
+        hidden=1536,
+        max_seq=512,
+        gau=Gau(),
+        placement=_make["placement"]("post"),
+        tied=True,
+    )
+
+
 def _base() -> ModelSpec:
     """Source 003's baseline: Llama-type, 51.7 M parameters, grouped queries."""
     return ModelSpec(width=512, depth=8, heads=8, kv_heads=4, hidden=1024, max_seq=2048)
@@ -83,6 +103,7 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "bert": _bert,
     "llama": _llama,
     "realformer": _realformer,
+    "gau_alpha": _gau_alpha,
     "base": _base,
     "v2m1": _of_source_003(_make["residual"]("cumulative", weights="mean")),
     "v2m3": _of_source_003(_make["residual"]("cumulative", weights="softmax")),
@@ -145,15 +166,19 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
     if key == "dropout" and isinstance(value, int | float):
         return Dropout.all(float(value))
+    if key == "gau" and isinstance(value, Mapping):  # settings to change
+        return replace(spec.gau or Gau(), **_known(value, Gau, "gau has no setting"))
     if key == "bias":
         if isinstance(value, bool):
             return Biases.all(value)
         if isinstance(value, Mapping):  # switches to change
-            known = [field.name for field in fields(Biases)]
-            for switch in value:
-                if switch not in known:
-                    raise InputError(
-                        f"bias has no switch {switch!r}.{did_you_mean(switch, known)} Known: {', '.join(known)}."
-                    )
-            return replace(spec.bias, **value)
+            return replace(spec.bias, **_known(value, Biases, "bias has no switch"))
     return value
+
+
+def _known(changes: Mapping[str, Any], cls: type[Biases | Gau], complaint: str) -> Mapping[str, Any]:
+    known = [field.name for field in fields(cls)]
+    for name in changes:
+        if name not in known:
+            raise InputError(f"{complaint} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return changes

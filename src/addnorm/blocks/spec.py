@@ -1,11 +1,12 @@
 """A model's configuration: everything that decides what is built."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.bias.linear import Linear
 from addnorm.blocks.feed_forward import Activation
+from addnorm.blocks.gau import Gau, require_one_head
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.norm import NormSpec
@@ -68,7 +69,7 @@ class ModelSpec:
     kv_heads: int | None = None
     """Key and value heads; None for as many as heads."""
     hidden: int = 1024
-    """Width inside the feed-forward branch."""
+    """Width inside the feed-forward branch, or inside a gated attention unit."""
     max_seq: int = 2048
     residual: ResidualSpec = field(default_factory=Add)
     scores: ScoresSpec = field(default_factory=Own)
@@ -79,6 +80,8 @@ class ModelSpec:
     qk_bias: QKBiasSpec = field(default_factory=Linear)
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
+    gau: Gau | None = None
+    """Pairs of gated attention units in the place of every attention and feed-forward branch; None for those branches."""
     tied: bool = False
     """True if the output matrix is the embedding table."""
     dropout: Dropout = field(default_factory=Dropout)
@@ -93,7 +96,9 @@ class ModelSpec:
             raise InputError(f"vocab must be a whole number of at least 1, got {self.vocab!r}.")
         if self.init_std <= 0:
             raise InputError(f"init_std must be positive, got {self.init_std!r}.")
-        _ = self.shape
+        if self.gau is not None:
+            require_one_head(self.shape, self.bias, self.activation)
+        _ = self.attention_shape
 
     @property
     def shape(self) -> Shape:
@@ -106,6 +111,13 @@ class ModelSpec:
             hidden=self.hidden,
             max_seq=self.max_seq,
         )
+
+    @property
+    def attention_shape(self) -> Shape:
+        """The sizes for what meets the attention: scores, positions, q/k biases. Every unit of a pair is a layer to them."""
+        if self.gau is None:
+            return self.shape
+        return replace(self.shape, depth=2 * self.depth, key_dim=self.gau.key_dim)
 
     def build(self, seed: int = 0) -> "Transformer":
         """The model, on the default device and in the default dtype, parameters filled from the seed and their names.

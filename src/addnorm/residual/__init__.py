@@ -36,6 +36,7 @@ class Site:
     layer: int
     """0-based layer; layer m of the formulas is `layer + 1`."""
     role: Literal["attention", "feedforward"]
+    """What the branch is, or, of a pair of gated attention units, what it stands for."""
     replay_layers: Replay | None = None
     """Runs every earlier layer again on a new input, each with the attention pattern that it computed on its own."""
     replay_feedforwards: Replay | None = None

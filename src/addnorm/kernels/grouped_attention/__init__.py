@@ -3,7 +3,8 @@
 from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose
 from addnorm.kernels.grouped_attention.counting import count_in_place_products
 from addnorm.kernels.grouped_attention.distance import DistanceBias
+from addnorm.kernels.grouped_attention.squared_relu import attend_squared_relu, weigh
 
 count_in_place_products()
 
-__all__ = ["IMPLEMENTATIONS", "DistanceBias", "attend", "choose"]
+__all__ = ["IMPLEMENTATIONS", "DistanceBias", "attend", "attend_squared_relu", "choose", "weigh"]

@@ -13,21 +13,27 @@ from addnorm.kernels.grouped_attention.problem import Problem
 
 def reference(problem: Problem) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; differentiable to any order."""
-    p, dtype = problem, problem.dtype
-    *keys, value = (tensor.repeat_interleave(p.group, 1).to(dtype) for tensor in (*p.keys, p.value))
-    terms = torch.stack([q.to(dtype) @ k.mT for q, k in zip(p.queries, keys, strict=True)], -1)
-    weights = p.weights[:, :, None, None].to(dtype) if isinstance(p.weights, Tensor) else p.weights
-    scores = (terms * weights).sum(-1)
-    if p.bias is not None:
-        scores = scores + bias_matrix(p, p.bias).to(dtype)
-    scores = scores.masked_fill(~visible(p), float("-inf"))
+    p, scores = problem, masked_scores(problem)
     alive = (scores > float("-inf")).any(-1, keepdim=True)
     probabilities = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
     if p.seed is not None:
         batch, heads, rows = (slice(0, size) for size in scores.shape[:3])
         kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=p.key, dropout=p.dropout)
         probabilities = probabilities * kept / (1 - p.dropout)
+    value = p.value.repeat_interleave(p.group, 1).to(p.dtype)
     return (probabilities @ value).to(p.value.dtype)
+
+
+def masked_scores(problem: Problem) -> Tensor:
+    """Float[Tensor, "batch heads query key"]: the summed scores with bias; what a row may not see is -inf."""
+    p, dtype = problem, problem.dtype
+    keys = (key.repeat_interleave(p.group, 1).to(dtype) for key in p.keys)
+    terms = torch.stack([q.to(dtype) @ k.mT for q, k in zip(p.queries, keys, strict=True)], -1)
+    weights = p.weights[:, :, None, None].to(dtype) if isinstance(p.weights, Tensor) else p.weights
+    scores = (terms * weights).sum(-1)
+    if p.bias is not None:
+        scores = scores + bias_matrix(p, p.bias).to(dtype)
+    return scores.masked_fill(~visible(p), float("-inf"))
 
 
 def bias_matrix(problem: Problem, bias: Tensor) -> Tensor:

@@ -16,6 +16,8 @@ of short sequences to the cost of starting operations; from 2¹⁸ to 2²¹ the 
 
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from addnorm.kernels.grouped_attention.problem import Problem
 
 CPU_BUDGET = 2**19
@@ -40,7 +42,7 @@ class Tile:
 def tile_of(problem: Problem, budget: int | None = None) -> Tile:
     """The tile that the rule above gives; `budget` replaces the device's number of entries."""
     if budget is None:
-        budget = CPU_BUDGET if problem.value.device.type in ("cpu", "meta") else ACCELERATOR_BUDGET
+        budget = budget_of(problem.value)
     row = problem.group * problem.key
     least, most = (-(-rows // problem.group) for rows in (LEAST_ROWS, MOST_ROWS))
     rows = min(problem.query, max(least, min(most, budget // row)))
@@ -48,6 +50,11 @@ def tile_of(problem: Problem, budget: int | None = None) -> Tile:
     if slabs < problem.kv_heads:
         return Tile(batch=1, kv_heads=slabs, rows=rows)
     return Tile(batch=min(problem.batch, slabs // problem.kv_heads), kv_heads=problem.kv_heads, rows=rows)
+
+
+def budget_of(tensor: Tensor) -> int:
+    """Score entries of one tile on the tensor's device."""
+    return CPU_BUDGET if tensor.device.type in ("cpu", "meta") else ACCELERATOR_BUDGET
 
 
 def spans(total: int, step: int) -> list[slice]:

@@ -1,0 +1,70 @@
+"""Squared-ReLU attention equals its formula, gradients included, and its memory grows with the length, not its square."""
+
+from dataclasses import replace
+from unittest import mock
+
+import pytest
+import torch
+from grouped_attention_cases import BATCH, HEADS, Case, cases, entry_by_entry, with_gradients
+from test_grouped_attention import assert_same
+from test_grouped_attention_memory import Watch, leaves
+from torch import Tensor
+
+from addnorm.kernels.grouped_attention import DistanceBias, attend_squared_relu
+from addnorm.kernels.grouped_attention.dropout import block
+
+SETTINGS = cases(
+    causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False), by_distance=(True, False)
+)
+
+
+def plain(queries, keys, value, weights, *, causal, bias, padding, dropout, seed) -> Tensor:
+    """relu(scores)² over the number of keys that a row sees, times the values."""
+    heads, query, key = queries[0].shape[1], queries[0].shape[2], value.shape[2]
+    spread = [k.repeat_interleave(heads // value.shape[1], 1) for k in keys]
+    scores = sum(w * (q @ k.mT) for w, q, k in zip(weights.T[:, :, None, None], queries, spread, strict=True))
+    if isinstance(bias, DistanceBias):
+        bias = entry_by_entry(bias, query, key, causal)
+    seen = torch.ones(query, key).tril(key - query).bool() if causal else torch.ones(query, key).bool()
+    seen = seen if padding is None else seen & padding[:, None, None, :]
+    attention = (scores + (0.0 if bias is None else bias)).clamp(min=0) ** 2 * seen
+    attention = attention / seen.sum(-1, keepdim=True).clamp(min=1)
+    if dropout:
+        size = [slice(0, extent) for extent in attention.shape[:3]]
+        kept = block(seed, batch=size[0], heads=size[1], rows=size[2], columns=key, dropout=dropout)
+        attention = attention * kept / (1 - dropout)
+    return attention @ value.repeat_interleave(heads // value.shape[1], 1)
+
+
+@pytest.mark.parametrize(("query", "key"), [(1, 1), (7, 7), (5, 130), (130, 130)])
+@pytest.mark.parametrize("dropout", [0.0, 0.4])
+def test_it_is_its_formula(query: int, key: int, dropout: float) -> None:
+    with mock.patch("addnorm.kernels.grouped_attention.squared_relu.budget_of", return_value=1):  # tiles of 64 rows
+        # Long ones take the half of the settings in which every pair of values still occurs.
+        for case in [case for i, case in enumerate(SETTINGS) if query < 64 or i.bit_count() % 2]:
+            arguments = replace(case, query=query, key=key, dropout=dropout).arguments()
+            expected = with_gradients(plain(**arguments), arguments)
+            assert_same(with_gradients(attend_squared_relu(**arguments), arguments), expected)
+
+
+def test_without_gradients_it_gives_the_same() -> None:
+    arguments = Case(query=130, key=130).arguments()
+    with torch.no_grad():
+        found = attend_squared_relu(**arguments)
+    assert torch.equal(found, attend_squared_relu(**arguments).detach())
+
+
+@pytest.mark.parametrize("case", cases(causal=(True, False), by_distance=(True,)), ids=str)
+def test_memory_is_linear_in_the_length(case: Case) -> None:
+    peaks = []
+    with mock.patch("addnorm.kernels.grouped_attention.squared_relu.budget_of", return_value=1):
+        for length in (192, 384, 768):
+            arguments = replace(case, query=length, key=length, padded=False, dtype=torch.float32).arguments()
+            with Watch(arguments) as seen:
+                attended = attend_squared_relu(**arguments)
+                torch.autograd.grad(attended, leaves(arguments), torch.ones_like(attended))
+                peaks.append(seen.peak)
+    assert seen.largest < BATCH * HEADS * 768 * 768 * 4 / 2  # by half less than one matrix for every head
+            assert seen.largest < length * length * 4 * 4
+    # 2 if linear, 4 if quadratic; the last tile of a causal problem is as long as the sequence.
+    assert (peaks[2] - peaks[1]) / (peaks[1] - peaks[0]) == pytest.approx(2, rel=0.1)
