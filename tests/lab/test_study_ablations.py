@@ -134,3 +134,21 @@ def test_the_paper_profiles_have_the_sizes_they_name() -> None:
     assert bert["post"] == preset("bert")
     gpt2 = load_study("norm-placement", profile="paper").variants["pre"]
     assert gpt2 == preset("gpt2", dropout=0, init_branch="same")
+
+
+def test_qk_bias_variants_differ_in_biases_of_q_and_k_or_in_position() -> None:
+    for profile in ("quick", "quick_gau", "paper"):
+        study = load_study("qk-bias", profile=profile)
+        found = differences(study, "rope")
+        assert found.pop("rope") == {}
+        for name, changed in found.items():
+            if name.startswith("rope_qk"):
+                assert changed.pop("bias") == Biases(q=True, k=True)
+                shape = name.removeprefix("rope_qk").removeprefix("_") or "linear"
+                assert [spec.kind for spec in changed.values()] == ([shape] if shape != "linear" else []), name
+            else:
+                assert {field: spec.kind for field, spec in changed.items()} == {"position": name}
+        assert (study.variants["rope"].gau is not None) == (profile != "quick")
+    paper = load_study("qk-bias", profile="paper")
+    assert (paper.training.seq, paper.training.batch, paper.training.optimizer.kind) == (512, 512, "tiger")
+    assert fit_models(paper, 12_000).variants["rope"] == preset("gau_alpha")
