@@ -65,6 +65,5 @@ def test_memory_is_linear_in_the_length(case: Case) -> None:
                 torch.autograd.grad(attended, leaves(arguments), torch.ones_like(attended))
                 peaks.append(seen.peak)
     assert seen.largest < BATCH * HEADS * 768 * 768 * 4 / 2  # by half less than one matrix for every head
-            assert seen.largest < length * length * 4 * 4
     # 2 if linear, 4 if quadratic; the last tile of a causal problem is as long as the sequence.
     assert (peaks[2] - peaks[1]) / (peaks[1] - peaks[0]) == pytest.approx(2, rel=0.1)
