@@ -1,7 +1,7 @@
 """The tables of the studies' reports: kept as small JSON files, written into the reports between their markers.
 
     python docs/studies/tables.py collect DIR NAME [LABEL]    a finished study's results to data/NAME.json
-    python docs/studies/tables.py write                       every marked block of every report anew
+    python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
 
 A block is a comment that says what stands in it, the table, and `<!-- end -->`:
 
@@ -106,8 +106,8 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["collect", folder, name, *label]:
             collect(Path(folder), DATA / f"{name}.json", " ".join(label))
-        case ["write"]:
-            for path in sorted(HERE.glob("*.md")):
+        case ["write", *names]:
+            for path in [HERE / f"{name}.md" for name in names] or sorted(HERE.glob("*.md")):
                 path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
         case _:
             raise SystemExit(__doc__)
