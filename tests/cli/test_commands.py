@@ -95,6 +95,14 @@ def test_list_a_room_gives_formula_and_source(capsys):
     assert "arXiv:2003.04887" in out
 
 
+def test_list_studies_gives_their_profiles(capsys):
+    _, out, _ = said(capsys, "list", "study")
+    assert "norm-placement\n" in out
+    assert "    Profiles: quick, quick_rates, quick_depth, quick_dropout, paper\n" in out
+    _, out, _ = said(capsys, "list", "study", "--json")
+    assert {"quick", "paper"} <= set(json.loads(out)["study"][0]["profiles"])
+
+
 def test_new_writes_a_study_that_loads_and_refuses_to_overwrite(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = said(capsys, "new", "residual-scores", "--json")

@@ -1,6 +1,7 @@
 """Show what there is: studies, presets, mechanisms, corpora, optimizers.
 
-Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula.
+Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula, and each study
+with its profiles.
 
 For example:
     addnorm list residual
@@ -51,6 +52,8 @@ def command(options: Options) -> int:
                 print(f"\n{entry['formula']}\n")
             if entry.get("source"):
                 print(f"    Source: {entry['source']}")
+            if entry.get("profiles"):
+                print(f"    Profiles: {', '.join(entry['profiles'])}")
     return 0
 
 
@@ -62,9 +65,10 @@ def _everything() -> dict[str, tuple[str, ...]]:
 
 
 def _entries(name: str) -> list[dict[str, Any]]:
-    if name in ("study", "preset"):
-        found = _studies() if name == "study" else _presets()
-        return [{"kind": kind, "summary": summary} for kind, summary in found.items()]
+    if name == "study":
+        return _studies()
+    if name == "preset":
+        return [{"kind": kind, "summary": summary} for kind, summary in _presets().items()]
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
@@ -77,10 +81,12 @@ def _entries(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def _studies() -> dict[str, str]:
-    from addnorm.lab.load import study_about, study_names
+def _studies() -> list[dict[str, Any]]:
+    from addnorm.lab.load import profile_names, study_about, study_names
 
-    return {name: study_about(name) for name in study_names()}
+    return [
+        {"kind": name, "summary": study_about(name), "profiles": list(profile_names(name))} for name in study_names()
+    ]
 
 
 def _presets() -> dict[str, str]:

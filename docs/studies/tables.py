@@ -1,0 +1,118 @@
+"""The tables of the studies' reports: kept as small JSON files, written into the reports between their markers.
+
+    python docs/studies/tables.py collect DIR NAME [LABEL]    a finished study's results to data/NAME.json
+    python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
+
+A block is a comment that says what stands in it, the table, and `<!-- end -->`:
+
+    <!-- rank NAME -->                 what `addnorm rank docs/studies/data/NAME.json` prints
+    <!-- sweep NAME NAME … -->         rankings side by side, one column each, headed by their labels
+    <!-- table NAME -->                rows of a script, as it printed them
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from addnorm.lab.results import ranking_of_published, results
+from addnorm.report.tables.ranking import text
+from addnorm.store import Study
+
+HERE = Path(__file__).parent
+DATA = HERE / "data"
+BLOCK = re.compile(r"<!-- (rank|sweep|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S)
+SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
+
+
+def collect(folder: Path, to: Path, label: str = "") -> None:
+    """Write a study folder's results in the form that `addnorm rank FILE.json` reads."""
+    study = Study(folder)
+    training = study.plan["runs"][0]["spec"]["training"]
+    runs = [
+        {
+            "run": result.run,
+            "variant": result.variant,
+            "seed": result.seed,
+            "state": result.state,
+            "loss": result.loss,
+            "accuracy_percent": None if result.accuracy is None else 100 * result.accuracy,
+            "content_hash": result.content_hash,
+            "corpus_hash": result.corpus_hash,
+            "reason": result.reason,
+        }
+        for result in results(study)
+    ]
+    content = {
+        "study": study.plan["study"],
+        "label": label,
+        "plan_hash": study.plan["plan_hash"],
+        "steps": training["steps"],
+        "references": study.plan["references"],
+    }
+    lines = ",\n  ".join(json.dumps(run) for run in runs)
+    head = json.dumps(content, indent=1).removesuffix("\n}")
+    to.write_text(f'{head},\n "runs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def written(report: str) -> str:
+    """The report with every block as its data have it."""
+    return BLOCK.sub(lambda found: f"<!-- {found[1]} {found[2]} -->\n{block(found[1], found[2])}<!-- end -->", report)
+
+
+def block(kind: str, names: str) -> str:
+    if kind == "rank":
+        return f"```text\n{text(ranking_of_published(DATA / f'{names}.json').to_json())}\n```\n"
+    if kind == "sweep":
+        return sweep(names.split())
+    table = json.loads((DATA / f"{names}.json").read_text(encoding="utf-8"))
+    return markdown([table["columns"], *table["rows"]])
+
+
+def sweep(names: list[str]) -> str:
+    """Mean loss per variant and ranking; after it the difference from the first reference in thousandths, and its verdict."""
+    rankings = [ranking_of_published(DATA / f"{name}.json").to_json() for name in names]
+    labels = [json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))["label"] for name in names]
+    reference = rankings[0]["references"][0]
+    rows = {row["variant"]: row for ranking in rankings for row in ranking["variants"]}
+    order = [reference, *(variant for variant in rows if variant != reference)]
+    lines = [[f"loss, difference from {reference}", *labels]]
+    for variant in order:
+        lines.append([variant, *(cell(ranking, variant, reference) for ranking in rankings)])
+    return markdown(lines)
+
+
+def cell(ranking: dict[str, Any], variant: str, reference: str) -> str:
+    found = next((row for row in ranking["variants"] if row["variant"] == variant), None)
+    if found is None:
+        return "not run"
+    mean = "failed" if found["mean"] is None else f"{found['mean']:.3f}"
+    against = found["versus"].get(reference)
+    if against is None:
+        return mean
+    if against["difference"] is None:
+        return f"{mean}, {SIGNS[against['verdict']]}"
+    return f"{mean}, {1000 * against['difference']:+.0f} {SIGNS[against['verdict']]}"
+
+
+def markdown(rows: list[list[str]]) -> str:
+    first, *rest = rows
+    lines = [first, ["---", *["---:"] * (len(first) - 1)], *rest]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def main(arguments: list[str]) -> int:
+    match arguments:
+        case ["collect", folder, name, *label]:
+            collect(Path(folder), DATA / f"{name}.json", " ".join(label))
+        case ["write", *names]:
+            for path in [HERE / f"{name}.md" for name in names] or sorted(HERE.glob("*.md")):
+                path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
+        case _:
+            raise SystemExit(__doc__)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

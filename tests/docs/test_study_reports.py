@@ -1,0 +1,104 @@
+"""The studies' reports: every table comes from the data beside it, every command names what there is."""
+
+import importlib.util
+import json
+import re
+import shlex
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from addnorm.cli import commands
+from addnorm.lab.load import load_study, study_names
+from addnorm.lab.results import ranking_of_published
+from addnorm.lab.statistics import read_published
+
+FOLDER = Path(__file__).parents[2] / "docs" / "studies"
+REPORTS = sorted(FOLDER.glob("*.md"))
+DATA = sorted((FOLDER / "data").glob("*.json"))
+RESULTS = [path for path in DATA if "runs" in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def name_of(path: Path) -> str:
+    return path.stem
+
+
+@pytest.fixture(scope="module")
+def tables() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("study_tables", FOLDER / "tables.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_there_are_reports_and_data() -> None:
+    assert {"bias-ablation", "norm-placement", "realformer"} <= {path.stem for path in REPORTS}
+    assert RESULTS
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=name_of)
+def test_the_tables_are_those_of_the_data(report: Path, tables: ModuleType) -> None:
+    """`python docs/studies/tables.py write` writes them anew."""
+    assert tables.written(report.read_text(encoding="utf-8")) == report.read_text(encoding="utf-8")
+    assert tables.BLOCK.search(report.read_text(encoding="utf-8"))
+
+
+def test_a_changed_number_is_noticed(tables: ModuleType) -> None:
+    report = REPORTS[0].read_text(encoding="utf-8")
+    block = tables.BLOCK.search(report)[0]
+    last = re.findall(r"\d\.\d", block)[-1]
+    forged = report.replace(block, block.replace(last, "9.9"))
+    assert forged != report
+    assert tables.written(forged) == report
+
+
+def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
+    used = {
+        name
+        for report in REPORTS
+        for found in tables.BLOCK.finditer(report.read_text(encoding="utf-8"))
+        for name in found[2].split()
+    }
+    assert used == {path.stem for path in DATA}
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=name_of)
+def test_the_data_are_runs_of_the_built_in_study(path: Path) -> None:
+    notes = read_published(path)
+    study = load_study(notes.notes["study"], profile="paper")  # it holds all variants
+    assert {result.variant for result in notes.results} <= set(study.variants)
+    assert len({result.corpus_hash for result in notes.results}) == 1
+    ranking = ranking_of_published(path)
+    assert not ranking.provisional
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=name_of)
+def test_the_commands_name_what_there_is(report: Path) -> None:
+    text = report.read_text(encoding="utf-8").replace("\\\n", " ")
+    lines = [shlex.split(line.replace("$(", "").split(";")[0]) for line in re.findall(r"addnorm [a-z]+ .*", text)]
+    assert report.stem in study_names()
+    for _, command, first, *rest in [line for line in lines if len(line) > 2]:
+        assert command in commands()
+        if command in ("run", "plan", "new"):
+            profile = rest[rest.index("--profile") + 1] if "--profile" in rest else None
+            assert load_study(first, profile=profile)
+
+
+@pytest.mark.parametrize("report", REPORTS, ids=name_of)
+def test_a_report_is_one_page_in_english_with_a_chinese_summary(report: Path) -> None:
+    text = report.read_text(encoding="utf-8")
+    assert text.splitlines()[2].startswith("**中文摘要。**")
+    prose = re.sub(r"<!-- (rank|sweep|table).*?<!-- end -->", "", text, flags=re.S)
+    assert len(prose.splitlines()) < 120
+
+
+def test_figures_are_small_and_shown() -> None:
+    text = "".join(report.read_text(encoding="utf-8") for report in REPORTS)
+    for image in (FOLDER / "images").glob("*"):
+        assert image.stat().st_size < 100_000
+        assert f"images/{image.name}" in text
+    for target in re.findall(r"\]\((?!http)([^)#]+)", text):
+        assert (FOLDER / target).exists()
