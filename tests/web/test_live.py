@@ -146,6 +146,7 @@ def test_every_look_with_news_is_one_number_and_names_what_changed(tmp_path):
         "runs",
         "scalars",
     } <= sections
+    assert live.since(number)[1:] == (number, frozenset(), frozenset()), "nothing is told twice"
     made_study.finish(study.runs()[1])
     live.look()
     assert live.since(number)[3] == {study.runs()[1].name}
