@@ -8,6 +8,7 @@ import pytest
 
 import addnorm.report.pages as pages
 from addnorm.errors import UnknownName
+from addnorm.report.figures import FIGURES
 from addnorm.report.pages import LANGUAGES, phrases, preferred
 from addnorm.report.pages.curves import METRICS
 from addnorm.report.pages.insight import MEASURES
@@ -26,6 +27,10 @@ BUILT = {
     "room": ("residual", "scores", "norm", "placement", "bias", "position"),
     "page": tuple(pages.PAGES),
     "time": ("unknown", "seconds", "minutes", "hours", "days"),
+    "figures": (*FIGURES, "title"),
+    "method": ("title", "data", "statistics", "looks", "insight", "limits"),
+    "environment": ("title",),
+    "reproduce": ("title",),
 }
 """Keys that templates put together from a part that they write and one that they are given."""
 
@@ -38,6 +43,11 @@ def used() -> set[str]:
     sources = [*HERE.rglob("*.html"), *HERE.rglob("*.py"), *(HERE.parents[1] / "web").rglob("*.py")]
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
     written = set(re.findall(r"""\b(?:t|words)\(\s*["']([\w.]+)["']\s*[,)]""", text))
+    report = (HERE.parent / "reproduce.py").read_text(encoding="utf-8")
+    written |= set(re.findall(r"""["'](reproduce\.\w+)["']""", report))
+    method = (HERE.parent / "method.py").read_text(encoding="utf-8")
+    pairs = re.findall(r"""(?<!get)\(\s*"(\w+)"(?:[^,()]*"(\w+)")?,\s*\{""", method)
+    written |= {f"method.{key}" for pair in pairs for key in pair if key}
     return written | {f"{room}.{key}" for room, keys in BUILT.items() for key in keys}
 
 
