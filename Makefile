@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/addnorm run residual-scores --out runs/demo
 	$(BIN)/addnorm rank runs/demo
+	@echo "The page: $(BIN)/addnorm watch runs/demo"
 
 # Everything CI runs. Shapes are checked in the first session; torch's tracers cannot see through the checker, so what
 # exports or compiles runs in a second one without it.
