@@ -7,6 +7,7 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
 
     <!-- rank NAME -->                 what `addnorm rank docs/studies/data/NAME.json` prints
     <!-- sweep NAME NAME … -->         rankings side by side, one column each, headed by their labels
+    <!-- lengths NAME -->              what `addnorm extrapolate DIR` prints, from its --json in data/NAME.json
     <!-- table NAME -->                rows of a script, as it printed them
 """
 
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.lab.results import ranking_of_published, results
+from addnorm.report.tables.extrapolation import text as lengths
 from addnorm.report.tables.ranking import text
 from addnorm.store import Study
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
-BLOCK = re.compile(r"<!-- (rank|sweep|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S)
+BLOCK = re.compile(r"<!-- (rank|sweep|lengths|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S)
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
 
@@ -66,6 +68,8 @@ def block(kind: str, names: str) -> str:
         return f"```text\n{text(ranking_of_published(DATA / f'{names}.json').to_json())}\n```\n"
     if kind == "sweep":
         return sweep(names.split())
+    if kind == "lengths":
+        return f"```text\n{lengths(json.loads((DATA / f'{names}.json').read_text(encoding='utf-8')))}```\n"
     table = json.loads((DATA / f"{names}.json").read_text(encoding="utf-8"))
     return markdown([table["columns"], *table["rows"]])
 

@@ -55,6 +55,16 @@ def test_a_changed_number_is_noticed(tables: ModuleType) -> None:
     assert tables.written(forged) == report
 
 
+def test_lengths_are_shown_as_the_command_prints_them(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "far.json").write_text(json.dumps({"rows": []}), encoding="utf-8")
+    monkeypatch.setattr(tables, "DATA", tmp_path)
+    monkeypatch.setattr(tables, "lengths", lambda found: f"{len(found['rows'])} rows\n")
+    report = "<!-- lengths far -->\nold\n<!-- end -->"
+    assert tables.written(report) == "<!-- lengths far -->\n```text\n0 rows\n```\n<!-- end -->"
+
+
 def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
     used = {
         name
@@ -91,7 +101,7 @@ def test_the_commands_name_what_there_is(report: Path) -> None:
 def test_a_report_is_one_page_in_english_with_a_chinese_summary(report: Path) -> None:
     text = report.read_text(encoding="utf-8")
     assert text.splitlines()[2].startswith("**中文摘要。**")
-    prose = re.sub(r"<!-- (rank|sweep|table).*?<!-- end -->", "", text, flags=re.S)
+    prose = re.sub(r"<!-- (rank|sweep|lengths|table).*?<!-- end -->", "", text, flags=re.S)
     assert len(prose.splitlines()) < 120
 
 
