@@ -18,7 +18,7 @@ SETTINGS = cases(
 )
 
 
-def plain(queries, keys, value, weights, *, causal, bias, padding, dropout, seed) -> Tensor:
+def plain(queries, keys, value, weights, *, causal, bias, padding, dropout, seed, sliding_window=None) -> Tensor:
     """relu(scores)² over the number of keys that a row sees, times the values."""
     heads, query, key = queries[0].shape[1], queries[0].shape[2], value.shape[2]
     spread = [k.repeat_interleave(heads // value.shape[1], 1) for k in keys]
@@ -26,12 +26,13 @@ def plain(queries, keys, value, weights, *, causal, bias, padding, dropout, seed
     if isinstance(bias, DistanceBias):
         bias = entry_by_entry(bias, query, key, causal)
     seen = torch.ones(query, key).tril(key - query).bool() if causal else torch.ones(query, key).bool()
+    seen = seen if sliding_window is None else seen.triu(key - query - sliding_window + 1)
     seen = seen if padding is None else seen & padding[:, None, None, :]
     attention = (scores + (0.0 if bias is None else bias)).clamp(min=0) ** 2 * seen
     attention = attention / seen.sum(-1, keepdim=True).clamp(min=1)
     if dropout:
         size = [slice(0, extent) for extent in attention.shape[:3]]
-        kept = block(seed, batch=size[0], heads=size[1], rows=size[2], columns=key, dropout=dropout)
+        kept = block(seed, batch=size[0], heads=size[1], rows=size[2], columns=slice(0, key), dropout=dropout)
         attention = attention * kept / (1 - dropout)
     return attention @ value.repeat_interleave(heads // value.shape[1], 1)
 
@@ -67,3 +68,13 @@ def test_memory_is_linear_in_the_length(case: Case) -> None:
     assert seen.largest < BATCH * HEADS * 768 * 768 * 4 / 2  # by half less than one matrix for every head
     # 2 if linear, 4 if quadratic; the last tile of a causal problem is as long as the sequence.
     assert (peaks[2] - peaks[1]) / (peaks[1] - peaks[0]) == pytest.approx(2, rel=0.1)
+
+
+def test_a_sliding_window_sees_the_last_keys() -> None:
+    with mock.patch("addnorm.kernels.grouped_attention.squared_relu.budget_of", return_value=1):
+        for query, key in ((7, 7), (5, 130), (130, 130)):
+            arguments = Case(query=query, key=key, sliding_window=5).arguments()
+            found, expected = (
+                with_gradients(function(**arguments), arguments) for function in (attend_squared_relu, plain)
+            )
+            assert_same(found, expected)

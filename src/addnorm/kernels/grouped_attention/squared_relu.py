@@ -30,6 +30,7 @@ def attend_squared_relu(
     weights: Sequence[float | int] | Tensor,
     *,
     causal: bool,
+    sliding_window: int | None = None,
     bias: Tensor | DistanceBias | None = None,
     padding: Tensor | None = None,
     dropout: float = 0.0,
@@ -42,7 +43,18 @@ def attend_squared_relu(
     Raises:
         InputError: an argument breaks what is said at `attend`.
     """
-    p = problem_of(queries, keys, value, weights, causal=causal, bias=bias, padding=padding, dropout=dropout, seed=seed)
+    p = problem_of(
+        queries,
+        keys,
+        value,
+        weights,
+        causal=causal,
+        sliding_window=sliding_window,
+        bias=bias,
+        padding=padding,
+        dropout=dropout,
+        seed=seed,
+    )
     step = max(LEAST_ROWS, budget_of(value) // (p.batch * p.heads * p.key))
     with plain_precision(value):
         return torch.cat([_tile(p, rows) for rows in spans(p.query, step)], dim=2)
