@@ -117,9 +117,7 @@ def jacobian(probe: Probe, cases: Cases) -> tuple[Float64[Tensor, "row move"], i
     blocks: list[Tensor] = []
     number = 0
     while (
-        number < _FEWEST
-        or sum(len(block) for block in blocks) < wanted
-        or (number < patience and bool(unread.any()))
+        number < _FEWEST or sum(len(block) for block in blocks) < wanted or (number < patience and bool(unread.any()))
     ):
         point, inputs = cases(number)
         blocks.append(probe.rows(inputs, point, share, generator))

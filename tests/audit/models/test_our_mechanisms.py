@@ -101,9 +101,14 @@ def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
 # --- scores: the sum of several layers' scores forgives the same keys ---
 
 
-@pytest.mark.parametrize("kind", ROOMS["scores"].kinds())
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=PESSIMISTIC if kind == "power" else ()) for kind in ROOMS["scores"].kinds()]
+)
 def test_score_residual(kind: str) -> None:
-    """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts."""
+    """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts.
+
+    `power` fills in zeros for -inf and takes them out again, which the static method does not follow.
+    """
     check(make(scores=ROOMS["scores"].make(kind)), L * (4 * D + 2) + D, rows_of())
 
 
