@@ -1,8 +1,7 @@
 """What an audit of a model will take of memory, before anything is built, and what there is.
 
 An audit holds, at its peak, the model, a copy of it with generic weights, and a copy in float64; a rewrite holds two more in
-float64. Counted are `BYTES` per parameter and number format; what runs through the model with a few short inputs is small beside
-that.
+float64. That is what is counted; what runs through the model with a few short inputs is small beside it.
 """
 
 from pathlib import Path

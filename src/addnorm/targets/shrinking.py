@@ -1,8 +1,8 @@
 """A smaller configuration of the same Transformers class, for a model whose audit would not fit into memory.
 
-Verdicts are about generic weights, so random ones of another size serve as well, as long as the structure is the same. Layers go
-first, down to two or to as many as show every kind of layer; then widths, keeping the number of heads per key head. The result
-counts only if its parameters have the names of the full model's, layer numbers aside, and as many axes.
+Verdicts are about generic weights, so random ones of another size serve as well, as long as the structure is the same.
+Layers go first, down to two or to as many as show every kind of layer; then widths, keeping the number of heads per key
+head. The result counts only if its parameters have the names of the full model's, layer numbers aside, and as many axes.
 """
 
 import re
@@ -37,7 +37,7 @@ def shrunk_config(cls: Any, config: Any, budget: int) -> tuple[Any, str]:
         try:
             small = config.__class__.from_dict({**config.to_dict(), **settings})
             shapes = parameter_shapes(cls, small)
-        except Exception:  # a class may refuse sizes anywhere in its code, with any exception
+        except Exception:  # noqa: BLE001 - a class may refuse sizes anywhere in its code, with any exception
             continue
         if _structure(shapes) == _structure(full) and needed_bytes(_count(shapes)) <= budget:
             return small, told
