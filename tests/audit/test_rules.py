@@ -81,7 +81,10 @@ RULES: dict[str, Rule] = {
         (lambda h, x: F.mse_loss(h, x), 0),
     ),
     "view": Rule(
-        "view", (lambda h, x: rows(h.reshape(3, 4, 2, 3)), 2), (lambda h, x: h.reshape(3, 8, 3).softmax(1), 3), NONE
+        "view reshape",
+        (lambda h, x: rows(h.reshape(3, 4, 2, 3)), 2),
+        (lambda h, x: h.reshape(3, 8, 3).softmax(1), 3),
+        NONE,
     ),
     "permute": Rule(
         "permute",

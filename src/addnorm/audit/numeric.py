@@ -170,7 +170,7 @@ def _spans(null: Float64[Tensor, "move null"]) -> Bool[Tensor, " move"]:
     return (1 - null.square().sum(1)).abs() <= _INSIDE
 
 
-def _without(null: Float64[Tensor, "move null"], numbers: Bool[Tensor, " move"]) -> Float64[Tensor, "move null"]:
+def _without(null: Float64[Tensor, "move null"], numbers: Bool[Tensor, " move"]) -> Float64[Tensor, "move kept"]:
     """A space (orthonormal columns) that moves each of some numbers by itself, without those."""
     if not bool(numbers.any()):
         return null
