@@ -176,3 +176,88 @@ def test_too_many_scalars_to_count_find_what_moves_nothing_and_admit_the_rest(mo
     assert found.finding("k.bias").verdict == "redundant"
     assert found.finding("q.bias").verdict == "undecided"
     assert "more than the 3" in found.notes[0]
+
+
+def test_rows_that_six_random_inputs_need_not_read_are_read_in_turn() -> None:
+    """Two tokens a call and forty rows: whatever the order, six calls leave rows out."""
+
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(40, 3), nn.Linear(3, 5)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return torch.tanh(self.head(self.table(ids)))
+
+    found = numeric(seeded(Looking), tokens(1, 2), track="bias+tables")
+    # All rows together move against the head's bias; no row moves alone, and no row is left unread.
+    assert counts(found) == {"table.weight": (0, 3), "head.bias": (0, 3)}
+    assert found.finding("table.weight").verdict == "foldable"
+    assert found.joint_null == 3
+
+
+def test_rows_that_no_input_reads_are_undecided() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 2), nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[1] != 4:
+                raise ValueError("made for four positions")
+            return torch.tanh(self.head(x + self.table(torch.arange(4))))
+
+    found = numeric(seeded(Positions), data(2, 4, 2), track="bias+tables")
+    table = found.finding("table.weight")
+    assert table.verdict == "undecided"
+    assert table.redundant_dof == 0
+    assert table.reason == "no input that was tried reads 10 of its 18 numbers."
+
+
+class Mixture(nn.Module):
+    """The best of three experts; a handicap decides whether the third can be."""
+
+    def __init__(self, handicap: float) -> None:
+        super().__init__()
+        self.router, self.shifts = nn.Linear(WIDTH, 3, bias=False), nn.Parameter(torch.zeros(3, 2))
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, 2) for _ in range(3))
+        self.register_buffer("handicap", torch.tensor([0.0, 0.0, handicap]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        best = (self.router(x) + self.handicap).argmax(-1)
+        out = x.new_zeros(*x.shape[:2], 2)
+        for number, expert in enumerate(self.experts):
+            rows = best == number
+            if bool(rows.any()):
+                out[rows] = torch.tanh(expert(x[rows]) + self.shifts[number])
+        return out
+
+
+def test_experts_that_no_input_chooses_are_undecided() -> None:
+    shifts = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="shifts").finding("shifts")
+    assert (shifts.verdict, shifts.redundant_dof, shifts.absorbable_dof) == ("undecided", 0, 0)
+    assert shifts.reason == "no input that was tried reads 2 of its 6 numbers."
+    shifts = numeric(seeded(Mixture, 0.0), data(1, 2, WIDTH), track="shifts").finding("shifts")
+    assert shifts.verdict == "effective"
+
+
+def test_experts_that_the_given_inputs_never_reach_are_named() -> None:
+    found = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="experts.*bias")
+    assert [each.parameter for each in found.findings] == ["experts.0.bias", "experts.1.bias"]
+    assert "the given inputs do not reach experts.2.bias, so nothing is said about it" in found.notes
+
+
+def test_many_scalars_do_not_make_an_expert_that_nobody_chooses_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle(toys.Attention):
+        """One row of two is ever read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Parameter(torch.zeros(2, WIDTH))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * self.rows[(x[:, :, 0] > 1e9).long()].exp()
+
+    monkeypatch.setattr("addnorm.audit.auditing.COUNTED_ALONE", 3)
+    found = numeric(seeded(Idle), data(2, 4, WIDTH), track="rows|k.bias")
+    assert {each.parameter: each.verdict for each in found.findings} == {"k.bias": "redundant", "rows": "undecided"}

@@ -6,10 +6,12 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
-from block_kinds import TOKENS, WIDTH, Eager, Fused, LayerScale, Rotary, merge, rotate, split
+import toys
+from block_kinds import KINDS, TOKENS, WIDTH, Eager, Fused, LayerScale, Rotary, merge, rotate, split
 from null_checks import audited, counted, hold
 from torch import nn
 
+import addnorm
 from addnorm.audit.static import NotExported, analyse
 from addnorm.audit.tracked import follow
 from addnorm.errors import InputError
@@ -260,3 +262,26 @@ def test_rows_that_short_inputs_do_not_read_are_not_redundant() -> None:
     # One row against the other, for each of the four positions that are read, and all rows against the head.
     assert case.found.space.dim == 4 * WIDTH + WIDTH
     hold(case)
+
+
+@pytest.mark.parametrize("methods", ["numeric", "both"])
+def test_keys_that_hardly_turn_are_negligible_as_a_whole(methods: str) -> None:
+    """Both pairs turn by about 1e-9 per token: far above float64's rounding, far below float32's."""
+    model = toys.seeded(toys.Rotary, 10.0)
+    model.turn.mul_(1e-9)
+    found = addnorm.audit(model, toys.data(2, 4, 4), methods=methods)
+    key = found.finding("k.bias")
+    assert (key.verdict, key.redundant_dof, key.negligible_dof, found.disagreements) == ("negligible", 0, 4, ())
+    assert key.effect is not None
+    assert 1e-12 < key.effect < torch.finfo(torch.float32).eps
+    assert "below float32's 1.2e-07, at lengths 2, 4, 5, 9" in key.reason
+    stripped, certificate = found.strip()
+    assert "k.bias" not in (*certificate.removed, *certificate.zeroed)
+    assert stripped.k.bias is not None
+
+
+@pytest.mark.parametrize("name", ["sink", "prefix"])
+def test_sinks_and_learned_keys_make_the_key_bias_matter_to_both_methods(name: str) -> None:
+    found = addnorm.audit(KINDS[name](), torch.randn(X, generator=torch.Generator().manual_seed(0)))
+    assert found.disagreements == ()
+    assert (found.finding("k.bias").redundant_dof, found.finding("v.bias").absorbable_dof) == (0, 0)

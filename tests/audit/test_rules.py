@@ -81,7 +81,10 @@ RULES: dict[str, Rule] = {
         (lambda h, x: F.mse_loss(h, x), 0),
     ),
     "view": Rule(
-        "view", (lambda h, x: rows(h.reshape(3, 4, 2, 3)), 2), (lambda h, x: h.reshape(3, 8, 3).softmax(1), 3), NONE
+        "view reshape",
+        (lambda h, x: rows(h.reshape(3, 4, 2, 3)), 2),
+        (lambda h, x: h.reshape(3, 8, 3).softmax(1), 3),
+        NONE,
     ),
     "permute": Rule(
         "permute",
@@ -108,7 +111,7 @@ RULES: dict[str, Rule] = {
         (lambda h, x: h[:, 0] - 2 * h[:, 2], 0),
     ),
     "split": Rule(
-        "split",
+        "split chunk",
         (lambda h, x: h.chunk(2, 1)[0] - h.chunk(2, 1)[1], 6),
         (lambda h, x: h.chunk(2, -1)[0] - h.chunk(2, -1)[1], 3),
         (lambda h, x: h.chunk(2, 1)[0] * h.chunk(2, 1)[1], 0),
@@ -349,8 +352,25 @@ class Beside(nn.Module):
         return [op(each(x), x) for op, each in zip(self.ops, self.maps, strict=True)]
 
 
+@pytest.fixture
+def reached(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Operations whose rule was asked, filled in while a test runs."""
+    found: set[str] = set()
+
+    def noting(op: str, given: object) -> object:
+        def asked(*args: object, **kwargs: object) -> object:
+            found.add(op)
+            return given(*args, **kwargs)
+
+        return asked
+
+    for op, given in list(rules().items()):
+        monkeypatch.setitem(rules(), op, noting(op, given))
+    return found
+
+
 @pytest.mark.parametrize("name", RULES)
-def test_rule(name: str) -> None:
+def test_rule(name: str, reached: set[str]) -> None:
     entry = RULES[name]
     ops, expected = zip(entry.positive, entry.near, entry.negative, strict=True)
     case = audited(Beside(*ops), torch.randn(3, 4, 6))
@@ -358,4 +378,75 @@ def test_rule(name: str) -> None:
     assert found == expected
     assert case.found.space.dim == counted(case) == sum(expected)
     hold(case)
-    assert any(op in rules() for op in entry.ops.split())
+    assert reached & set(entry.ops.split())
+
+
+class Softened(nn.Module):
+    """One operation between a linear map and a softmax, which cannot see the all-ones direction."""
+
+    def __init__(self, op: Op) -> None:
+        super().__init__()
+        self.op, self.map = op, nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.op(self.map(x), x), dim=-1)
+
+
+class Looked(nn.Module):
+    """Rows that data choose move together, as the static method sees it: the all-ones direction of all at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(5, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(self.table((x[:, :, 0].abs() * 100).long() % 5), dim=-1)
+
+
+class First(nn.Module):
+    """A recurrent module's sequence output."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.module(x)[0]
+
+
+def frozen(h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    one = torch.ones(4, dtype=h.dtype)
+    return torch.ops.aten._native_batch_norm_legit_no_training(h, 2 * one, one, one, 3 * one, 0.1, 1e-5)[0]
+
+
+ELSEWHERE: dict[str, tuple[Callable[[], nn.Module], int]] = {
+    "addcmul": (lambda: Softened(lambda h, x: torch.addcmul(h, x, x)), 1),
+    "clone": (lambda: Softened(lambda h, x: h.clone()), 1),
+    "copy": (lambda: Softened(lambda h, x: torch.zeros_like(h).copy_(h)), 1),
+    "dropout": (lambda: Softened(lambda h, x: F.dropout(h, 0.5, training=False)), 1),
+    "outer": (lambda: Softened(lambda h, x: torch.outer(x[0, 0], h[0, 0])), 1),
+    "_native_batch_norm_legit_no_training": (lambda: Softened(frozen), 1),
+    "embedding": (Looked, 1),
+    # The two biases of every gate are one sum; in a GRU, of two gates of three.
+    "lstm": (lambda: First(nn.LSTM(6, 3)), 12),
+    "gru": (lambda: First(nn.GRU(6, 3)), 6),
+}
+"""Rules without a family above: a model that reaches each, and its joint null space's dimension."""
+
+
+@pytest.mark.parametrize("op", ELSEWHERE)
+def test_rule_without_a_family(op: str, reached: set[str]) -> None:
+    build, dim = ELSEWHERE[op]
+    torch.manual_seed(0)
+    case = audited(build(), torch.randn(3, 4, 6), track="bias+tables")
+    assert op in reached
+    assert case.found.space.dim == dim
+    hold(case)
+
+
+def test_every_rule_is_reached_by_a_model() -> None:
+    """A rule may have several operations; one of them is enough, since each test above asserts that its rule was asked."""
+    named = {op for entry in RULES.values() for op in entry.ops.split()} | set(ELSEWHERE)
+    asked = {rules()[op] for op in named if op in rules()}
+    lacking = [op for op, each in rules().items() if each not in asked]
+    assert not lacking, f"no model reaches the rule of {lacking}"

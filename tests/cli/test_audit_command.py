@@ -110,7 +110,8 @@ def test_json_has_the_documented_keys(capsys):
         "value.bias": "foldable",
         "out.bias": "foldable",
     }
-    assert found["target"] == {"name": "attention_models:model", "kind": "function", "notes": []}
+    assert found["target"] == {"name": "attention_models:model", "kind": "function", "shrunk": "", "notes": []}
+    assert found["notes"][0].startswith("analysed at real size, within about ")
 
 
 def test_the_table_and_the_files(capsys):
@@ -231,3 +232,30 @@ def test_a_run_of_ours(capsys, finished):
     code, _, err = said(capsys, str(run.path))
     assert code == 2  # the base model of that study has no biases
     assert "bias" in err
+
+
+SIZES = {"num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 20}
+SIZES |= {"max_position_embeddings": 16}
+
+
+def test_what_does_not_fit_into_memory_is_analysed_shrunk_and_says_so(capsys):
+    """Two layers less of about a thousand numbers each, 32 bytes for each: between the two sizes."""
+    arguments = ["transformers:BertModel", "--config", json.dumps(SIZES), "--memory", "6e-5", "--methods", "static"]
+    code, out, _ = said(capsys, *arguments, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["target"]["shrunk"] == "2 layers"
+    assert found["notes"][0].startswith("analysed on a shrunk configuration of 2 layers with random weights")
+    verdicts = {each["parameter"]: each["verdict"] for each in found["findings"]}
+    assert verdicts["encoder.layer.1.attention.self.key.bias"] == "redundant"
+    assert not any("layer.2." in name for name in verdicts)
+    code, _, err = said(capsys, *arguments, "--strip", "s.safetensors")
+    assert code == 2
+    assert "a rewrite is of the whole model" in err
+
+
+def test_a_model_of_the_users_own_that_does_not_fit_is_refused(capsys):
+    code, _, err = said(capsys, "attention_models:model", "--memory", "1e-9")
+    assert code == 2
+    assert "takes about" in err
+    assert "Allow more with --memory" in err

@@ -93,12 +93,13 @@ def test_meta_tensors_count_the_same_operations() -> None:
 
 
 class Attention(torch.nn.Module):
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: Case, impl: str = "streaming") -> None:
         super().__init__()
+        self.impl = impl
         self.rest = {name: value for name, value in case.arguments().items() if name not in NAMES}
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
-        return attend(**dict(zip(NAMES, tensors, strict=True)), **self.rest, impl="streaming")
+        return attend(**dict(zip(NAMES, tensors, strict=True)), **self.rest, impl=self.impl)
 
 
 @pytest.mark.compiled
@@ -111,6 +112,17 @@ def test_exports_to_the_same_numbers(trained: bool) -> None:
     torch.testing.assert_close(found, expected)
     if trained:
         torch.testing.assert_close(*(torch.autograd.grad(out.square().sum(), tensors) for out in (found, expected)))
+
+
+@pytest.mark.compiled
+def test_auto_exports_to_torchs_own_operation_although_it_would_stream() -> None:
+    tensors = stacked()
+    module = Attention(CASE, "auto")
+    program = torch.export.export(module, tensors, strict=False)
+    called = [str(node.target) for node in program.graph.nodes]
+    assert called.count("aten.scaled_dot_product_attention.default") == 1
+    assert not any("slice_scatter" in each or "copy_" in each for each in called)
+    torch.testing.assert_close(program.module()(*tensors), module(*tensors))
 
 
 @pytest.mark.compiled

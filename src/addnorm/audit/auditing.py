@@ -74,7 +74,7 @@ def analyse(
         if not tracked.entries:
             raise InputError(_nothing(model, track, tracked))
         said: StaticAnalysis | None = None
-        notes: list[str] = []
+        notes = [_unreached(tracked)] if tracked.unused else []
         seconds: dict[str, float] = {}
         if methods != "numeric":
             begun = time.perf_counter()
@@ -191,6 +191,11 @@ def _at_lengths(given: Inputs, taken: tuple[int, ...]) -> str:
     ]
     every = sorted({*own[:1], *taken})
     return f"lengths {', '.join(map(str, every))}" if taken else "the shapes given"
+
+
+def _unreached(tracked: Tracked) -> str:
+    them = "them" if len(tracked.unused) > 1 else "it"
+    return f"the given inputs do not reach {', '.join(tracked.unused)}, so nothing is said about {them}"
 
 
 def _nothing(model: nn.Module, track: str, tracked: Tracked) -> str:

@@ -37,7 +37,16 @@ class Cases:
         others = lengths(copied, kind, observe)
         return cls(kinds=(kind, *others.values()), lengths=tuple(others), fresh=True)
 
+    @property
+    def sweep(self) -> int:
+        """Cases after which every row of every table that integers select from was read; 0 where there is none."""
+        steps = [kind.step for kind in self.kinds]
+        if not self.fresh or not all(steps):
+            return 0
+        return 1 + -(-self.kinds[0].most_rows // min(steps))
+
     def __call__(self, number: int) -> tuple[int, Inputs]:
         """Case 0 is the example at the model's own values."""
         kind = self.kinds[number % len(self.kinds)]
-        return number, kind.fresh(number) if self.fresh and number else kind.example
+        start = sum(self.kinds[each % len(self.kinds)].step for each in range(1, number))
+        return number, kind.fresh(number, start) if self.fresh and number else kind.example

@@ -64,12 +64,34 @@ class Kind:
             call(model, example)
         return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(example)))
 
-    def fresh(self, seed: int) -> Inputs:
-        """The example with other values: random rows for what selects rows, floats of the same mean and spread; masks,
-        flags, and integers that select nothing are kept."""
+    def fresh(self, seed: int, start: int = 0) -> Inputs:
+        """The example with other values: rows in turn for what selects rows, floats of the same mean and spread; masks,
+        flags, and integers that select nothing are kept.
+
+        Args:
+            seed: of the random numbers.
+            start: how far through the rows to begin; the rows come in a random order that depends on their number alone, so
+                calls that begin where others ended read all of them.
+        """
         generator = torch.Generator().manual_seed(seed)
         rows, alone = iter(self.rows), len(self.rows) == 1
-        return _each(self.example, lambda leaf: _fresh(leaf, next(rows), alone, generator))
+        return _each(self.example, lambda leaf: _fresh(leaf, next(rows), alone, generator, start))
+
+    @property
+    def step(self) -> int:
+        """Rows that one call reads of every table that its integers select from; 0 where they select from none."""
+        read = [int((leaf >= 0).sum()) for leaf, rows in self._selecting]
+        return min(read, default=0)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the longest table that integers select from."""
+        return max((rows for _, rows in self._selecting), default=0)
+
+    @property
+    def _selecting(self) -> list[tuple[Tensor, int]]:
+        both = zip(_tensors(self.example), self.rows, strict=True)
+        return [(leaf, rows) for leaf, rows in both if rows is not None and not leaf.is_floating_point()]
 
     def resized(self, dim: int, size: int) -> "Kind | None":
         """The same call at another length (dimension 1) or batch size (dimension 0): every tensor's dimensions from `dim` on
@@ -100,10 +122,9 @@ def _tensors(inputs: Inputs) -> list[Tensor]:
     return [leaf for leaf in tree_leaves([inputs.args, dict(inputs.kwargs)]) if isinstance(leaf, Tensor)]
 
 
-def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generator) -> Tensor:
+def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generator, start: int) -> Tensor:
     if rows is not None and not leaf.is_floating_point():
-        drawn = torch.randint(0, rows, leaf.shape, generator=generator)
-        return torch.where(leaf < 0, leaf, drawn.to(leaf))
+        return _rows_in_turn(leaf, rows, generator, start)
     if leaf.is_floating_point() and (alone or not _is_mask(leaf)):  # a lone tensor of ones is data, not a mask
         spread = float(leaf.double().std(correction=0)) or 1.0
         noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
@@ -113,6 +134,16 @@ def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generat
         drawn = seen[torch.randint(0, seen.numel(), leaf.shape, generator=generator).to(leaf.device)]
         return torch.where(leaf < 0, leaf, drawn)
     return leaf.clone()
+
+
+def _rows_in_turn(leaf: Tensor, rows: int, generator: torch.Generator, start: int) -> Tensor:
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(rows))
+    kept = leaf < 0
+    free = int((~kept).sum())
+    drawn = order[(start + torch.arange(free)) % rows][torch.randperm(free, generator=generator)]
+    made = leaf.clone()
+    made[~kept] = drawn.to(leaf)
+    return made
 
 
 def _is_mask(leaf: Tensor) -> bool:

@@ -1,12 +1,13 @@
 """What the numerical method says about every parameter, whether it could count or only try what the static method claims."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from addnorm.audit.cases import Cases
 from addnorm.audit.numeric import Case, Judged, judge, largest_effect
 from addnorm.audit.peel import peel
 from addnorm.audit.probe import Probe
@@ -35,18 +36,20 @@ class Judgement:
     """Change of the output along a claimed null direction that moves this parameter, where that is above rounding."""
     unmoved: tuple[bool, ...]
     """Whether moving the parameter off its claimed redundant directions changed nothing: it may be redundant after all."""
+    unread: tuple[int, ...]
+    """Numbers of the parameter that no input tried has read, and that nothing is claimed about."""
     rounding: float
     joint: int | None
 
 
-def count_null(probe: Probe, case: Callable[[int], Case], claim: Space | None) -> Judgement:
+def count_null(probe: Probe, cases: Cases, claim: Space | None) -> Judgement:
     """Count by itself, and try the static method's claim along the way."""
     tracked = probe.tracked
     claimed = _columns(claim) if claim is not None else None
-    judged = judge(probe, case, claimed)
+    judged = judge(probe, cases, claimed)
     refuted: tuple[float | None, ...] = (None,) * len(tracked.entries)
     if judged.refuted is not None and claim is not None:
-        refuted = _localised(probe, [case(number) for number in range(6)], claim, judged.rounding)
+        refuted = _localised(probe, [cases(number) for number in range(6)], claim, judged.rounding)
     return Judgement(
         counted=True,
         space=peel(tracked, judged.counted.null) if claim is None else None,
@@ -56,27 +59,31 @@ def count_null(probe: Probe, case: Callable[[int], Case], claim: Space | None) -
         effect=judged.effect,
         refuted=refuted,
         unmoved=(False,) * len(tracked.entries),
+        unread=tuple(int(judged.unread[each.offset : each.offset + each.size].sum()) for each in tracked.entries),
         rounding=judged.rounding,
         joint=judged.counted.joint,
     )
 
 
-def try_claim(probe: Probe, case: Callable[[int], Case], claim: Space) -> Judgement:
+def try_claim(probe: Probe, cases: Cases, claim: Space) -> Judgement:
     """For models whose null space is too large to count: move along random null vectors of the claim, which move every
     parameter that is claimed to be free; and look at the gradient of each parameter off its claimed redundant directions."""
     tracked = probe.tracked
-    cases = [case(number) for number in range(3)]
-    rounding = probe.rounding(cases[:1])
+    tried = [cases(number) for number in range(3)]
+    rounding = probe.rounding(tried[:1])
     generator = torch.Generator().manual_seed(2)
     refuted: tuple[float | None, ...] = (None,) * len(tracked.entries)
     move = tracked.flatten(claim.sample(generator))
-    if claim.dim and probe.effect(cases, move / move.abs().max()) > rounding:
-        refuted = _localised(probe, cases, claim, rounding)
-    rows = torch.cat([probe.rows(inputs, point, _GRADIENTS, generator) for point, inputs in cases[:2]])
+    if claim.dim and probe.effect(tried, move / move.abs().max()) > rounding:
+        refuted = _localised(probe, tried, claim, rounding)
+    rows = torch.cat([probe.rows(inputs, point, _GRADIENTS, generator) for point, inputs in tried[:2]])
     unmoved = []
+    unread = []
     for entry in tracked.entries:
         mine = rows[:, entry.offset : entry.offset + entry.size]
         proved = claim.redundant(entry.name)
+        silent = (mine == 0).all(0)
+        unread.append(int(silent.sum()) if len(proved) < entry.size else 0)
         rest = mine - (mine @ proved.T) @ proved if 0 < len(proved) < entry.size else mine
         if len(proved) == entry.size or float(torch.linalg.vector_norm(rest, dim=1).max()) > rounding:
             unmoved.append(False)
@@ -84,7 +91,7 @@ def try_claim(probe: Probe, case: Callable[[int], Case], claim: Space) -> Judgem
         off = torch.zeros(tracked.size, 1, dtype=torch.float64)
         drawn = torch.randn(entry.size, generator=generator, dtype=torch.float64)
         off[entry.offset : entry.offset + entry.size, 0] = drawn - proved.T @ (proved @ drawn)
-        unmoved.append(largest_effect(probe, cases, off) <= rounding)
+        unmoved.append(largest_effect(probe, tried, off) <= rounding)
     nothing = (None,) * len(tracked.entries)
     return Judgement(
         counted=False,
@@ -95,24 +102,28 @@ def try_claim(probe: Probe, case: Callable[[int], Case], claim: Space) -> Judgem
         effect=nothing,
         refuted=refuted,
         unmoved=tuple(unmoved),
+        unread=tuple(unread),
         rounding=rounding,
         joint=None,
     )
 
 
-def find_dead(probe: Probe, case: Callable[[int], Case]) -> Judgement:
+def find_dead(probe: Probe, cases: Cases) -> Judgement:
     """With neither a claim nor the means to count: which parameters move nothing at all."""
     entries = probe.tracked.entries
-    nothing = try_claim(probe, case, Space(probe.tracked, {}))
+    nothing = try_claim(probe, cases, Space(probe.tracked, {}))
+    # A gradient of exactly zero is that of a number that was not read: rounding leaves something of what cancels.
+    still = [moved and not blind for moved, blind in zip(nothing.unmoved, nothing.unread, strict=True)]
     return Judgement(
         counted=False,
         space=None,
-        redundant=tuple(entry.size if still else None for entry, still in zip(entries, nothing.unmoved, strict=True)),
-        absorbable=tuple(entry.size if still else None for entry, still in zip(entries, nothing.unmoved, strict=True)),
+        redundant=tuple(entry.size if each else None for entry, each in zip(entries, still, strict=True)),
+        absorbable=tuple(entry.size if each else None for entry, each in zip(entries, still, strict=True)),
         negligible=nothing.negligible,
         effect=nothing.effect,
         refuted=nothing.refuted,
         unmoved=nothing.unmoved,
+        unread=nothing.unread,
         rounding=nothing.rounding,
         joint=None,
     )

@@ -16,17 +16,22 @@ direction is moved by itself and the singular values of the changes decide:
     change <= float32's eps               negligible
     else                                  live
 
+A number whose every gradient is exactly zero was not read by the inputs tried: a row that none looks up, an expert that none
+chose. Rounding would have left something of a gradient that cancels. More inputs are tried then, through all rows of the tables
+that inputs select from, and what is still not read is called unread, and no null direction.
+
 Rows are in units of the output's root mean square and never rescaled per parameter: a block of pure rounding noise, blown up to
 size one, would hide that it is null.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
+from addnorm.audit.cases import Cases
 from addnorm.audit.inputs import Inputs
 from addnorm.audit.probe import Probe
 from addnorm.audit.svd import svd
@@ -39,6 +44,9 @@ NEGLIGIBLE = torch.finfo(torch.float32).eps
 _WEAK = 1e-6
 _EXTRA_ROWS = 16
 _COMBINATIONS = 3
+_FEWEST = 6
+_PATIENCE = 24
+"""Inputs tried at least for a number that none has read."""
 _INSIDE = 1e-7
 """Sine of the angle below which a null direction counts as lying inside one parameter."""
 
@@ -69,6 +77,8 @@ class Judged:
     effect: tuple[float | None, ...]
     """Per parameter: relative change of the output along the weakest of its directions that is not null, where that is weak."""
     rounding: float
+    unread: Bool[Tensor, " move"]
+    """Numbers that no input tried has read, and that are not claimed to be null: nothing is known about them."""
     refuted: float | None = field(default=None)
     """Change of the output along the static analysis' null space, where that is above rounding."""
 
@@ -96,33 +106,39 @@ def count(null: Float64[Tensor, "move null"], sizes: Sequence[int]) -> Counted:
     return Counted(null=null, redundant=tuple(redundant), absorbable=tuple(absorbable))
 
 
-def jacobian(probe: Probe, case: Callable[[int], Case]) -> Float64[Tensor, "row move"]:
-    """Stacked gradients: at least n + 16 rows, from at least six points and inputs, or more where an output is short."""
+def jacobian(probe: Probe, cases: Cases) -> tuple[Float64[Tensor, "row move"], int]:
+    """Stacked gradients: at least n + 16 rows, from at least six points and inputs, or more where an output is short or a
+    number has not been read; and how many inputs that took."""
     generator = torch.Generator().manual_seed(0)
     wanted = probe.tracked.size + _EXTRA_ROWS
-    share = -(-wanted // 6)
+    share = -(-wanted // _FEWEST)
+    patience = max(_PATIENCE, cases.sweep) if cases.fresh else _FEWEST
+    unread = torch.ones(probe.tracked.size, dtype=torch.bool)
     blocks: list[Tensor] = []
     number = 0
-    while number < 6 or sum(len(block) for block in blocks) < wanted:
-        point, inputs = case(number)
+    while (
+        number < _FEWEST or sum(len(block) for block in blocks) < wanted or (number < patience and bool(unread.any()))
+    ):
+        point, inputs = cases(number)
         blocks.append(probe.rows(inputs, point, share, generator))
+        unread &= (blocks[-1] == 0).all(0)
         number += 1
-    return torch.cat(blocks)
+    return torch.cat(blocks), number
 
 
-def judge(probe: Probe, case: Callable[[int], Case], claimed: Float64[Tensor, "move null"] | None = None) -> Judged:
+def judge(probe: Probe, cases: Cases, claimed: Float64[Tensor, "move null"] | None = None) -> Judged:
     """Count the null space of all tracked parameters, and judge one that is claimed.
 
     Args:
         probe: the model.
-        case: numbered points and inputs, as many as asked for.
+        cases: numbered points and inputs, as many as asked for.
         claimed: null space according to the static analysis, orthonormal columns.
 
     Cost: about n gradients of the model and one singular value decomposition of n by n, for n tracked scalars.
     """
-    cases = [case(number) for number in range(6)]
-    rounding = probe.rounding(cases)
-    rows = jacobian(probe, case)
+    rows, number = jacobian(probe, cases)
+    tried = [cases(each) for each in range(number)]
+    rounding = probe.rounding(tried)
     _, found, right = svd(rows, full_matrices=True)
     values = torch.zeros(probe.tracked.size, dtype=torch.float64)
     values[: len(found)] = found
@@ -130,18 +146,36 @@ def judge(probe: Probe, case: Callable[[int], Case], claimed: Float64[Tensor, "m
     candidate = values <= 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
     weak = (values <= _WEAK * top) & ~candidate
     directions = right.T
-    null, faint = _measured(probe, cases, directions[:, candidate], directions[:, weak], rounding)
+    null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
+    unread = (rows == 0).all(0) & _spans(null)
+    null = _without(null, unread)
     refuted = None
     if claimed is not None and claimed.shape[1]:
-        worst = largest_effect(probe, cases, claimed)
+        worst = largest_effect(probe, tried, claimed)
         refuted = worst if worst > rounding else None
         if refuted is None:  # what is proved and confirmed is null, however the extra candidates were sorted
             null = _span(claimed, null)
+            unread &= ~_spans(claimed)
     sizes = [entry.size for entry in probe.tracked.entries]
     null_and_faint = _span(null, faint)
     counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
-    effect = _effects(probe, cases, counted, counted_weak)
-    return Judged(counted=counted, counted_weak=counted_weak, effect=effect, rounding=rounding, refuted=refuted)
+    effect = _effects(probe, tried, counted, counted_weak)
+    return Judged(
+        counted=counted, counted_weak=counted_weak, effect=effect, rounding=rounding, unread=unread, refuted=refuted
+    )
+
+
+def _spans(null: Float64[Tensor, "move null"]) -> Bool[Tensor, " move"]:
+    """The numbers that a space (orthonormal columns) moves each by itself."""
+    return (1 - null.square().sum(1)).abs() <= _INSIDE
+
+
+def _without(null: Float64[Tensor, "move null"], numbers: Bool[Tensor, " move"]) -> Float64[Tensor, "move kept"]:
+    """A space (orthonormal columns) that moves each of some numbers by itself, without those."""
+    if not bool(numbers.any()):
+        return null
+    left, values, _ = svd(torch.where(numbers[:, None], 0.0, null), full_matrices=False)
+    return left[:, values > 0.5]
 
 
 def largest_effect(probe: Probe, cases: Sequence[Case], basis: Float64[Tensor, "move direction"]) -> float:

@@ -35,6 +35,11 @@ def compare(entry: Entry, place: int, claim: Space | None, judged: Judgement | N
     if static is None:
         if numeric is None:
             return Said(redundant=0, absorbable=0, against="too many parameters to count without a static analysis")
+        unread = judged.unread[place]
+        if unread:
+            what = "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
+            against = f"no input that was tried reads {what}"
+            return Said(redundant=numeric[0], absorbable=numeric[1], against=against, **seen)  # type: ignore[arg-type]
         return Said(redundant=numeric[0], absorbable=numeric[1], **seen)  # type: ignore[arg-type]
     refuted = judged.refuted[place]
     if refuted is not None:

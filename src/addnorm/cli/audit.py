@@ -44,6 +44,9 @@ class Options:
     """What is looked at: `bias`, `bias+tables`, `scalars`, or a regular expression over parameter names."""
     diff: tuple[str, str] | None = None
     """Two targets: are they equal up to what cannot matter?"""
+    memory: float | None = None
+    """GB that the analysis may take, half of what is left if not given. A Transformers model that needs more is analysed on a
+    smaller configuration of its class."""
     strip: Path | None = None
     """Write the model without what cannot matter (safetensors), and certify that it still computes the same."""
     sarif: Path | None = None
@@ -69,7 +72,7 @@ def _audit(options: Options, name: str) -> int:
     from addnorm.report.tables import audit as tables
     from addnorm.report.tables import certificate as certificates
 
-    target = _resolved(options, name)
+    target, memory = _within(options, name)
     found = addnorm.audit(
         target.model,
         target.inputs,
@@ -79,6 +82,7 @@ def _audit(options: Options, name: str) -> int:
         track=options.track,
     )
     said: dict[str, Any] = {**found.to_json(), "target": target.to_json(), "track": options.track}
+    said["notes"] = [_size_told(target, memory), *said["notes"]]
     certified = True
     if options.strip is not None:
         stripped, certificate = found.strip()
@@ -110,12 +114,49 @@ def _diff(options: Options, first: str, second: str) -> int:
     return 0 if result else 1
 
 
-def _resolved(options: Options, name: str) -> "Target":
+def _resolved(options: Options, name: str, memory: int | None = None) -> "Target":
     from addnorm.targets import resolve
     from addnorm.targets.input_spec import read_input_spec
 
     given = read_input_spec(options.inputs) if options.inputs is not None else None
-    return resolve(name, config=_table(options.config), inputs=given, plugins=options.plugin)
+    return resolve(name, config=_table(options.config), inputs=given, plugins=options.plugin, memory=memory)
+
+
+def _within(options: Options, name: str) -> "tuple[Target, int]":
+    """The target, and what its analysis takes of memory.
+
+    Raises:
+        InputError: that is more than may be taken, or a model is to be stripped that was shrunk.
+    """
+    from addnorm.targets.memory import budget_bytes, gb, needed_bytes
+
+    budget = budget_bytes(options.memory)
+    target = _resolved(options, name, memory=budget)
+    numbers = list(target.model.parameters())
+    widest = max((each.element_size() for each in numbers), default=4)
+    needed = needed_bytes(sum(each.numel() for each in numbers), widest)
+    if needed > budget:
+        raise InputError(
+            f"an audit of {name} takes about {gb(needed)} of memory, and {gb(budget)} are allowed. Allow more with --memory "
+            f"{needed / 1e9:.3g}, or give a model of the same structure with fewer layers."
+        )
+    if target.shrunk and options.strip is not None:
+        raise InputError(
+            f"a rewrite is of the whole model, but an audit of {name} fits into {gb(budget)} only with {target.shrunk}. Allow "
+            "more with --memory, or leave out --strip."
+        )
+    return target, needed
+
+
+def _size_told(target: "Target", needed: int) -> str:
+    from addnorm.targets.memory import gb
+
+    if not target.shrunk:
+        return f"analysed at real size, within about {gb(needed)}"
+    return (
+        f"analysed on a shrunk configuration of {target.shrunk} with random weights, because the real size does not fit into "
+        "memory; a verdict is meant for every layer of its kind, counts are the shrunk model's, nothing was run at full size"
+    )
 
 
 def _table(text: str | None) -> Mapping[str, Any] | None:

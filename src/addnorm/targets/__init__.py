@@ -23,6 +23,7 @@ def resolve(
     config: Mapping[str, Any] | None = None,
     inputs: Mapping[str, Any] | None = None,
     plugins: Sequence[str | Path] = (),
+    memory: int | None = None,
 ) -> Target:
     """The model that a target names, with example inputs.
 
@@ -32,6 +33,8 @@ def resolve(
         config: fields of the class's configuration, for `transformers:CLASS` alone.
         inputs: in place of the derived inputs, see `addnorm.targets.input_spec`.
         plugins: files of the user's own mechanisms that a run's model is made of.
+        memory: bytes that an audit may take. A Transformers model that needs more comes as a smaller configuration of the
+            same class, with random weights, and says so. None: whatever is asked for is built.
 
     Raises:
         InputError: there is no such target, it is damaged, it gives no model, or its inputs cannot be derived.
@@ -46,11 +49,11 @@ def resolve(
         case "transformers class":
             from addnorm.targets.transformers_class import of_class
 
-            return of_class(str(target), config or {}, inputs)
+            return of_class(str(target), config or {}, inputs, memory)
         case "checkpoint":
             from addnorm.targets.checkpoint import of_checkpoint
 
-            return of_checkpoint(Path(target), inputs)
+            return of_checkpoint(Path(target), inputs, memory)
         case "run":
             from addnorm.targets.run import of_run
 

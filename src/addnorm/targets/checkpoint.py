@@ -16,7 +16,7 @@ from addnorm.errors import InputError
 from addnorm.targets.example_inputs import example_inputs
 from addnorm.targets.input_spec import make_inputs
 from addnorm.targets.target import Target
-from addnorm.targets.transformers_class import model_class, refusing, silent
+from addnorm.targets.transformers_class import model_class, needed_for, of_config, refusing, silent
 
 _WEIGHTS = (
     "model.safetensors",
@@ -26,8 +26,9 @@ _WEIGHTS = (
 )
 
 
-def of_checkpoint(folder: Path, given: Mapping[str, Any] | None) -> Target:
-    """The model in a folder, in the dtype of its weights, with inputs derived from its configuration.
+def of_checkpoint(folder: Path, given: Mapping[str, Any] | None, memory: int | None = None) -> Target:
+    """The model in a folder, in the dtype of its weights, with inputs derived from its configuration; a smaller one with random
+    weights if its audit needs more than `memory` bytes.
 
     Raises:
         InputError: config.json or the weights are missing or damaged, the folder wants code of its own to run, its class is
@@ -38,6 +39,12 @@ def of_checkpoint(folder: Path, given: Mapping[str, Any] | None) -> Target:
     weights = next((file for file in _WEIGHTS if (folder / file).is_file()), None)
     if weights is None:
         raise InputError(f"{folder} holds no weights: none of {', '.join(_WEIGHTS)}. Copy them next to config.json.")
+    if memory is not None:
+        cls, config = _class_and_config(folder, name)
+        with silent(), refusing(f"{folder} does not hold a {name}"):
+            needed = needed_for(cls, config)
+        if needed > memory:
+            return of_config(str(folder), "checkpoint", cls, config, given, memory)
     model = _loaded(folder, name, weights)
     inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
     notes = (f"weights: {weights}", *notes)
@@ -73,12 +80,18 @@ def _architecture(folder: Path, content: dict[str, Any]) -> str:
     return names[0]
 
 
-def _loaded(folder: Path, name: str, weights: str) -> nn.Module:
+def _class_and_config(folder: Path, name: str) -> tuple[Any, Any]:
     cls = model_class(name)
-    with silent(), refusing(f"{folder} does not hold a {name}"), torch.random.fork_rng(devices=[]):
+    with silent(), refusing(f"{folder} does not hold a {name}"):
         config = cls.config_class.from_json_file(folder / "config.json")
-        if getattr(config, "use_cache", None):
-            config.use_cache = False
+    if getattr(config, "use_cache", None):
+        config.use_cache = False
+    return cls, config
+
+
+def _loaded(folder: Path, name: str, weights: str) -> nn.Module:
+    cls, config = _class_and_config(folder, name)
+    with silent(), refusing(f"{folder} does not hold a {name}"), torch.random.fork_rng(devices=[]):
         model, told = cls.from_pretrained(
             folder,
             config=config,

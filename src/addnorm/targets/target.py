@@ -21,7 +21,10 @@ class Target:
     kind: Kind
     notes: tuple[str, ...] = ()
     """What was decided on the way, one sentence each: how inputs were made, where weights came from."""
+    shrunk: str = ""
+    """What the model is instead of the one asked for, whose analysis would not fit into memory: "2 layers". Empty where it is
+    the real one."""
 
     def to_json(self) -> dict[str, Any]:
         """What the target is, as plain values."""
-        return {"name": self.name, "kind": self.kind, "notes": list(self.notes)}
+        return {"name": self.name, "kind": self.kind, "shrunk": self.shrunk, "notes": list(self.notes)}

@@ -12,13 +12,17 @@ from torch import nn
 from addnorm.errors import InputError, did_you_mean
 from addnorm.targets.example_inputs import example_inputs
 from addnorm.targets.input_spec import make_inputs
-from addnorm.targets.target import Target
+from addnorm.targets.memory import needed_bytes
+from addnorm.targets.shrinking import shrunk_config
+from addnorm.targets.target import Kind, Target
 
 LARGEST = 2 * 10**9
 """Parameters of a model that is still built: 8 GB in float32."""
 
 
-def of_class(name: str, settings: Mapping[str, Any], given: Mapping[str, Any] | None) -> Target:
+def of_class(
+    name: str, settings: Mapping[str, Any], given: Mapping[str, Any] | None, memory: int | None = None
+) -> Target:
     """A model of the class, its random weights drawn from seed 0, with inputs derived from its configuration.
 
     Raises:
@@ -28,12 +32,34 @@ def of_class(name: str, settings: Mapping[str, Any], given: Mapping[str, Any] | 
     cls = model_class(name.removeprefix("transformers:"))
     with silent(), torch.random.fork_rng(devices=[]):
         config = _config(cls, settings)
-        torch.manual_seed(0)
+    return of_config(name, "transformers class", cls, config, given, memory)
+
+
+def of_config(
+    name: str, kind: Kind, cls: Any, config: Any, given: Mapping[str, Any] | None, memory: int | None
+) -> Target:
+    """A model with random weights, or a smaller one if its audit needs more than `memory` bytes.
+
+    Raises:
+        InputError: as for `of_class`.
+    """
+    told = ""
+    with silent(), torch.random.fork_rng(devices=[]):
+        with refusing(f"{name} cannot be built"):
+            if memory is not None and needed_for(cls, config) > memory:
+                config, told = shrunk_config(cls, config, memory)
         _require_size(name, cls, config)
+        torch.manual_seed(0)
         model = _built(name, cls, config).eval()
     inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
     notes = ("weights: random, from seed 0", *notes)
-    return Target(name=name, model=model, inputs=inputs, kind="transformers class", notes=notes)
+    return Target(name=name, model=model, inputs=inputs, kind=kind, notes=notes, shrunk=told)
+
+
+def needed_for(cls: Any, config: Any) -> int:
+    """Bytes that an audit of a configuration would take in float32."""
+    with torch.device("meta"):
+        return needed_bytes(sum(parameter.numel() for parameter in cls(config).parameters()))
 
 
 def model_class(name: str) -> Any:

@@ -101,9 +101,14 @@ def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
 # --- scores: the sum of several layers' scores forgives the same keys ---
 
 
-@pytest.mark.parametrize("kind", ROOMS["scores"].kinds())
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=PESSIMISTIC if kind == "power" else ()) for kind in ROOMS["scores"].kinds()]
+)
 def test_score_residual(kind: str) -> None:
-    """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts."""
+    """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts.
+
+    `power` fills in zeros for -inf and takes them out again, which the static method does not follow.
+    """
     check(make(scores=ROOMS["scores"].make(kind)), L * (4 * D + 2) + D, rows_of())
 
 
@@ -259,7 +264,7 @@ def test_preset(name: str, joint: int) -> None:
     assert all(f.redundant_dof == f.size for f in found.findings if f.parameter.endswith("qk_bias.k"))
 
 
-@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"gpt1", "gpt2", "bert", "realformer"}))
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"gpt1", "gpt2", "bert", "realformer", "gau_alpha"}))
 def test_preset_of_the_llama_family(name: str) -> None:
     """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per layer."""
     if name not in (
@@ -275,6 +280,31 @@ def test_preset_of_the_llama_family(name: str) -> None:
     verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings if ".body." in f.parameter}
     assert verdicts["value.bias"] == verdicts["output.bias"] == "foldable"
     assert {verdicts[name] for name in ("qk_bias.q", "qk_bias.k", "gate.bias", "up.bias", "down.bias")} == {"effective"}
+
+
+@pytest.mark.parametrize(
+    ("position", "normalisation", "free"),
+    [("rope", "softmax", 0), ("none", "softmax", 8), ("none", "squared_relu", 0)],
+)
+def test_gated_attention_units(position: str, normalisation: str, free: int) -> None:
+    """SiLU stands between the projection's bias and everything, so v is no exception; the output goes to an RMS norm, which
+    must not see it, and the gate makes what enters the output data. So only the key's own bias, which is added after SiLU,
+    can be free: all 8 entries in each of the 2 L units, if a softmax reads the scores and nothing turns the keys.
+    """
+    spec = replace(
+        shrunk(preset("gau_alpha", bias=True), vocab=V, width=D, depth=L, hidden=F),
+        position=ROOMS["position"].make(position),
+    )
+    assert spec.gau is not None
+    spec = replace(spec, gau=replace(spec.gau, normalisation=normalisation, key_dim=8))
+    rows = {
+        "layers.?.*.body.input.bias": (2 * F + 8, 0, 0),
+        "layers.?.*.body.output.bias": (D, 0, 0),
+        "layers.?.*.body.qk_bias.q": (8, 0, 0),
+        "layers.?.*.body.qk_bias.k": (8, free, free),
+        "head.bias": (V, 0, 0),
+    }
+    check(spec, 2 * L * free, rows)
 
 
 # --- dropout ---

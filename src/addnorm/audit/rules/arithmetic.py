@@ -13,7 +13,7 @@ _SMALLEST = 0.01
 """Smallest factor after which a masked entry is still hidden from a softmax: exp(-100) of the rest at least."""
 
 
-def _lifted(loose: tuple[Loose, ...], dims: int, shape: tuple[int, ...], own: tuple[int, ...]) -> tuple[Loose, ...]:
+def lifted(loose: tuple[Loose, ...], dims: int, shape: tuple[int, ...], own: tuple[int, ...]) -> tuple[Loose, ...]:
     """Loose moves of an operand that is broadcast: its axes count from the right, and are constant along those it
     lacks.
     """
@@ -48,7 +48,7 @@ def add(site: Site, first: Value | Number, second: Value | Number, *, alpha: Num
         each
         for value in (first, second)
         if isinstance(value, Value)
-        for each in _lifted(value.loose, dims, site.shape, value.shape)
+        for each in lifted(value.loose, dims, site.shape, value.shape)
     )
     masked = any(isinstance(value, Value) and value.masked for value in (first, second))
     return Out(plus(a, b, site.shape, factor), loose, masked=masked)
@@ -74,7 +74,7 @@ def mul(site: Site, first: Value | Number, second: Value | Number = -1.0, **kwar
     if first.masked and first.moves and (factor is None or factor < _SMALLEST):
         return _nothing(site, first)
     dims = len(site.shape)
-    loose = _lifted(first.loose, dims, site.shape, first.shape)
+    loose = lifted(first.loose, dims, site.shape, first.shape)
     if factor is not None:
         sums = {axis: known * factor for axis, known in first.sums.items()} if first.shape == site.shape else {}
         return Out(scaled(spread(first.shift, site.shape), factor), loose, sums, first.masked and factor >= _SMALLEST)
@@ -125,7 +125,7 @@ def _where(site: Site, condition: Value, first: Value | Number, second: Value | 
     for kept, filled in ((first, second), (second, first)):
         if _hides(filled) and not filled.moves:
             dims = len(site.shape)
-            loose = _lifted(kept.loose, dims, site.shape, kept.shape)
+            loose = lifted(kept.loose, dims, site.shape, kept.shape)
             if kept.moves:
                 site.assume("masked entries (filled with at most -1e4) get no weight, and no row is masked throughout")
             return Out(spread(kept.shift, site.shape), loose, masked=True)

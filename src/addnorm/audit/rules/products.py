@@ -6,6 +6,7 @@ import torch
 
 from addnorm.audit.reshaping import permuted, picked
 from addnorm.audit.rule import Site, rule
+from addnorm.audit.rules.arithmetic import lifted
 from addnorm.audit.shift import EPS, LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, scaled, still, through
 from addnorm.audit.shift import add as plus
 from addnorm.audit.value import Loose, Out, Value
@@ -149,13 +150,15 @@ def _turned(weight: Value) -> Value:
 def _with_bias(site: Site, product: Out, bias: Value | None, factor: float = 1.0) -> Out:
     if bias is None:
         return product
-    bias = site.settled(bias) if bias.loose else bias
+    if not factor:
+        return product
+    loose = (*product.loose, *lifted(bias.loose, len(site.shape), site.shape, bias.shape))
     sums = {}
     if bias.known is not None:
         added = bias.known.to(torch.float64) * factor
         sums = {axis: total + _total(added, axis, site.shape) for axis, total in product.sums.items()}
     shift = plus(site.now(product.shift), bias.shift, site.shape, factor)
-    return Out(shift, product.loose, sums)
+    return Out(shift, loose, sums, masked=bias.masked)
 
 
 def _total(added: torch.Tensor, axis: int, shape: tuple[int, ...]) -> torch.Tensor:

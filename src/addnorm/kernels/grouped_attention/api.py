@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
@@ -92,6 +93,9 @@ def attend(
 def choose(problem: Problem) -> str:
     """The implementation that impl="auto" takes: "sdpa" or "streaming", never one that holds a query × key tensor.
 
+    While torch.export traces, "sdpa" wherever it can: a loop over tiles would be unrolled, for one length, to writes into one
+    flat buffer, in which no reader of the graph finds the softmax.
+
     "sdpa" where it holds none, without dropout, and either for one term of equal widths, or for several terms whose
     widths add up to at least value_dim and at most 32. Else "streaming", whatever the length.
 
@@ -105,6 +109,8 @@ def choose(problem: Problem) -> str:
     named, until it has run on one.
     """
     p = problem
+    if torch.compiler.is_exporting() and p.seed is None:
+        return "sdpa"
     if p.seed is not None or holds_matrix(p):
         return "streaming"
     if p.value.is_meta:
