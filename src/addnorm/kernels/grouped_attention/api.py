@@ -91,9 +91,9 @@ def attend(
 
 
 def choose(problem: Problem) -> str:
-    """The implementation that impl="auto" takes: "sdpa" or "streaming", never one that holds a query × key tensor.
+    """The implementation that impl="auto" takes: "sdpa" or "streaming", when it computes never one that holds a query × key tensor.
 
-    While torch.export traces, "sdpa" wherever it can: a loop over tiles would be unrolled, for one length, to writes into one
+    While torch.export traces, "sdpa" wherever it can, also where that holds one: a loop over tiles would be unrolled, for one length, to writes into one
     flat buffer, in which no reader of the graph finds the softmax.
 
     "sdpa" where it holds none, without dropout, and either for one term of equal widths, or for several terms whose
