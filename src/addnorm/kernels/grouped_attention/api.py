@@ -91,10 +91,10 @@ def attend(
 
 
 def choose(problem: Problem) -> str:
-    """The implementation that impl="auto" takes: "sdpa" or "streaming", when it computes never one that holds a query × key tensor.
+    """The implementation that impl="auto" takes: "sdpa" or "streaming"; when it computes, never one that holds a matrix.
 
-    While torch.export traces, "sdpa" wherever it can, also where that holds one: a loop over tiles would be unrolled, for one length, to writes into one
-    flat buffer, in which no reader of the graph finds the softmax.
+    While torch.export traces, "sdpa" wherever it can, also where that holds one: a loop over tiles would be unrolled,
+    for one length, to writes into one flat buffer, in which no reader of the graph finds the softmax.
 
     "sdpa" where it holds none, without dropout, and either for one term of equal widths, or for several terms whose
     widths add up to at least value_dim and at most 32. Else "streaming", whatever the length.
