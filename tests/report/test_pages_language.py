@@ -11,7 +11,7 @@ import pytest
 import addnorm.report.pages as pages
 from addnorm.errors import UnknownName
 from addnorm.lab.statistics import JOINTS, SENTENCES, Sentence, listed, say
-from addnorm.report.figures import FIGURES
+from addnorm.report.figures import FIGURES, ON_DEMAND
 from addnorm.report.pages import LANGUAGES, phrases, preferred
 from addnorm.report.pages.curves import METRICS
 from addnorm.report.pages.insight import MEASURES
@@ -27,10 +27,11 @@ BUILT = {
     "curves": ("note_mean", "note_seeds"),
     "metric": METRICS,
     "insight": MEASURES,
+    "lengths": ("window", "ending", "loss", "accuracy"),
     "room": ("residual", "scores", "norm", "placement", "bias", "position"),
     "page": tuple(pages.PAGES),
     "time": ("unknown", "seconds", "minutes", "hours", "days"),
-    "figures": (*FIGURES, "title"),
+    "figures": (*FIGURES, *ON_DEMAND, "title"),
     "method": ("title", "data", "statistics", "looks", "insight", "limits"),
     "environment": ("title",),
     "reproduce": ("title",),
