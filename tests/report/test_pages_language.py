@@ -14,6 +14,7 @@ from addnorm.lab.statistics import JOINTS, SENTENCES, Sentence, listed, say
 from addnorm.report.figures import FIGURES, ON_DEMAND
 from addnorm.report.pages import LANGUAGES, phrases, preferred
 from addnorm.report.pages.curves import METRICS
+from addnorm.report.pages.explained import VERDICTS
 from addnorm.report.pages.insight import MEASURES
 from addnorm.report.pages.numbers import duration
 
@@ -27,6 +28,7 @@ BUILT = {
     "curves": ("note_mean", "note_seeds"),
     "metric": METRICS,
     "insight": MEASURES,
+    "scalars": (*VERDICTS.values(), "more", "again"),
     "lengths": ("window", "ending", "loss", "accuracy"),
     "room": ("residual", "scores", "norm", "placement", "bias", "position"),
     "page": tuple(pages.PAGES),

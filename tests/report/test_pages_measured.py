@@ -1,15 +1,19 @@
 """What commands measured later, on the page and in the report: lengths and the four terms of scores."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import made_study
+from addnorm.cli import main
 from addnorm.lab.statistics import say
 from addnorm.report.figures import ON_DEMAND, write_figures
 from addnorm.report.pages import Pages, Reader, View
+from addnorm.report.pages.explained import explained
 from addnorm.report.pages.lengths import lengths
 from addnorm.report.pages.render import shows_results
 from addnorm.report.pages.terms import terms
@@ -164,3 +168,52 @@ def test_the_report_holds_them_only_where_they_were_measured(study: Path) -> Non
     assert "-title" in bare.html.read_text()
     assert 'id="lengths-title"' not in bare.html.read_text()
     assert 'id="terms-title"' not in bare.html.read_text()
+
+
+def test_the_audit_of_every_model_stands_with_the_costs(study: Path) -> None:
+    assert "addnorm audit" in shown(study, "cost", "en")
+    names = [f"layers.{layer}.attention.body.qk_bias.k" for layer in range(4)]
+    variants = {
+        "base": {"size": 190, "joint_null": 37, "redundant": names},
+        "v4m5": {"reason": "<b>it does not export"},
+    }
+    content = {"addnorm": "0", "plan_hash": "0123456789abcdef" * 4, "variants": variants}
+    (study / "audit.json").write_text(json.dumps(content))
+    text = shown(study, "cost", "zh")
+    assert "不可能起作用的偏置" in text
+    assert '<td class="number">190</td><td class="number">37</td>' in text
+    assert "layers.{0-3}.attention.body.qk_bias.k" in text
+    assert "&lt;b&gt;it does not export" in text
+    assert "addnorm audit" not in text.replace("addnorm audit 的静态方法", "")
+    (study / "audit.json").write_text(json.dumps({**content, "plan_hash": "another"}))
+    assert f"addnorm audit {study}" in shown(study, "cost", "en")
+
+
+def test_verdicts_on_scalars_are_counted_over_seeds(study: Path) -> None:
+    def run(verdict: str) -> dict[str, Any]:
+        return {"variant": "v4m5", "scalars": [{"parameter": "scores.log_a.1", "index": [0, 2], "verdict": verdict}]}
+
+    assert explained(Reader(study).look()) is None
+    content = {"time": 1.5e9, "runs": [run("decayed"), run("learned"), run("decayed")]}
+    (study / "explain.json").write_text(json.dumps(content))
+    found = explained(Reader(study).look())
+    assert found is not None
+    assert found.of("v4m5", "scores.log_a.1[0, 2]") == (("decayed", 2), ("learned", 1))
+    assert found.of("v4m5", "scores.log_a.1[0, 3]") == found.of("base", "scores.log_a.1[0, 2]") == ()
+    (study / "explain.json").write_text(json.dumps({**content, "runs": [run("of another version")]}))
+    assert explained(Reader(study).look()) is None
+
+
+def test_what_explain_keeps_is_what_the_page_shows(finished: Path, tmp_path: Path) -> None:
+    """Written by the command itself, of runs that were trained."""
+    out = tmp_path / "runs"
+    shutil.copytree(finished, out)
+    before = shown(out, "scalars", "en", "v4m5")
+    assert f"Verdicts and redundant directions: <code>addnorm explain {out}" in before
+    assert main(["explain", str(out)]) == 0
+    after = shown(out, "scalars", "en", "v4m5")
+    assert '<th scope="col">Verdict</th>' in after
+    said = re.findall(r"<td>((?:learned|decayed|undriven|redundant direction)[^<]*)</td>", after)
+    families = after.count('<th scope="col">Verdict</th>')
+    assert len(said) == after.count('<tr><th scope="row">') >= families
+    assert "Made at <time" in after

@@ -13,10 +13,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from addnorm.report.pages import numbers
+from addnorm.report.pages.audits import audits
 from addnorm.report.pages.cards import Card, cards, furthest, totals
 from addnorm.report.pages.chart import chart, spark
 from addnorm.report.pages.cost import costs
 from addnorm.report.pages.curves import METRICS, Selection, curves, rows
+from addnorm.report.pages.explained import explained
 from addnorm.report.pages.insight import audited, insight
 from addnorm.report.pages.ladder import ladder
 from addnorm.report.pages.language import LANGUAGES, Phrases, phrases
@@ -219,10 +221,10 @@ class Pages:
                 found += families(snapshot, [name])
             else:
                 left_out.append(name)
-        return {"families": found, "left_out": left_out}
+        return {"families": found, "left_out": left_out, "explained": explained(snapshot)}
 
     def _cost_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
-        return {"costs": costs(snapshot)}
+        return {"costs": costs(snapshot), "audits": audits(snapshot)}
 
     def _lengths_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
         return {"at": lengths(snapshot)}
