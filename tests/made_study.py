@@ -55,6 +55,7 @@ def plan(
                     "model": dict(model),
                     "training": {"batch": 4, "seq": 16, "steps": steps},
                     "corpus": {"kind": "stdlib"},
+                    "tokenizer": {"kind": "bytes"},
                 },
             }
             for seed in seeds

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import made_study
+from addnorm.report.pages import Reader
+from addnorm.report.write import write_report
 
 HERE = Path(__file__).parent
 PAGES = ("/", "/ranking", "/curves", "/scalars", "/cost", "/record", "/model?variant=v4m5")
@@ -207,3 +209,34 @@ def test_every_text_stands_out_from_what_is_behind_it(tmp_path, window, scheme):
         seen.go(path)
         ratio, where = seen.tab.evaluate((HERE / "contrast.js").read_text(encoding="utf-8"))
         assert ratio >= 4.5, f"{path}: {where}"
+
+
+A4_PX = 718
+"""Width of A4 between chromium's own margins, in CSS pixels."""
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_report_prints_in_black_and_within_the_page(tmp_path, chromium, language):
+    """In a dark browser too, with long names, four references and a log without a space."""
+    models = {f"a-model-with-quite-a-long-name-{n}": made_study.model_spec() for n in range(6)}
+    study = made_study.make(tmp_path / "study", models=models, references=list(models)[:4])
+    for run in study.runs()[:-1]:
+        made_study.finish(run, attempts=2)
+    made_study.fail(study.runs()[-1], log=("x" * 400,))
+    html = write_report(Reader(study.path).look(), tmp_path / "r.html", language).html
+    context = chromium.new_context(viewport={"width": A4_PX, "height": 1000}, color_scheme="dark")
+    tab = context.new_page()
+    tab.goto(html.as_uri())
+    assert tab.evaluate("getComputedStyle(document.body).color") != "rgb(25, 27, 29)", "dark on a screen"
+    tab.emulate_media(media="print")
+    assert tab.evaluate("getComputedStyle(document.body).color") == "rgb(25, 27, 29)"
+    cut = """[...document.querySelectorAll("td, th, dd, pre, p, figure, svg text, code")]
+        .filter((e) => e.checkVisibility() && e.getBoundingClientRect().right > innerWidth + 1)
+        .map((e) => e.outerHTML.slice(0, 200))"""
+    assert tab.evaluate(cut) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= A4_PX
+    scrolling = """[...document.querySelectorAll("*")]
+        .filter((e) => e.checkVisibility() && /auto|scroll/.test(getComputedStyle(e).overflow))
+        .map((e) => e.className)"""
+    assert tab.evaluate(scrolling) == []
+    context.close()

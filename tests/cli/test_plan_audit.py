@@ -1,11 +1,19 @@
 """`addnorm plan --audit`: which variants of a study carry biases that cannot matter."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from addnorm.blocks.spec import ModelSpec
 from addnorm.cli import main
+from addnorm.errors import InputError
+from addnorm.lab.load import load_study
+from addnorm.lab.run import frozen_plan
+from addnorm.store import Study
+from addnorm.targets import study as audited
 
 pytestmark = pytest.mark.compiled
 
@@ -46,3 +54,70 @@ def test_plan_does_not_audit_unasked(
     Path("biases.yaml").write_text(STUDY, encoding="utf-8")
     assert main(["plan", "biases.yaml", "--json"]) == 0
     assert "audit" not in json.loads(capsys.readouterr().out)
+
+
+def planned(tmp_path: Path) -> Study:
+    """The study's folder, with no run begun."""
+    (tmp_path / "biases.yaml").write_text(STUDY, encoding="utf-8")
+    study = load_study(tmp_path / "biases.yaml")
+    plan = frozen_plan(study, tmp_path / "runs")
+    return Study.create(tmp_path / "runs", plan)
+
+
+def test_a_study_that_is_there_is_audited_once_and_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = planned(tmp_path).path
+    before = {path.name: sorted(child.name for child in path.iterdir()) for path in folder.iterdir() if path.is_dir()}
+    monkeypatch.setattr(audited, "audit_variant", dying(audited.audit_variant, after=1))
+    assert main(["audit", str(folder)]) == 130
+    half = json.loads((folder / "audit.json").read_text())["variants"]
+    assert len(half) == 1
+    capsys.readouterr()
+    monkeypatch.undo()
+    asked: list[ModelSpec] = []
+    real = audited.audit_variant
+    monkeypatch.setattr(audited, "audit_variant", lambda spec: asked.append(spec) or real(spec))
+    assert main(["audit", str(folder), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == json.loads((folder / "audit.json").read_text())
+    assert found["variants"]["all"]["joint_null"] == 2 * (4 * 16 + 2)
+    assert found["variants"]["none"] == {"size": 0, "joint_null": 0, "redundant": []}
+    assert len(asked) == len(found["variants"]) - 1
+    assert main(["audit", str(folder)]) == 0
+    assert len(asked) == len(found["variants"]) - 1
+    assert "layers.{0-1}.attention.body.qk_bias.k" in capsys.readouterr().out
+    after = {path.name: sorted(child.name for child in path.iterdir()) for path in folder.iterdir() if path.is_dir()}
+    assert after == before
+
+
+def dying(real: Callable[[ModelSpec], Any], *, after: int) -> Callable[[ModelSpec], Any]:
+    """The same function, interrupted once it has been called so many times."""
+    calls = iter(range(after))
+
+    def called(spec: ModelSpec) -> Any:
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return real(spec)
+
+    return called
+
+
+def test_a_variant_that_cannot_be_audited_hides_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = planned(tmp_path).path
+
+    def refused(spec: ModelSpec) -> Any:
+        raise InputError("no such thing")
+
+    monkeypatch.setattr(audited, "audit_variant", refused)
+    found = audited.audit_study(folder)
+    assert all(of == {"reason": "no such thing"} for of in found["variants"].values())
+    monkeypatch.setattr(audited, "audit_variant", lambda spec: {"size": 1, "joint_null": 0, "redundant": []})
+    assert all("size" in of for of in audited.audit_study(folder)["variants"].values())
+
+
+def test_what_is_about_one_model_is_refused_for_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = planned(tmp_path).path
+    assert main(["audit", str(folder), "--training"]) == 2
+    assert "give one run's folder" in capsys.readouterr().err
+    assert not (folder / "audit.json").exists()

@@ -1,5 +1,7 @@
 """Both languages have the same words with the same places, all of them used, none of them missing."""
 
+import json
+import pickle
 import re
 import string
 from pathlib import Path
@@ -8,9 +10,11 @@ import pytest
 
 import addnorm.report.pages as pages
 from addnorm.errors import UnknownName
-from addnorm.report.figures import FIGURES
+from addnorm.lab.statistics import JOINTS, SENTENCES, Sentence, listed, say
+from addnorm.report.figures import FIGURES, ON_DEMAND
 from addnorm.report.pages import LANGUAGES, phrases, preferred
 from addnorm.report.pages.curves import METRICS
+from addnorm.report.pages.explained import VERDICTS
 from addnorm.report.pages.insight import MEASURES
 from addnorm.report.pages.numbers import duration
 
@@ -24,13 +28,17 @@ BUILT = {
     "curves": ("note_mean", "note_seeds"),
     "metric": METRICS,
     "insight": MEASURES,
+    "scalars": (*VERDICTS.values(), "more", "again"),
+    "lengths": ("window", "ending", "loss", "accuracy"),
     "room": ("residual", "scores", "norm", "placement", "bias", "position"),
     "page": tuple(pages.PAGES),
     "time": ("unknown", "seconds", "minutes", "hours", "days"),
-    "figures": (*FIGURES, "title"),
+    "figures": (*FIGURES, *ON_DEMAND, "title"),
     "method": ("title", "data", "statistics", "looks", "insight", "limits"),
     "environment": ("title",),
     "reproduce": ("title",),
+    "note": tuple(SENTENCES),
+    "joint": tuple(JOINTS),
 }
 """Keys that templates put together from a part that they write and one that they are given."""
 
@@ -64,7 +72,59 @@ def test_every_word_is_used_and_none_is_missing():
 
 def test_chinese_is_chinese():
     same = {key for key, text in phrases("zh").words.items() if not re.search(r"[\u4e00-\u9fff]", text)}
-    assert same == {"verdicts.unit", "common.between_sentences"}
+    assert same == {
+        "verdicts.unit",
+        "common.between_sentences",
+        "note.ended",
+        "note.ended_because",
+        "note.lost",
+        "joint.comma",
+        "joint.semicolon",
+    }
+
+
+def test_english_says_what_the_statistics_say_word_by_word():
+    words = phrases("en").words
+    for code, text in SENTENCES.items():
+        assert words[f"note.{code}"] == text
+    for joint, text in JOINTS.items():
+        assert words[f"joint.{joint}"] == text
+
+
+def test_a_sentence_within_a_sentence_is_said_in_the_language():
+    seeds = say("several_seeds", seeds=listed("comma", [1, 2]))
+    endings = listed(
+        "semicolon", [say("ended_because", which=seeds, state=say("state_failed"), reason="out of memory")]
+    )
+    sentence = say("lost_some", variant="<b>", endings=endings, seeds=5)
+    assert sentence == "<b>: seeds 1, 2 failed (out of memory). Its mean is over what is left of 5 seeds."
+    assert phrases("en").note(sentence.note) == sentence
+    assert (
+        phrases("zh").note(sentence.note) == "<b>：种子 1、2 失败（out of memory）。其均值只取自 5 个种子中余下的部分。"
+    )
+    assert phrases("zh").note(say("measured", sd=0.0123456).note) == "（实测）0.01235"
+
+
+def test_a_sentence_survives_another_process_and_a_file():
+    sentence = say("references_level", names=listed("and", ["a", "b"]))
+    again = pickle.loads(pickle.dumps(sentence))
+    assert (type(again), again, again.note) == (Sentence, sentence, sentence.note)
+    assert phrases("en").note(json.loads(json.dumps(sentence.note))) == sentence
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"code": "of another version", "values": {}},
+        {"code": "measured", "values": {}},
+        {"code": "measured", "values": {"sd": "a text"}},
+        {"code": "lost", "values": None},
+        {"joint": "and", "parts": 3},
+        {},
+    ],
+)
+def test_a_note_without_words_is_left_to_its_own_text(note):
+    assert phrases("zh").note(note) is None
 
 
 def test_an_unknown_language_is_refused():

@@ -1,13 +1,14 @@
 """Every page of every kind of study: it answers, holds what it must, and is whole HTML in both languages."""
 
 import re
+from html import unescape
 from html.parser import HTMLParser
 
 import pytest
 
 import made_study
 from addnorm.lab.results import ranking
-from addnorm.report.pages import PAGES
+from addnorm.report.pages import PAGES, phrases
 from addnorm.store import Study
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
@@ -129,6 +130,26 @@ def test_cards_and_verdicts_say_what_the_ranking_says(tmp_path, client):
     needed = expected["v4m5"].versus["base"].seeds_needed
     if needed is not None:
         assert f"{needed} seeds per model would decide" in table
+
+
+def test_no_warning_and_no_reason_is_left_in_english(tmp_path, client):
+    """Every study that the statistics have something to say of: its Chinese table holds none of their English."""
+    made_study.half_done(tmp_path / "half")
+    made_study.failed(tmp_path / "failed")
+    level = made_study.make(tmp_path / "level", references=("base", "v2m1"))
+    for run in level.runs():
+        made_study.finish(run)
+    said = set()
+    for name in ("half", "failed", "level"):
+        found = ranking(Study(tmp_path / name))
+        reasons = [c.reason for row in found.variants for c in row.versus.values() if c.reason and not c.seeds_needed]
+        text = unescape(client(tmp_path / name).get("/ranking?lang=zh").text)
+        for sentence in (*found.warnings, *reasons):
+            said.add(sentence.note["code"])
+            assert sentence not in text
+            assert phrases("zh").note(sentence.note) in text
+    assert {"provisional", "lost", "references_level", "none_finished"} <= said
+    assert "参考模型" in text
 
 
 def test_the_newest_event_is_the_events_own_time(tmp_path, client):

@@ -3,6 +3,7 @@
 For example:
     addnorm audit transformers:BertModel --config '{"num_hidden_layers": 2}'
     addnorm audit mine:model --training
+    addnorm audit runs/first
     addnorm audit checkpoints/bert --strip smaller.safetensors
     addnorm audit --diff checkpoints/before checkpoints/after
 """
@@ -10,7 +11,7 @@ For example:
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Options:
     target: Annotated[str | None, tyro.conf.Positional] = None
-    """module:function or file.py:function that returns a model (and its inputs); the folder of a run or of a
-    Transformers checkpoint; or transformers:CLASS."""
+    """module:function or file.py:function that returns a model (and its inputs); the folder of a run, of a study
+    (all its models, kept for its page as audit.json), or of a Transformers checkpoint; or transformers:CLASS."""
     config: str | None = None
     """JSON table of configuration fields, for transformers:CLASS."""
     inputs: Path | None = None
@@ -64,7 +65,35 @@ def command(options: Options) -> int:
         raise InputError("an audit is of one TARGET, or --diff of two. See addnorm audit --help for what a target is.")
     for path in (options.strip, options.sarif, options.html):
         _require_writable(path)
-    return _diff(options, *options.diff) if options.diff is not None else _audit(options, str(options.target))
+    if options.diff is not None:
+        return _diff(options, *options.diff)
+    if (Path(str(options.target)) / "study.json").is_file():
+        return _audit_study(options, Path(str(options.target)))
+    return _audit(options, str(options.target))
+
+
+def _audit_study(options: Options, folder: Path) -> int:
+    from addnorm.cli._counted import Counted
+    from addnorm.cli._wasted import wasted
+    from addnorm.targets.study import audit_study
+
+    about_one = replace(options, target=None, plugin=(), json=False)
+    if about_one != Options():
+        raise InputError(
+            f"{folder} is a study: all its models are audited at their real size by the static method, in evaluation mode. "
+            "Only --plugin and --json go with that; for the rest give one run's folder."
+        )
+    with Counted("models", shown=not options.json) as counted:
+        found = audit_study(
+            folder,
+            plugins=options.plugin,
+            on_done=lambda variant, done, total: counted.done(done, total, variant),
+        )
+    if options.json:
+        print_json(found)
+    else:
+        print(wasted(found["variants"]))
+    return 0
 
 
 def _audit(options: Options, name: str) -> int:

@@ -1,5 +1,13 @@
-"""Tell what learned scalars learned, and what was only weight decay."""
+"""Tell what learned scalars learned, and what was only weight decay.
 
+What is said of a whole study is kept in its folder as explain.json, which the page shows.
+
+For example:
+    addnorm explain runs/first
+    addnorm explain runs/first/v4m5-s0-1a2b3c4d --tables
+"""
+
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +15,7 @@ from typing import Annotated
 import tyro
 
 from addnorm.cli._output import print_json
+from addnorm.errors import JobError
 
 
 @dataclass(frozen=True)
@@ -24,7 +33,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.insight.explain import explain
+    from addnorm.insight.explain import explain, keep_explained
     from addnorm.report.tables import scalars
 
     if options.plugin:
@@ -32,6 +41,11 @@ def command(options: Options) -> int:
 
         load_plugins(options.plugin, Path.cwd())
     found = explain(options.target, norms=options.norms)
+    if (options.target / "study.json").is_file() and not options.norms:
+        try:
+            keep_explained(options.target, found)
+        except JobError as error:  # a folder that cannot be written can still be explained
+            print(f"addnorm: the page will not show these verdicts: {error}", file=sys.stderr)
     if options.json:
         print_json(found)
     else:

@@ -87,7 +87,9 @@ def command(options: Options) -> int:
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
     if audits:
-        print(f"\n{_wasted(audits)}")
+        from addnorm.cli._wasted import wasted
+
+        print(f"\n{wasted(audits)}")
     return 0
 
 
@@ -95,14 +97,3 @@ def _audits(study: "Study") -> dict[str, dict[str, Any]]:
     from addnorm.targets.variant import audit_variant
 
     return {name: audit_variant(model) for name, model in study.variants.items()}
-
-
-def _wasted(audits: dict[str, dict[str, Any]]) -> str:
-    from addnorm.report.tables.audit import merged_names
-
-    rows = [("variant", "bias scalars", "can go", "cannot matter alone")]
-    rows += [
-        (name, str(found["size"]), str(found["joint_null"]), ", ".join(merged_names(found["redundant"])) or "-")
-        for name, found in audits.items()
-    ]
-    return f"{aligned(rows, right='lrr')}\nBy the static method alone; `addnorm audit` says why, and judges it by moving them."

@@ -1,5 +1,6 @@
 """`addnorm explain`: every run of a study, one run, or printed values, as one JSON value."""
 
+import time
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ from addnorm.insight.printed import explain_printed, judge_conclusions, read_pri
 from addnorm.insight.recorded import explain_run
 from addnorm.lab.load import load_study
 from addnorm.lab.study import RunSpec
-from addnorm.store import Run, Study
+from addnorm.store import Run, Study, write_json
 
+NAME = "explain.json"
 SOURCE_003 = Path(addnorm.__file__).parent / "studies" / "source_003" / "scalars.json"
 
 
@@ -52,6 +54,15 @@ def explain(target: Path, *, norms: bool = False) -> dict[str, Any]:
     if not found:
         raise InputError(f"nothing in {target} can be explained: {next(iter(skipped.values()))}")
     return {"runs": [run.to_json() for run in found], "spread": spread(found), "skipped": skipped}
+
+
+def keep_explained(folder: Path, found: dict[str, Any]) -> None:
+    """Write what was found of a study's runs into its folder as explain.json, with the time, for its page.
+
+    Raises:
+        DiskFull, JobError: it cannot be written.
+    """
+    write_json(folder / NAME, {"time": time.time(), **found})
 
 
 def explain_source_003() -> dict[str, Any]:

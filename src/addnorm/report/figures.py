@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from addnorm.report import rows as data
+from addnorm.report.pages import lengths
+from addnorm.report.pages.kept import kept
 from addnorm.report.pages.snapshot import Snapshot
 from addnorm.report.plots.style import drawable
 from addnorm.report.tables import costs as cost_table
+from addnorm.report.tables import extrapolation as length_table
 from addnorm.report.tables import ranking as ranking_table
 from addnorm.store.files import make_folder, write_atomic
 
@@ -32,7 +35,9 @@ LAYERS = {
 """Figures of one measure over depth: file in `plots/` and key in insight.json."""
 
 FIGURES = ("ranking", "differences", "curves", "scalars", "costs", *LAYERS)
-"""Every figure, in a report's order."""
+"""Every figure of a study that was trained and inspected, in a report's order."""
+ON_DEMAND = ("extrapolation", "score_terms")
+"""Figures of what `addnorm extrapolate` and `addnorm inspect --terms` measured; a study without them lacks nothing."""
 
 _DPI = 160
 _UNDATED: dict[str, dict[str, Any]] = {
@@ -55,7 +60,7 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
     """Draw what the study has numbers for, and write figures and tables into the folder.
 
     Returns:
-        The figures in the order of `FIGURES`; what there are no numbers for is left out.
+        The figures in the order of `FIGURES` and `ON_DEMAND`; what there are no numbers for is left out.
 
     Raises:
         DiskFull, JobError: the folder cannot be written.
@@ -95,12 +100,25 @@ def _rows(snapshot: Snapshot, language: str) -> dict[str, data.Rows]:
         "scalars": lambda: data.scalar_rows(snapshot),
         "costs": lambda: data.cost_rows(snapshot),
     }
-    found = {name: make() for name, make in makers.items()}
-    return found | {name: data.layer_rows(snapshot, key) for name, key in LAYERS.items()}
+    found: dict[str, data.Rows] = {name: make() for name, make in makers.items()}
+    found |= {name: data.layer_rows(snapshot, key) for name, key in LAYERS.items()}
+    return found | {"extrapolation": data.length_rows(snapshot), "score_terms": data.score_term_rows(snapshot)}
 
 
 def _has_numbers(row: dict[str, Any]) -> bool:
-    keys = ("mean", "difference", "finals", "start", "end", "parameters", "tokens_per_s", "wall_s", "peak_bytes")
+    keys = (
+        "mean",
+        "difference",
+        "finals",
+        "start",
+        "end",
+        "loss",
+        "terms",
+        "parameters",
+        "tokens_per_s",
+        "wall_s",
+        "peak_bytes",
+    )
     values = [row[key] for key in keys if key in row]
     return any(value is not None and value != [] for value in values)
 
@@ -115,6 +133,11 @@ def _tables(name: str, rows: data.Rows, snapshot: Snapshot) -> dict[str, str]:
         return {"scalars.csv": as_csv(data.long_scalars(rows))}
     if name == "costs":
         return {"costs.csv": as_csv(rows), "costs.tex": cost_table.latex(rows)}
+    if name == "extrapolation":
+        measured = kept(snapshot, lengths.NAME)
+        return {"extrapolation.csv": length_table.csv(measured), "extrapolation.tex": length_table.latex(measured)}
+    if name == "score_terms":
+        return {"score_terms.csv": as_csv(data.long_terms(rows))}
     return {}
 
 

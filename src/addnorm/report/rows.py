@@ -8,9 +8,12 @@ from addnorm.errors import AddnormError
 from addnorm.report.pages.contained import contained
 from addnorm.report.pages.cost import costs
 from addnorm.report.pages.curves import Selection, curves
+from addnorm.report.pages.kept import kept
 from addnorm.report.pages.language import phrases
+from addnorm.report.pages.lengths import NAME, lengths
 from addnorm.report.pages.scalars import families
 from addnorm.report.pages.snapshot import Snapshot
+from addnorm.report.pages.terms import term_rows
 from addnorm.report.pages.verdicts import tier_words
 from addnorm.store import read_json
 
@@ -206,4 +209,33 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
         | {"seed": seed, "final": value}
         for row in rows
         for seed, value in zip(row["seeds"], row["finals"], strict=True)
+    ]
+
+
+MOST_MODELS = 4
+"""Models whose score terms stand side by side in one figure."""
+
+
+def length_rows(snapshot: Snapshot) -> Rows:
+    """The rows of DIR/extrapolation.json; none without it."""
+    return list(kept(snapshot, NAME)["rows"]) if lengths(snapshot) is not None else []
+
+
+def score_term_rows(snapshot: Snapshot) -> Rows:
+    """The rows of the first terms.json of each model, of the first models that have one."""
+    return [row for rows in list(term_rows(snapshot).values())[:MOST_MODELS] for row in rows]
+
+
+def long_terms(rows: Rows) -> Rows:
+    """One row per model, layer, head, term and distance."""
+    return [
+        {
+            **{name: row[name] for name in ("label", "layer", "head")},
+            "term": term,
+            "distance": distance,
+            **{kind: curve[kind][place] for kind in ("mean", "low", "high")},
+        }
+        for row in rows
+        for term, curve in row["terms"].items()
+        for place, distance in enumerate(row["distances"])
     ]

@@ -28,7 +28,7 @@ from starlette.routing import Route
 from addnorm.errors import InputError
 from addnorm.report.pages import LANGUAGES, PAGES, Pages, Reader, Snapshot, View, preferred
 from addnorm.report.pages.curves import Selection, curves
-from addnorm.report.pages.render import SHOW_RESULTS, STATIC, asset_hash, query_of
+from addnorm.report.pages.render import STATIC, asset_hash, query_of, shows_results
 from addnorm.web.live import Live
 from addnorm.web.looks import Looks
 from addnorm.web.security import Guard, hosts_of, is_loopback
@@ -137,7 +137,7 @@ class _Site:
     ) -> dict[str, Any]:
         if "everything" in sections:
             return {"reload": True, "sections": {}, "runs": runs}
-        if page in SHOW_RESULTS:
+        if shows_results(page, snapshot):
             self.looks.record(snapshot)
         shown = set(PAGES[page]) - _CARDS
         names = [
@@ -162,7 +162,7 @@ class _Site:
         if (name == "model" or view.variant is not None) and view.variant not in snapshot.variants:
             return self._problem(request, str(view.variant or ""))
         # A reader that only asks for the headers sees nothing.
-        problem = self.looks.record(snapshot) if name in SHOW_RESULTS and request.method == "GET" else None
+        problem = self.looks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
         return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, look_problem=problem), **chrome))
 

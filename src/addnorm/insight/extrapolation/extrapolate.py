@@ -17,6 +17,7 @@ from addnorm.insight.extrapolation.workers import Outcome, default_workers, eval
 from addnorm.lab.data import Dataset
 from addnorm.lab.export import run_spec
 from addnorm.lab.plugins import load_plugins
+from addnorm.lab.statistics import Sentence, listed, say
 from addnorm.lab.study import RunSpec
 from addnorm.store import Run, Study, write_json
 
@@ -113,7 +114,9 @@ def extrapolate(
         problems=problems,
     )
     objectives = {spec.model.objective for spec in specs.values()}
-    found["warnings"] = [*_notes(found, request, wanted, known, objectives), *found["warnings"]]
+    own = _notes(found, request, wanted, known, objectives)
+    found["warnings"] = [*map(str, own), *found["warnings"]]
+    found["notes"] = [*(sentence.note for sentence in own), *found["notes"]]
     write_json(study.path / NAME, found)
     return found
 
@@ -166,16 +169,16 @@ def _notes(
     wanted: Sequence[str],
     known: Sequence[str],
     objectives: Collection[str],
-) -> list[str]:
-    notes = [f"{run} could not be evaluated: {reason}" for run, reason in found["problems"].items()]
+) -> list[Sentence]:
+    notes = [say("not_evaluated", run=run, reason=reason) for run, reason in found["problems"].items()]
     windows = found["stretches"] * found["stretch"] // request.lengths.longest
     if windows < request.windows:
-        notes.append(f"the held-out text holds {windows} of the {request.windows} windows asked for.")
+        notes.append(say("fewer_windows", windows=windows, asked=request.windows))
     if windows < 2:
-        notes.append("one window of the longest length is too little to speak of other texts.")
+        notes.append(say("one_window"))
     if len(objectives) > 1:
-        notes.append("causal and masked models are asked for other tokens: compare each with its own kind.")
+        notes.append(say("two_objectives"))
     left_out = [name for name in wanted if name not in known]
     if left_out:
-        notes.append(f"references that were not chosen are left out: {', '.join(left_out)}.")
+        notes.append(say("references_left_out", names=listed("comma", left_out)))
     return notes

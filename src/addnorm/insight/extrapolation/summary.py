@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.recorded import find, read
-from addnorm.lab.statistics import FEWEST_SEEDS, Ranking, Result, rank
+from addnorm.lab.statistics import FEWEST_SEEDS, Ranking, Result, Sentence, rank, say
 from addnorm.store import Run, RunStatus, Study
 
 Scoring = Literal["window", "ending"]
@@ -109,7 +109,7 @@ def summarise(
     text = _one_text([one.recorded["basis"] for one in known if one.recorded is not None])
     rows: list[dict[str, Any]] = []
     rankings: dict[str, Any] = {}
-    warnings: list[str] = []
+    warnings: list[Sentence] = []
     for length in lengths:
         # At the train length a switch changes nothing: its line repeats the plain one and is not ranked.
         ranked = [line for line in lines if line.switch == "none" or length > trained]
@@ -128,7 +128,7 @@ def summarise(
             confidence=confidence,
         )
         rankings[str(length)] = ranking.to_json()
-        warnings += [f"{length} tokens: {warning}" for warning in ranking.warnings]
+        warnings += [say("at_length", length=length, said=warning) for warning in ranking.warnings]
         rows += [
             _row(line, length, trained, cells[line.label], scoring, confidence, ranking if line in ranked else None)
             for line in lines
@@ -147,7 +147,8 @@ def summarise(
         "confidence": CONFIDENCE,
         "rows": rows,
         "rankings": rankings,
-        "warnings": warnings,
+        "warnings": [str(warning) for warning in warnings],
+        "notes": [warning.note for warning in warnings],
         "problems": dict(problems),
     }
 
@@ -177,7 +178,7 @@ def _result(folder: Study, line: Line, cell: Cell, length: int, scoring: Scoring
         content_hash=f"{cell.weights} {line.switch} {line.settings}" if finite else None,
         corpus_hash=folder.plan.get("data_hash"),
         tokenizer_hash=folder.plan.get("tokenizer_hash"),
-        reason=f"its loss at {length} tokens is not finite" if diverged else cell.reason,
+        reason=say("not_finite", length=length) if diverged else cell.reason,
     )
 
 

@@ -9,20 +9,26 @@ from addnorm.lab.statistics.procedure import rank
 from addnorm.lab.statistics.published import Published, read_published, source_003
 from addnorm.lab.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
 from addnorm.lab.statistics.result import ENDED, STATES, Result
+from addnorm.lab.statistics.sentence import JOINTS, SENTENCES, Sentence, listed, say
 
 __all__ = [
     "ENDED",
     "FEWEST_SEEDS",
+    "JOINTS",
+    "SENTENCES",
     "STATES",
     "Comparison",
     "Published",
     "Ranking",
     "Result",
+    "Sentence",
     "Tier",
     "Value",
     "VariantRank",
     "Verdict",
+    "listed",
     "rank",
     "read_published",
+    "say",
     "source_003",
 ]

@@ -11,6 +11,8 @@ from addnorm.lab.statistics.decisions import Decisions, decide
 from addnorm.lab.statistics.pairs import FEWEST_SEEDS, PairedTests
 from addnorm.lab.statistics.power import seeds_needed
 from addnorm.lab.statistics.ranking import Comparison, Verdict
+from addnorm.lab.statistics.result import Result
+from addnorm.lab.statistics.sentence import Sentence, listed, say
 from addnorm.lab.statistics.table import Table
 
 
@@ -92,19 +94,21 @@ class Judge:
         accuracy, agrees = _accuracy(table, row, column)
         blank = Comparison(verdict=None, difference=None, interval=None, seeds_needed=None)
         if table.failed(name):
-            return replace(blank, verdict="failed", reason=f"no run of {name} finished: {_endings(table, name)}")
+            return replace(
+                blank, verdict="failed", reason=say("none_finished", variant=name, endings=_endings(table, name))
+            )
         if table.failed(other):
-            return replace(blank, reason=f"no run of the reference {other} finished: {_endings(table, other)}")
+            return replace(blank, reason=say("reference_not_finished", variant=other, endings=_endings(table, other)))
         if row == column:
             return self._against_its_copy(blank, row)
         if self.decisions is None:
-            return replace(blank, reason="no run has finished yet")
+            return replace(blank, reason=say("nothing_finished"))
         tests = self.decisions.tests
         index = self.pairs.index((min(row, column), max(row, column)))
         sign = -1.0 if row > column else 1.0
         count = int(tests.count[index])
         if count == 0:
-            return replace(blank, reason=f"{name} and {other} share no finished seed")
+            return replace(blank, reason=say("nothing_shared", variant=name, other=other))
         found = replace(
             blank,
             difference=sign * float(tests.difference[index]),
@@ -114,11 +118,11 @@ class Judge:
         )
         error = float(tests.standard_error[index])
         if count < FEWEST_SEEDS:
-            found = replace(found, reason=f"{_seeds(count)} shared, a verdict needs {FEWEST_SEEDS}")
+            shared = "one_shared" if count == 1 else "several_shared"
+            found = replace(found, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
             found = self._plan(found, self._planning_sd(tests))
         elif math.isnan(error):
-            reason = "the difference is the same at every seed to the last digit, so there is no noise to judge it by"
-            found = replace(found, reason=reason)
+            found = replace(found, reason=say("no_noise"))
         else:
             found = self._judged(found, self.decisions, index, sign)
             if found.verdict == "undecided":
@@ -133,7 +137,7 @@ class Judge:
         reason = None
         if decisions.equivalent[index]:
             if claimed != 0:
-                reason = f"certainly {'lower' if claimed < 0 else 'higher'}, by less than the margin"
+                reason = say("certainly_lower" if claimed < 0 else "certainly_higher")
             verdict = "equivalent"
         return replace(
             found,
@@ -148,16 +152,16 @@ class Judge:
     def _withhold(self, found: Comparison, name: str, other: str) -> Comparison:
         """A variant that diverged at some seeds is seen only where it went well: it can lose, but not win or tie."""
         if (seeds := self.table.diverged(name)) and found.verdict != "worse":
-            reason = f"{name} diverged at seed {_listed(seeds)}; the surviving seeds alone flatter it"
+            reason = say("diverged", variant=name, seeds=listed("comma", seeds))
             return replace(found, verdict="failed", seeds_needed=None, seeds_needed_for=None, reason=reason)
         if (seeds := self.table.diverged(other)) and found.verdict not in ("better", "failed"):
-            reason = f"the reference {other} diverged at seed {_listed(seeds)}; the surviving seeds alone flatter it"
+            reason = say("reference_diverged", variant=other, seeds=listed("comma", seeds))
             return replace(found, verdict=None, seeds_needed=None, seeds_needed_for=None, reason=reason)
         return found
 
     def _against_its_copy(self, blank: Comparison, row: int) -> Comparison:
         count = int(self.table.present[row].sum())
-        level = replace(blank, difference=0.0, seeds=count, reason="the same computation under two names")
+        level = replace(blank, difference=0.0, seeds=count, reason=say("two_names"))
         return level if count < FEWEST_SEEDS else replace(level, verdict="equivalent", interval=(0.0, 0.0))
 
     def _planning_sd(self, tests: PairedTests) -> float | None:
@@ -196,13 +200,12 @@ def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool |
     return apart, None if apart == 0 or loss == 0 else (apart > 0) == (loss < 0)
 
 
-def _endings(table: Table, name: str) -> str:
-    return "; ".join(f"{run.name} {run.state}" + (f" ({run.reason})" if run.reason else "") for run in table.runs[name])
+def _endings(table: Table, name: str) -> Sentence:
+    return listed("semicolon", (_ending(run) for run in table.runs[name]))
 
 
-def _seeds(count: int) -> str:
-    return f"{count} seed" if count == 1 else f"{count} seeds"
-
-
-def _listed(seeds: Sequence[int]) -> str:
-    return ", ".join(str(seed) for seed in seeds)
+def _ending(run: Result) -> Sentence:
+    state = say(f"state_{run.state}")
+    if run.reason:
+        return say("ended_because", which=run.name, state=state, reason=run.reason)
+    return say("ended", which=run.name, state=state)

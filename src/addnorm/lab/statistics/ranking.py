@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from addnorm.lab.statistics.sentence import Sentence
+
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]
 
@@ -33,7 +35,7 @@ class Comparison:
     """Mean accuracy of the variant minus the reference's over the same seeds. Positive is better."""
     accuracy_agrees: bool | None = None
     """Whether accuracy and loss name the same of the two as better; None where either is level or unknown."""
-    reason: str | None = None
+    reason: Sentence | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
@@ -49,7 +51,7 @@ class Comparison:
             "p_equivalent": self.p_equivalent,
             "accuracy_difference": self.accuracy_difference,
             "accuracy_agrees": self.accuracy_agrees,
-            "reason": self.reason,
+            "reason": None if self.reason is None else str(self.reason),
         }
 
 
@@ -165,7 +167,7 @@ class Ranking:
     lines: tuple[tuple[str, ...], ...]
     """References from best to worst; those that cannot be told apart from each other share a line."""
     variants: tuple[VariantRank, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Sentence, ...]
     family: int
     """Comparisons that share the error rate."""
     noise_sd: float | None
@@ -200,7 +202,8 @@ class Ranking:
             "provisional": self.provisional,
             "references": list(self.references),
             "variants": [row.to_json() for row in self.variants],
-            "warnings": list(self.warnings),
+            "warnings": [str(warning) for warning in self.warnings],
+            "notes": [warning.note for warning in self.warnings],
             "confidence": self.confidence,
             "lines": [list(line) for line in self.lines],
             "family": self.family,

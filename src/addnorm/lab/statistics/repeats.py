@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from addnorm.lab.statistics.result import Result
+from addnorm.lab.statistics.sentence import Sentence, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,27 +23,24 @@ class Counted:
     """Finished runs, each counted once."""
     same_as: dict[str, str]
     """Variants that are another variant bit for bit: name -> the variant that stands for both."""
-    warnings: tuple[str, ...]
+    warnings: tuple[Sentence, ...]
 
 
 def count_once(finished: Sequence[Result], references: Sequence[str]) -> Counted:
     """Set aside the runs that repeat another; the smallest seed, and among variants the reference, stays."""
     ordered = sorted(finished, key=lambda r: (r.variant not in references, r.seed))
-    warnings: list[str] = []
+    warnings: list[Sentence] = []
     kept: list[Result] = []
     for run in ordered:
         twin = next((k for k in kept if k.variant == run.variant and _same(k, run)), None)
         if twin is None:
             kept.append(run)
         else:
-            warnings.append(f"{run.name} repeats {twin.name} {_how(run, twin)}: a copy, not a replicate. Counted once.")
+            warnings.append(say("copy", run=run.name, twin=twin.name, how=_how(run, twin)))
 
     same_as = _same_variants(kept)
     for copy, original in same_as.items():
-        warnings.append(
-            f"variant {copy} repeats variant {original} at every seed: the same computation under two names. "
-            "Counted once."
-        )
+        warnings.append(say("same_variant", copy=copy, original=original))
     kept = [run for run in kept if run.variant not in same_as]
 
     single: list[Result] = []
@@ -51,10 +49,7 @@ def count_once(finished: Sequence[Result], references: Sequence[str]) -> Counted
         if twin is None:
             single.append(run)
         else:
-            warnings.append(
-                f"{run.name} has the content of {twin.name}, a run of another variant: one of the two is mislabelled. "
-                f"{run.name} is left out."
-            )
+            warnings.append(say("mislabelled", run=run.name, twin=twin.name))
     return Counted(runs=tuple(single), same_as=same_as, warnings=tuple(warnings))
 
 
@@ -68,8 +63,8 @@ def _same_hash(a: Result, b: Result) -> bool:
     return a.content_hash is not None and a.content_hash == b.content_hash
 
 
-def _how(a: Result, b: Result) -> str:
-    return "bit for bit" if _same_hash(a, b) else "in every reported digit"
+def _how(a: Result, b: Result) -> Sentence:
+    return say("bit_for_bit" if _same_hash(a, b) else "in_every_digit")
 
 
 def _same_variants(kept: Sequence[Result]) -> dict[str, str]:

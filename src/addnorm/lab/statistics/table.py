@@ -10,6 +10,7 @@ from jaxtyping import Bool, Float
 from addnorm.errors import InputError, UnknownName
 from addnorm.lab.statistics.repeats import count_once
 from addnorm.lab.statistics.result import Result
+from addnorm.lab.statistics.sentence import Sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,7 @@ class Table:
     counted: frozenset[tuple[str, int]]
     """(variant, seed) of the runs that count."""
     same_as: dict[str, str]
-    warnings: tuple[str, ...]
+    warnings: tuple[Sentence, ...]
 
     def row(self, variant: str) -> int:
         """The row of `losses` that stands for the variant."""

@@ -1,7 +1,7 @@
 """The pages' words, English and Chinese: one file per language in `words/`, the same keys in each.
 
 Every sentence that a page prints itself stands there. Names from a study, reasons of failures and logs are data and are
-printed as they are; so are the ranking's warnings, which the statistics write in English.
+printed as they are. What the statistics say comes as notes (`addnorm.lab.statistics.sentence`), which have words here too.
 """
 
 import functools
@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from addnorm.errors import UnknownName
 
@@ -31,6 +32,28 @@ class Phrases:
             KeyError: no such key, or a place without a value.
         """
         return self.words[key].format_map(values) if values else self.words[key]
+
+    def note(self, note: Any) -> str | None:
+        """What a note says; None if it is of a code that these words do not know, or is no note.
+
+        Args:
+            note: of a `Sentence`, or as a file holds it: `{"code", "values"}`.
+        """
+        try:
+            return self._noted(note)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError):
+            return None  # a file of another version's, or of nobody's: its own text is shown instead
+
+    def _noted(self, note: Any) -> str:
+        if not isinstance(note, dict):
+            return str(note)
+        if "joint" in note:
+            return self.words[f"joint.{note['joint']}"].join(map(self._noted, note["parts"]))
+        values = {
+            name: value if isinstance(value, int | float) else self._noted(value)
+            for name, value in note["values"].items()
+        }
+        return self.words[f"note.{note['code']}"].format_map(values)
 
 
 @functools.cache

@@ -13,17 +13,21 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from addnorm.report.pages import numbers
+from addnorm.report.pages.audits import audits
 from addnorm.report.pages.cards import Card, cards, furthest, totals
 from addnorm.report.pages.chart import chart, spark
 from addnorm.report.pages.cost import costs
 from addnorm.report.pages.curves import METRICS, Selection, curves, rows
+from addnorm.report.pages.explained import explained
 from addnorm.report.pages.insight import audited, insight
 from addnorm.report.pages.ladder import ladder
 from addnorm.report.pages.language import LANGUAGES, Phrases, phrases
+from addnorm.report.pages.lengths import lengths
 from addnorm.report.pages.model import model
 from addnorm.report.pages.record import Proofs, failures, plan
 from addnorm.report.pages.scalars import Family, families
 from addnorm.report.pages.snapshot import Snapshot
+from addnorm.report.pages.terms import TERMS, terms
 from addnorm.report.pages.verdicts import verdicts
 from addnorm.store import Damaged, Index
 
@@ -35,13 +39,14 @@ PAGES: Mapping[str, tuple[str, ...]] = {
     "ranking": ("ladder", "verdicts", "values"),
     "curves": ("curves",),
     "scalars": ("scalars",),
+    "lengths": ("lengths",),
     "cost": ("cost",),
     "record": ("failures", "proofs", "plan"),
-    "model": ("runs", "model", "curves", "scalars", "insight"),
+    "model": ("runs", "model", "curves", "scalars", "insight", "terms"),
 }
 """Sections of each page. `model` is not in the navigation: it is reached by a model's name."""
-SHOW_RESULTS = frozenset({"overview", "ranking"})
-"""Pages that show means or verdicts over seeds, so that seeing one is a look at the results."""
+SHOW_RESULTS = frozenset({"overview", "ranking", "lengths"})
+"""Pages that can show means or verdicts over seeds; see `shows_results`."""
 _MOST_FAMILIES = 12
 _SPARK_POINTS = 48
 
@@ -121,6 +126,7 @@ class Pages:
             "values",
             "curves",
             "scalars",
+            *(("lengths",) if lengths(snapshot) is not None else ()),
             "cost",
             "failures",
             "proofs",
@@ -129,7 +135,8 @@ class Pages:
         sections = [self.section(name, snapshot, view) for name in names]
         for variant in snapshot.variants:
             own = replace(view, page="model", variant=variant)
-            parts = Markup("").join(self.section(name, snapshot, own) for name in ("runs", "model", "insight"))
+            names = ("runs", "model", "insight", *(("terms",) if terms(snapshot, variant) is not None else ()))
+            parts = Markup("").join(self.section(name, snapshot, own) for name in names)
             sections.append(
                 Markup('<article class="one-model" id="model-{}"><h1>{}</h1>{}</article>').format(
                     variant, variant, parts
@@ -214,10 +221,21 @@ class Pages:
                 found += families(snapshot, [name])
             else:
                 left_out.append(name)
-        return {"families": found, "left_out": left_out}
+        return {"families": found, "left_out": left_out, "explained": explained(snapshot)}
 
     def _cost_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
-        return {"costs": costs(snapshot)}
+        return {"costs": costs(snapshot), "audits": audits(snapshot)}
+
+    def _lengths_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        return {"at": lengths(snapshot)}
+
+    def _terms_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
+        runs = snapshot.of(view.variant or "")
+        return {
+            "terms": terms(snapshot, view.variant or ""),
+            "names": tuple(TERMS.values()),
+            "example": runs[0].run if runs else "",
+        }
 
     def _failures_values(self, snapshot: Snapshot, view: View) -> dict[str, Any]:
         return {"failures": failures(snapshot)}
@@ -258,6 +276,11 @@ class Pages:
                 del self._sparks[old]
             self._sparks[key] = spark([step for step, _ in points], [value for _, value in points], run.steps)
         return self._sparks[key]
+
+
+def shows_results(page: str, snapshot: Snapshot) -> bool:
+    """Whether seeing that page now is a look at the study's results."""
+    return page in SHOW_RESULTS and (page != "lengths" or lengths(snapshot) is not None)
 
 
 def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:

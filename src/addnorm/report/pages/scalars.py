@@ -29,6 +29,8 @@ _IN_LAYER = re.compile(r"layers\.(?P<layer>\d+)\.(?P<rest>.+)")
 class Entry:
     """One learned number, over the variant's seeds."""
 
+    name: str
+    """As `scalars.safetensors` has it, such as `scores.log_a.3[1]`."""
     label: str
     """Its layer and its place in it, such as `3, 1`."""
     layer: int | None
@@ -172,6 +174,7 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
         init = next(iter(of.values())).init
         entries.append(
             Entry(
+                name=entry,
                 label=index if layer is None else f"{layer}, {index}" if index else str(layer),
                 layer=layer,
                 init=init,

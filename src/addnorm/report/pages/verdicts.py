@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from addnorm.lab.statistics import Comparison, Ranking, Tier, Value
+from addnorm.lab.statistics import Comparison, Ranking, Sentence, Tier, Value
 
 _LABELS = (
     ("level", re.compile(r"level with (?P<a>.*)")),
@@ -25,7 +25,7 @@ class Cell:
     seeds: int
     seeds_needed: int | None
     needed_for: str | None
-    reason: str | None
+    reason: Sentence | None
     accuracy_disagrees: bool
     box: tuple[float, float, float] | None
     """Where the interval and the difference lie on the shared scale, 0 to 100; None without an interval."""

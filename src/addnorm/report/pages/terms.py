@@ -1,0 +1,123 @@
+"""The four terms of a model's scores, as `addnorm inspect RUN --terms` left them in RUN/terms.json."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.report.pages.chart import ticks
+from addnorm.report.pages.kept import UNREADABLE, kept
+from addnorm.report.pages.numbers import fixed
+from addnorm.report.pages.snapshot import Snapshot
+
+NAME = "terms.json"
+TERMS = {"qRk": "qᵀRk", "aRk": "aᵀRk", "qRb": "qᵀRb", "aRb": "aᵀRb"}
+"""Each term's key in the file, and its formula."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """One layer, heads averaged."""
+
+    layer: int
+    swings: tuple[float, ...]
+    """Standard deviation of each term over the distances."""
+    query: float
+    """Length of the mean direction of q; 0 where q points every way."""
+    key: float
+    chance: float
+    """The length that as many random directions would have."""
+    lines: tuple[str, ...]
+    """Points of each term's curve, in thousandths of the panel."""
+    y_ticks: tuple[tuple[float, str], ...]
+    trained: float | None
+    """Where the train length lies, in per cent across; None beyond the panel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """One run's terms."""
+
+    run: str
+    samples: int
+    length: int
+    farthest: float
+    """Largest distance in tokens."""
+    layers: tuple[Layer, ...]
+
+
+def terms(snapshot: Snapshot, variant: str) -> Terms | None:
+    """The terms of the first of the variant's runs that has them; None without any."""
+    for run in snapshot.of(variant):
+        content = kept(snapshot, f"{run.run}/{NAME}")
+        try:
+            if content:
+                return _read(run.run, content)
+        except UNREADABLE:
+            continue
+    return None
+
+
+def term_rows(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
+    """The file's rows, of the first run of each variant that has them."""
+    found = {}
+    for variant in snapshot.variants:
+        shown = terms(snapshot, variant)
+        if shown is not None:
+            found[variant] = list(kept(snapshot, f"{shown.run}/{NAME}")["rows"])
+    return found
+
+
+def _read(run: str, content: Mapping[str, Any]) -> Terms:
+    rows = content["rows"]
+    return Terms(
+        run=run,
+        samples=int(content["samples"]),
+        length=int(content["length"]),
+        farthest=float(rows[0]["distances"][-1]),
+        layers=tuple(
+            _layer(layer, [row for row in rows if row["layer"] == layer])
+            for layer in sorted({int(row["layer"]) for row in rows})
+        ),
+    )
+
+
+def _layer(layer: int, heads: Sequence[Mapping[str, Any]]) -> Layer:
+    curves = [
+        [_mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in TERMS
+    ]
+    distances = [float(distance) for distance in heads[0]["distances"]]
+    values = [value for curve in curves for value in curve]
+    low, high = min(values), max(values)
+    pad = (high - low) * 0.08 or 1.0
+    low, high = low - pad, high + pad
+    first, last = distances[0], max(distances[-1], distances[0] + 1)
+
+    def point(distance: float, value: float) -> str:
+        return f"{1000 * (distance - first) / (last - first):.1f},{1000 * (high - value) / (high - low):.1f}"
+
+    trained = heads[0]["trained"]
+    return Layer(
+        layer=layer,
+        swings=tuple(_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS),
+        query=_mean([row["isotropy"]["query"] for row in heads]),
+        key=_mean([row["isotropy"]["key"] for row in heads]),
+        chance=float(heads[0]["isotropy"]["chance"]),
+        lines=tuple(
+            " ".join(point(distance, value) for distance, value in zip(distances, curve, strict=True))
+            for curve in curves
+        ),
+        y_ticks=tuple(
+            (100 * (high - at) / (high - low), fixed(at, 4).rstrip("0").rstrip(".")) for at in ticks(low, high, 4)
+        ),
+        trained=100 * (trained - first) / (last - first) if trained is not None and trained <= last else None,
+    )
+
+
+def _swing(curve: Sequence[float | int]) -> float:
+    middle = _mean(curve)
+    return math.sqrt(_mean([(value - middle) ** 2 for value in curve]))
+
+
+def _mean(values: Sequence[float | int]) -> float:
+    return float(sum(values) / len(values))

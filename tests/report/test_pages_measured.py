@@ -1,0 +1,219 @@
+"""What commands measured later, on the page and in the report: lengths and the four terms of scores."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import made_study
+from addnorm.cli import main
+from addnorm.lab.statistics import say
+from addnorm.report.figures import ON_DEMAND, write_figures
+from addnorm.report.pages import Pages, Reader, View
+from addnorm.report.pages.explained import explained
+from addnorm.report.pages.lengths import lengths
+from addnorm.report.pages.render import shows_results
+from addnorm.report.pages.terms import terms
+from addnorm.report.write import write_report
+
+
+def row(label: str, length: int, loss: float, verdict: str | None) -> dict[str, Any]:
+    versus = {"verdict": verdict, "difference": loss - 2.0, "interval": [loss - 2.1, loss - 1.9], "seeds_needed": None}
+    return {
+        "label": label,
+        "variant": label.split(" ")[0],
+        "switch": "none",
+        "length": length,
+        "multiple": length // 16,
+        "seeds": 3,
+        "loss": loss,
+        "loss_interval": [loss - 0.25, loss + 0.25],
+        "accuracy": 0.4,
+        "accuracy_interval": None,
+        "perplexity": 7.0,
+        "buckets": [{"from": 0, "to": length, "loss": loss, "loss_interval": None}],
+        "versus": {} if verdict is None else {"base": versus},
+    }
+
+
+def evaluation() -> dict[str, Any]:
+    warning = say("at_length", length=32, said=say("provisional", runs=2))
+    return {
+        "lengths": [16, 32],
+        "trained": 16,
+        "scoring": "window",
+        "ending": 8,
+        "confidence": 0.95,
+        "margin": 0.005,
+        "references": ["base"],
+        "lines": [{"label": name, "variant": "base", "switch": "none"} for name in ("base", "<b> +yarn")],
+        "rows": [
+            row("base", 16, 2.0, None),
+            row("base", 32, 2.5, None),
+            row("<b> +yarn", 16, 2.0, "undecided"),
+            row("<b> +yarn", 32, 2.25, "better"),
+        ],
+        "warnings": [str(warning)],
+        "notes": [warning.note],
+    }
+
+
+def four_terms() -> dict[str, Any]:
+    def curve(level: float) -> dict[str, list[float]]:
+        return {"mean": [level, level + 2], "low": [level - 1] * 2, "high": [level + 3] * 2}
+
+    rows = [
+        {
+            "label": "base-s0",
+            "trained": 4,
+            "layer": layer,
+            "head": head,
+            "distances": [0.0, 8.0],
+            "terms": {name: curve(float(head)) for name in ("qRk", "aRk", "qRb", "aRb", "sum")},
+            "isotropy": {"query": 0.1 + head, "key": 0.2, "chance": 0.05},
+        }
+        for layer in (0, 1)
+        for head in (0, 1)
+    ]
+    return {"run": "base0-s0", "samples": 3, "length": 9, "rows": rows}
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    folder = made_study.finished(tmp_path / "runs")
+    (folder.path / "extrapolation.json").write_text(json.dumps(evaluation()))
+    (folder.runs()[0].path / "terms.json").write_text(json.dumps(four_terms()))
+    return tmp_path / "runs"
+
+
+def shown(folder: Path, name: str, language: str, variant: str | None = None) -> str:
+    page = "model" if variant else "lengths"
+    view = View(page=page, language=language, link=lambda page, **query: f"#{page}", variant=variant)
+    return str(Pages().section(name, Reader(folder).look(), view))
+
+
+def test_lengths_show_means_intervals_and_verdicts(study: Path) -> None:
+    text = shown(study, "lengths", "zh")
+    assert "2.5000" in text
+    assert "± 0.2500" in text
+    assert "+250.0" in text
+    assert "更好" in text
+    assert "32 个 token：暂定：还有 2 次运行未结束" in text
+    assert "&lt;b&gt; +yarn" in text
+    assert "<b>" not in text
+    assert shows_results("lengths", Reader(study).look())
+
+
+def test_the_panel_puts_means_where_they_belong(study: Path) -> None:
+    found = lengths(Reader(study).look())
+    assert found is not None
+    loss = found.panels[0]
+    (_, _, base), (_, _, other) = loss.lines
+    assert base[0].y == other[0].y > other[1].y > base[1].y
+    assert other[1].y == pytest.approx((base[0].y + base[1].y) / 2)
+    assert base[0].high < base[0].y < base[0].low
+
+
+def test_terms_average_heads(study: Path) -> None:
+    found = terms(Reader(study).look(), "base")
+    assert found is not None
+    assert [layer.layer for layer in found.layers] == [0, 1]
+    assert found.layers[0].swings == (1.0,) * 4
+    assert found.layers[0].query == pytest.approx(0.6)
+    assert found.layers[0].trained == 50.0
+    text = shown(study, "terms", "en", "base")
+    assert "Measured for base0-s0 on 3 texts of 9 tokens" in text
+    assert "--terms" in shown(study, "terms", "en", "v4m5")
+
+
+@pytest.mark.parametrize("content", ["[]", "{", "{}", '{"lengths": [16], "rows": 3}', '{"rows": [], "lengths": []}'])
+def test_a_file_that_is_not_understood_is_as_if_it_were_not_there(study: Path, content: str) -> None:
+    (study / "extrapolation.json").write_text(content)
+    (Reader(study).study.runs()[0].path / "terms.json").write_text(content)
+    assert "addnorm extrapolate" in shown(study, "lengths", "en")
+    assert "--terms" in shown(study, "terms", "en", "base")
+    assert not shows_results("lengths", Reader(study).look())
+    drawn = write_figures(Reader(study).look(), study / "report", "en")
+    assert not set(ON_DEMAND) & {figure.name for figure in drawn}
+
+
+def test_a_link_that_leads_out_is_not_followed(study: Path, tmp_path: Path) -> None:
+    (study / "extrapolation.json").rename(tmp_path / "elsewhere.json")
+    (study / "extrapolation.json").symlink_to(tmp_path / "elsewhere.json")
+    assert lengths(Reader(study).look()) is None
+
+
+def test_the_report_holds_them_only_where_they_were_measured(study: Path) -> None:
+    written = write_report(Reader(study).look(), study / "report" / "r.html", "en")
+    names = {path.name for path in written.files}
+    assert {
+        "extrapolation.svg",
+        "extrapolation.csv",
+        "extrapolation.tex",
+        "score_terms.svg",
+        "score_terms.csv",
+    } <= names
+    assert len((study / "report" / "score_terms.csv").read_text().splitlines()) == 1 + 2 * 2 * 5 * 2
+    text = written.html.read_text()
+    assert text.count('id="terms-title"') == 1
+    assert 'id="lengths-title"' in text
+    (study / "extrapolation.json").unlink()
+    (Reader(study).study.runs()[0].path / "terms.json").unlink()
+    bare = write_report(Reader(study).look(), study / "bare" / "r.html", "en")
+    assert not {path.stem for path in bare.files} & set(ON_DEMAND)
+    assert not set(bare.left_out) & set(ON_DEMAND)
+    assert "-title" in bare.html.read_text()
+    assert 'id="lengths-title"' not in bare.html.read_text()
+    assert 'id="terms-title"' not in bare.html.read_text()
+
+
+def test_the_audit_of_every_model_stands_with_the_costs(study: Path) -> None:
+    assert "addnorm audit" in shown(study, "cost", "en")
+    names = [f"layers.{layer}.attention.body.qk_bias.k" for layer in range(4)]
+    variants = {
+        "base": {"size": 190, "joint_null": 37, "redundant": names},
+        "v4m5": {"reason": "<b>it does not export"},
+    }
+    content = {"addnorm": "0", "plan_hash": "0123456789abcdef" * 4, "variants": variants}
+    (study / "audit.json").write_text(json.dumps(content))
+    text = shown(study, "cost", "zh")
+    assert "不可能起作用的偏置" in text
+    assert '<td class="number">190</td><td class="number">37</td>' in text
+    assert "layers.{0-3}.attention.body.qk_bias.k" in text
+    assert "&lt;b&gt;it does not export" in text
+    assert "addnorm audit" not in text.replace("addnorm audit 的静态方法", "")
+    (study / "audit.json").write_text(json.dumps({**content, "plan_hash": "another"}))
+    assert f"addnorm audit {study}" in shown(study, "cost", "en")
+
+
+def test_verdicts_on_scalars_are_counted_over_seeds(study: Path) -> None:
+    def run(verdict: str) -> dict[str, Any]:
+        return {"variant": "v4m5", "scalars": [{"parameter": "scores.log_a.1", "index": [0, 2], "verdict": verdict}]}
+
+    assert explained(Reader(study).look()) is None
+    content = {"time": 1.5e9, "runs": [run("decayed"), run("learned"), run("decayed")]}
+    (study / "explain.json").write_text(json.dumps(content))
+    found = explained(Reader(study).look())
+    assert found is not None
+    assert found.of("v4m5", "scores.log_a.1[0, 2]") == (("decayed", 2), ("learned", 1))
+    assert found.of("v4m5", "scores.log_a.1[0, 3]") == found.of("base", "scores.log_a.1[0, 2]") == ()
+    (study / "explain.json").write_text(json.dumps({**content, "runs": [run("of another version")]}))
+    assert explained(Reader(study).look()) is None
+
+
+def test_what_explain_keeps_is_what_the_page_shows(finished: Path, tmp_path: Path) -> None:
+    """Written by the command itself, of runs that were trained."""
+    out = tmp_path / "runs"
+    shutil.copytree(finished, out)
+    before = shown(out, "scalars", "en", "v4m5")
+    assert f"Verdicts and redundant directions: <code>addnorm explain {out}" in before
+    assert main(["explain", str(out)]) == 0
+    after = shown(out, "scalars", "en", "v4m5")
+    assert '<th scope="col">Verdict</th>' in after
+    said = re.findall(r"<td>((?:learned|decayed|undriven|redundant direction)[^<]*)</td>", after)
+    families = after.count('<th scope="col">Verdict</th>')
+    assert len(said) == after.count('<tr><th scope="row">') >= families
+    assert "Made at <time" in after
