@@ -170,7 +170,7 @@ def main() -> None:
 
 def fits(side: str, length: int, depth: int) -> bool:
     """Whether a side that keeps matrices has room for them: x-transformers holds about five per layer and head."""
-    matrices = {"x-transformers residual_attn": 6, "addnorm sum, carry": 3}.get(side, 0)
+    matrices = {"x-transformers residual_attn": 4.5, "addnorm sum, carry": 3}.get(side, 0)
     return matrices * depth * HEADS * length * length * 4 < 20 * 2**30
 
 
