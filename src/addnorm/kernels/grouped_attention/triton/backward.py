@@ -66,7 +66,7 @@ def differentiate_rows(
         columns = key + tl.arange(0, BLOCK_KEYS)
         scores = summed_scores(
             q + q_rows, k + kv_rows * HEAD_DIM, weights + slab * num_terms, bias, distance, padding,
-            rows, columns, batch, head, kv_head, num_terms, term_queries, term_keys, num_rows, num_keys,
+            rows, columns, batch, head, num_terms, term_queries, term_keys, num_rows, num_keys,
             bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
             HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
         )  # fmt: skip
@@ -135,7 +135,7 @@ def differentiate_keys(
             scores = summed_scores(
                 q + q_slab * num_rows * HEAD_DIM, k + kv_rows * HEAD_DIM, weights + q_slab * num_terms,
                 bias, distance, padding,
-                rows, columns, batch, head, kv_head, num_terms, term_queries, term_keys, num_rows, num_keys,
+                rows, columns, batch, head, num_terms, term_queries, term_keys, num_rows, num_keys,
                 bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
                 HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
             )  # fmt: skip

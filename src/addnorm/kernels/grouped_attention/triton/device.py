@@ -24,7 +24,7 @@ def first_key(row, rows_before, WINDOW: tl.constexpr, BLOCK_KEYS: tl.constexpr):
 @triton.jit
 def summed_scores(
     q, k, weights, bias, distance, padding,
-    rows, columns, batch, head, kv_head,
+    rows, columns, batch, head,
     num_terms, term_queries, term_keys, num_rows, num_keys,
     bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
     HEAD_DIM: tl.constexpr, BLOCK_DIM: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
