@@ -1,4 +1,4 @@
-"""`addnorm plan --audit`: which variants of a study carry biases that cannot matter."""
+"""`addnorm plan` and `addnorm audit DIR`: which variants of a study carry biases that cannot matter."""
 
 import json
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import pytest
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.cli import main
+from addnorm.cli import plan as plan_command
 from addnorm.errors import InputError
 from addnorm.lab.load import load_study
 from addnorm.lab.run import frozen_plan
@@ -36,24 +37,46 @@ def test_plan_counts_what_cannot_matter(
     """GPT-2 keeps 4d + 2 per layer (derived in tests/audit/models), of 7d + hidden bias scalars per layer and d at the end."""
     monkeypatch.chdir(tmp_path)
     Path("biases.yaml").write_text(STUDY, encoding="utf-8")
-    assert main(["plan", "biases.yaml", "--audit", "--json"]) == 0
+    assert main(["plan", "biases.yaml", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["audit"]
     assert found["all"]["joint_null"] == 2 * (4 * 16 + 2)
     assert found["all"]["size"] == 2 * (7 * 16 + 24) + 16
     assert found["all"]["redundant"] == [f"layers.{layer}.attention.body.qk_bias.k" for layer in range(2)]
     assert found["none"] == {"size": 0, "joint_null": 0, "redundant": []}
-    assert main(["plan", "biases.yaml", "--audit"]) == 0
+    assert main(["plan", "biases.yaml"]) == 0
     out = capsys.readouterr().out
     assert "layers.{0-1}.attention.body.qk_bias.k" in out
+    assert main(["plan", "biases.yaml", "--set", "variants=[none]"]) == 0
+    assert "No variant has a bias" in capsys.readouterr().out
 
 
-def test_plan_does_not_audit_unasked(
+def test_plan_audits_large_models_when_asked(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plan_command, "UNASKED", 100)
     Path("biases.yaml").write_text(STUDY, encoding="utf-8")
-    assert main(["plan", "biases.yaml", "--json"]) == 0
-    assert "audit" not in json.loads(capsys.readouterr().out)
+    assert main(["plan", "biases.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "parameters: add --audit" in out
+    assert "qk_bias" not in out
+    assert main(["plan", "biases.yaml", "--audit"]) == 0
+    assert "layers.{0-1}.attention.body.qk_bias.k" in capsys.readouterr().out
+
+
+def test_a_variant_that_cannot_be_audited_does_not_hide_the_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(spec: ModelSpec) -> Any:
+        raise InputError("no such thing")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(audited, "audit_variant", refused)
+    Path("biases.yaml").write_text(STUDY, encoding="utf-8")
+    assert main(["plan", "biases.yaml"]) == 0
+    out = capsys.readouterr().out
+    assert "Altogether" in out
+    assert "it cannot be audited: no such thing" in out
 
 
 def planned(tmp_path: Path) -> Study:

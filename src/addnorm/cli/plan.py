@@ -1,11 +1,11 @@
-"""Say what a study would cost before anything starts: runs, tokens, parameters, FLOPs, memory, time.
+"""Say what a study would cost before anything starts: runs, tokens, FLOPs, memory, time; and which biases it wastes.
 
 The corpus is not read: whether it is there and long enough, `addnorm run` says before its first step.
 
 For example:
     addnorm plan residual-scores
     addnorm plan mine.yaml --set training.steps=500 --workers 2
-    addnorm plan mine.yaml --audit
+    addnorm plan mine.yaml --profile paper --audit
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,11 @@ import tyro
 from addnorm.cli._output import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
+    from addnorm.lab.plan import Plan
     from addnorm.lab.study import Study
+
+UNASKED = 10_000_000
+"""Parameters up to which a variant's biases are audited without being asked: a second or two for each."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
     audit: bool = False
-    """Also count each variant's bias scalars that cannot matter; takes seconds per variant."""
+    """Count the bias scalars that cannot matter in large models too: up to a minute and 26 bytes per parameter for each."""
     json: bool = False
     """Print JSON."""
 
@@ -46,9 +50,8 @@ def command(options: Options) -> int:
     validate(fitted)
     slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
     found = plan(fitted, workers=slots)
-    audits = _audits(fitted) if options.audit else {}
     if options.json:
-        print_json(found.to_json() | ({"audit": audits} if options.audit else {}))
+        print_json(found.to_json() | {"audit": _audits(fitted, found, large=options.audit)})
         return 0
     print(f"{found.study}: {found.runs} runs ({len(found.variants)} variants x {found.seeds} seeds), ", end="")
     print(f"{found.steps} steps of {quantity(found.tokens_per_run / found.steps)} tokens each\n")
@@ -86,14 +89,19 @@ def command(options: Options) -> int:
         f"{quantity(found.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
-    if audits:
-        from addnorm.cli._wasted import wasted
+    from addnorm.cli._wasted import wasted
 
-        print(f"\n{wasted(audits)}")
+    print(f"\n{wasted(_audits(fitted, found, large=options.audit))}")
     return 0
 
 
-def _audits(study: "Study") -> dict[str, dict[str, Any]]:
-    from addnorm.targets.variant import audit_variant
+def _audits(study: "Study", costs: "Plan", *, large: bool) -> dict[str, dict[str, Any]]:
+    from addnorm.targets.study import audit_or_reason
 
-    return {name: audit_variant(model) for name, model in study.variants.items()}
+    parameters = {cost.variant: cost.parameters for cost in costs.variants}
+    return {
+        name: audit_or_reason(model)
+        if large or parameters[name] <= UNASKED
+        else {"reason": f"not looked for in {quantity(parameters[name])} parameters: add --audit"}
+        for name, model in study.variants.items()
+    }

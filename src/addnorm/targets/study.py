@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.audit.exporting import NotExported
+from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import AddnormError
 from addnorm.lab.export import run_spec
 from addnorm.lab.plugins import load_plugins
 from addnorm.lab.statistics import Sentence, say
-from addnorm.store import Damaged, Study, read_json, write_json
+from addnorm.store import Damaged, Run, Study, read_json, write_json
 from addnorm.targets.variant import audit_variant
 
 NAME = "audit.json"
@@ -55,17 +56,34 @@ def audit_study(
         if name in before:
             found["variants"][name] = before[name]
             continue
-        try:
-            found["variants"][name] = audit_variant(run_spec(runs[name]).model)
-        except Damaged:
-            raise
-        except AddnormError as error:  # a model that does not export, or whose plugin was not given, hides no other
-            reason = _why(error)
-            found["variants"][name] = {"reason": str(reason), "note": reason.note}
+        found["variants"][name] = _audited(runs[name])
         rest = {later: before[later] for later in names[done:] if later in before}
         write_json(folder / NAME, {**found, "variants": found["variants"] | rest})
         on_done(name, done, len(names))
     return found
+
+
+def audit_or_reason(model: ModelSpec) -> dict[str, Any]:
+    """What `audit_variant` finds of a variant's model, or the `reason` why it cannot be audited, with its `note`."""
+    try:
+        return audit_variant(model)
+    except AddnormError as error:  # a model that does not export hides no other
+        return _unaudited(error)
+
+
+def _audited(run: Run) -> dict[str, Any]:
+    try:
+        model = run_spec(run).model
+    except Damaged:
+        raise
+    except AddnormError as error:  # a model whose plugin was not given hides no other
+        return _unaudited(error)
+    return audit_or_reason(model)
+
+
+def _unaudited(error: AddnormError) -> dict[str, Any]:
+    reason = _why(error)
+    return {"reason": str(reason), "note": reason.note}
 
 
 def _why(error: AddnormError) -> Sentence:
