@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.differentiable import streaming
+from addnorm.kernels.grouped_attention.streaming import streaming
 
 LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (5, 130)]
 SETTINGS = cases(terms=(1, 3), causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False))

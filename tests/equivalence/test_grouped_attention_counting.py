@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import DistanceBias, counting_at_once
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.differentiable import streaming
+from addnorm.kernels.grouped_attention.streaming import streaming
 
 LONG = Case(query=300, key=300, padded=False, biased=False)  # three tiles of rows
 CASES = [

@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, DistanceBias, attend, choose
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.differentiable import streaming
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix
+from addnorm.kernels.grouped_attention.streaming import streaming
 
 BASE = Case(by_distance=True)
 LENGTHS = [(1, 1), (7, 7), (1, 9), (5, 130), (130, 130)]

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from addnorm.kernels.grouped_attention import attend, choose
 from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.differentiable import streaming
+from addnorm.kernels.grouped_attention.streaming import streaming
 from addnorm.kernels.grouped_attention.tiles import CPU_BUDGET, tile_of
 
 LONG = Case(query=256, key=256, biased=False, kv_heads=2, dtype=torch.float32)

@@ -8,7 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention import attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.differentiable import streaming
+from addnorm.kernels.grouped_attention.streaming import streaming
 
 CASE = Case(query=130, key=130, padded=False)  # Both items live, so sums over them are seen.
 NAMES = ("queries", "keys", "value", "weights", "bias")

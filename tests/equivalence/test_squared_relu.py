@@ -1,6 +1,7 @@
 """Squared-ReLU attention equals its formula, gradients included, and its memory grows with the length, not its square."""
 
 from dataclasses import replace
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -10,9 +11,12 @@ from test_grouped_attention import assert_same
 from test_grouped_attention_memory import Watch, leaves
 from torch import Tensor
 
-from addnorm.kernels.grouped_attention import DistanceBias, attend_squared_relu
+from addnorm.errors import InputError, UnknownName
+from addnorm.kernels.grouped_attention import DistanceBias, attend
+from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.dropout import block
 
+attend_squared_relu = partial(attend, normalisation="squared_relu")
 SETTINGS = cases(
     causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False), by_distance=(True, False)
 )
@@ -45,7 +49,8 @@ def test_it_is_its_formula(query: int, key: int, dropout: float) -> None:
         for case in [case for i, case in enumerate(SETTINGS) if query < 64 or i.bit_count() % 2]:
             arguments = replace(case, query=query, key=key, dropout=dropout).arguments()
             expected = with_gradients(plain(**arguments), arguments)
-            assert_same(with_gradients(attend_squared_relu(**arguments), arguments), expected)
+            for impl in ("auto", "reference"):
+                assert_same(with_gradients(attend_squared_relu(**arguments, impl=impl), arguments), expected)
 
 
 def test_without_gradients_it_gives_the_same() -> None:
@@ -78,3 +83,15 @@ def test_a_sliding_window_sees_the_last_keys() -> None:
                 with_gradients(function(**arguments), arguments) for function in (attend_squared_relu, plain)
             )
             assert_same(found, expected)
+
+
+@pytest.mark.parametrize("impl", ["sdpa", "triton"])
+def test_what_knows_the_softmax_alone_refuses(impl: str) -> None:
+    with pytest.raises(InputError, match=r"takes normalisation='softmax', got 'squared_relu'. Use impl='streaming'"):
+        attend_squared_relu(**Case(dtype=torch.float32).arguments(), impl=impl)
+
+
+def test_another_normalisation_is_refused() -> None:
+    arguments = Case().arguments()
+    with pytest.raises(UnknownName, match="Did you mean 'squared_relu'"):
+        problem_of(**arguments, normalisation="squared_rel")

@@ -23,9 +23,10 @@ from torch.nn import functional as F
 
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.blocks.linear import Linear
-from addnorm.blocks.passage import Normalisation, Passage
+from addnorm.blocks.passage import Passage
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
+from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.shape import Shape
 
 

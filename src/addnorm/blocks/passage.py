@@ -7,7 +7,6 @@ all layers' scores share one weight the rows are one running sum, and short sequ
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -16,12 +15,11 @@ from torch import Tensor
 
 from addnorm.blocks.cache import Cache
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention import DistanceBias, attend, attend_squared_relu, weigh
+from addnorm.kernels.grouped_attention import DistanceBias, Normalisation, attend, weigh
 from addnorm.kernels.grouped_attention.running import dropped, running_scores, weighted_scores
 from addnorm.position import Position
 from addnorm.scores import Scores, Weights
 
-Normalisation = Literal["softmax", "squared_relu"]
 Implementation = Literal["auto", "carry", "reference", "sdpa", "streaming", "triton"]
 CARRY_LENGTH = 768
 """Longest sequence whose running sum of scores impl="auto" carries from layer to layer: with eight layers it takes 0.7 of
@@ -47,8 +45,7 @@ class Pattern:
 
     def apply(self, value: Values) -> Mixed:
         """The summed scores, normalised, times the values."""
-        function = partial(attend, impl=self.impl) if self.normalisation == "softmax" else attend_squared_relu
-        return function(
+        return attend(
             self.queries,
             self.keys,
             value,
@@ -58,6 +55,8 @@ class Pattern:
             bias=self.bias,
             padding=self.padding,
             dropout=self.dropout,
+            normalisation=self.normalisation,
+            impl=self.impl,
         )
 
     @staticmethod
@@ -82,6 +81,7 @@ class Pattern:
             sliding_window=first.window,
             padding=first.padding,
             dropout=first.dropout,
+            normalisation=first.normalisation,
             impl=first.impl,
         )
         return folded.unflatten(1, (len(patterns), -1)).transpose(0, 1)

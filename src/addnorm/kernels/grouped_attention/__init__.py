@@ -3,15 +3,16 @@
 from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose
 from addnorm.kernels.grouped_attention.counting import count_in_place_products, counting_at_once
 from addnorm.kernels.grouped_attention.distance import DistanceBias
-from addnorm.kernels.grouped_attention.squared_relu import attend_squared_relu, weigh
+from addnorm.kernels.grouped_attention.problem import Normalisation
+from addnorm.kernels.grouped_attention.reference import weigh
 
 count_in_place_products()
 
 __all__ = [
     "IMPLEMENTATIONS",
     "DistanceBias",
+    "Normalisation",
     "attend",
-    "attend_squared_relu",
     "choose",
     "counting_at_once",
     "weigh",

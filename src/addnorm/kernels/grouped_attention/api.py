@@ -8,12 +8,12 @@ from torch import Tensor
 
 from addnorm.errors import UnknownName
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.differentiable import streaming
 from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.gpu import triton
 from addnorm.kernels.grouped_attention.problem import Problem
 from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
+from addnorm.kernels.grouped_attention.streaming import streaming
 
 # A plain dict: torch.compile breaks its graph at a mapping proxy once any dict has changed before it.
 IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = {
@@ -40,6 +40,7 @@ def attend(
     padding: Bool[Tensor, "batch key"] | None = None,
     dropout: float = 0.0,
     seed: Int64[Tensor, ""] | None = None,
+    normalisation: str = "softmax",
     impl: str = "auto",
 ) -> Float[Tensor, "batch heads query value_dim"]:
     r"""Attend with summed scores: softmax( Σ_i weights_i Q_i K_iᵀ + bias + mask ) V, exactly.
@@ -60,6 +61,8 @@ def attend(
         padding: True at real tokens; other keys get no attention. A row without a key left gives zeros.
         dropout: share of the probabilities that drop; the others are divided by 1 - dropout.
         seed: decides which drop, the same ones in every implementation; None draws one from torch's global generator.
+        normalisation: "squared_relu" replaces the softmax by relu(score)² / n, n being the number of keys that the row
+            sees; "reference" and "streaming" know it.
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
             and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout, and a
             bias by distance becomes a matrix. "triton" is streaming in GPU kernels: float32, bfloat16 and float16,
@@ -70,7 +73,7 @@ def attend(
 
     Raises:
         InputError: an argument breaks what is said here, or `impl` cannot do what is asked.
-        UnknownName: no such `impl`.
+        UnknownName: no such `impl` or `normalisation`.
     """
     problem = problem_of(
         queries,
@@ -83,6 +86,7 @@ def attend(
         padding=padding,
         dropout=dropout,
         seed=seed,
+        normalisation=normalisation,
     )
     name = choose(problem) if impl == "auto" else impl
     if name not in IMPLEMENTATIONS:
@@ -96,8 +100,8 @@ def choose(problem: Problem) -> str:
     While torch.export traces, "sdpa" wherever it can, also where that holds one: a loop over tiles would be unrolled,
     for one length, to writes into one flat buffer, in which no reader of the graph finds the softmax.
 
-    "sdpa" where it holds none, without dropout, and either for one term of equal widths, or for several terms whose
-    widths add up to at least value_dim and at most 32. Else "streaming", whatever the length.
+    "sdpa" where it holds none, for a softmax without dropout, and either for one term of equal widths, or for several
+    terms whose widths add up to at least value_dim and at most 32. Else "streaming", whatever the length.
 
     Measured in processor time of one AVX-512 core, forward and backward, causal, batch 8, 8 heads: "sdpa" takes, of the
     time of "streaming" at lengths 128 / 256 / 512, with two to eight terms
@@ -109,6 +113,8 @@ def choose(problem: Problem) -> str:
     named, until it has run on one.
     """
     p = problem
+    if p.normalisation != "softmax":
+        return "streaming"
     if torch.compiler.is_exporting() and p.seed is None:
         return "sdpa"
     if p.seed is not None or holds_matrix(p):

@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import cast, get_args
 
 import torch
 from torch import Tensor
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, UnknownName
 from addnorm.kernels.grouped_attention.distance import DistanceBias
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import Normalisation, Problem
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -25,11 +26,13 @@ def problem_of(
     padding: Tensor | None = None,
     dropout: float = 0.0,
     seed: Tensor | None = None,
+    normalisation: str = "softmax",
 ) -> Problem:
     """The arguments of `attend`, checked and in one form.
 
     Raises:
         InputError: an argument breaks its invariant.
+        UnknownName: no such `normalisation`.
     """
     q, k = _terms("queries", queries), _terms("keys", keys)
     if len(q) != len(k):
@@ -67,6 +70,8 @@ def problem_of(
         _check_like("padding", padding, value, (torch.bool,))
     if not 0.0 <= dropout < 1.0:
         raise InputError(f"dropout is a share of at least 0 and below 1, got {dropout!r}.")
+    if normalisation not in get_args(Normalisation):
+        raise UnknownName("normalisation", normalisation, get_args(Normalisation))
     return Problem(
         queries=q,
         keys=k,
@@ -79,6 +84,7 @@ def problem_of(
         padding=padding,
         dropout=float(dropout),
         seed=_seed(seed, dropout, value),
+        normalisation=cast(Normalisation, normalisation),
     )
 
 

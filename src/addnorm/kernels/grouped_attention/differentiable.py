@@ -20,11 +20,6 @@ from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, di
 from addnorm.kernels.grouped_attention.problem import Problem
 
 
-def streaming(problem: Problem, budget: int | None = None) -> Tensor:
-    """The attended values, without a query × key tensor in either pass; `budget` replaces the one of tiles.py."""
-    return differentiable(problem, "streaming", budget)
-
-
 def differentiable(problem: Problem, impl: Literal["streaming", "triton"], budget: int | None = None) -> Tensor:
     """The attended values by the passes of this implementation, with first derivatives."""
     p = problem
@@ -74,6 +69,7 @@ class _Settings:
             padding=padding,
             dropout=self.dropout,
             seed=seed,
+            normalisation="softmax",
         )
 
     def attend(self, problem: Problem) -> tuple[Tensor, Tensor]:

@@ -11,9 +11,13 @@ Axes, everywhere in this folder:
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+Normalisation = Literal["softmax", "squared_relu"]
+"""What makes a row of scores its attention."""
 
 _CAPABILITIES = torch.cpu.get_capabilities()
 MULTIPLIES_BFLOAT16: bool = _CAPABILITIES.get("avx512_bf16", False) or _CAPABILITIES.get("amx_bf16", False)
@@ -46,6 +50,7 @@ class Problem:
     """Share of probabilities dropped; the kept ones are divided by 1 - dropout."""
     seed: Tensor | None
     """int64 scalar that decides which probabilities drop; None only without dropout."""
+    normalisation: Normalisation
 
     @property
     def offset(self) -> int:

@@ -14,14 +14,23 @@ from addnorm.kernels.grouped_attention.problem import Problem
 def reference(problem: Problem) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; differentiable to any order."""
     p, scores = problem, masked_scores(problem)
-    alive = (scores > float("-inf")).any(-1, keepdim=True)
-    probabilities = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
+    if p.normalisation == "softmax":
+        alive = (scores > float("-inf")).any(-1, keepdim=True)
+        attention = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
+    else:
+        attention = weigh(scores)
     if p.seed is not None:
         batch, heads, rows = (slice(0, size) for size in scores.shape[:3])
         kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=slice(0, p.key), dropout=p.dropout)
-        probabilities = probabilities * kept / (1 - p.dropout)
+        attention = attention * kept / (1 - p.dropout)
     value = p.value.repeat_interleave(p.group, 1).to(p.dtype)
-    return (probabilities @ value).to(p.value.dtype)
+    return (attention @ value).to(p.value.dtype)
+
+
+def weigh(scores: Tensor) -> Tensor:
+    """Scores to attention, row by row: relu(score)² over the number of scores that are not -inf."""
+    seen = (scores > float("-inf")).sum(-1, keepdim=True).clamp(min=1)
+    return scores.relu().square() / seen
 
 
 def masked_scores(problem: Problem) -> Tensor:

@@ -22,7 +22,7 @@ def sdpa(problem: Problem) -> Tensor:
     """The attended values; linear in memory where `refusal` and `holds_matrix` say nothing.
 
     Raises:
-        InputError: dropout is asked for; torch would draw a mask of its own.
+        InputError: `refusal` says why not.
     """
     p = problem
     if (reason := refusal(p)) is not None:
@@ -44,6 +44,8 @@ def sdpa(problem: Problem) -> Tensor:
 
 def refusal(problem: Problem) -> str | None:
     """Why this implementation cannot do what is asked, as the message of an error; None where it can."""
+    if problem.normalisation != "softmax":
+        return f"impl='sdpa' takes normalisation='softmax', got '{problem.normalisation}'. Use impl='streaming'."
     if problem.seed is None:
         return None
     return (

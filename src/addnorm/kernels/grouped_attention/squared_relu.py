@@ -7,63 +7,28 @@ Source: Hua et al. 2022, arXiv:2202.10447, gated attention unit; So et al. 2021,
 Differs from the source: n counts the keys that the row sees, not those of the sequence.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.differentiable import plain_precision
-from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.problem import Problem
-from addnorm.kernels.grouped_attention.reference import masked_scores
+from addnorm.kernels.grouped_attention.reference import masked_scores, weigh
 from addnorm.kernels.grouped_attention.tiles import LEAST_ROWS, budget_of, spans
 
 
-def attend_squared_relu(
-    queries: Sequence[Tensor],
-    keys: Sequence[Tensor],
-    value: Tensor,
-    weights: Sequence[float | int] | Tensor,
-    *,
-    causal: bool,
-    sliding_window: int | None = None,
-    bias: Tensor | DistanceBias | None = None,
-    padding: Tensor | None = None,
-    dropout: float = 0.0,
-    seed: Tensor | None = None,
-) -> Tensor:
-    """The attended values, Float[Tensor, "batch heads query value_dim"]; the arguments are those of `attend`.
+def squared_relu(problem: Problem, budget: int | None = None) -> Tensor:
+    """The attended values, Float[Tensor, "batch heads query value_dim"], some rows at a time.
 
-    Memory: max(budget, 64 · batch · heads · key) scores at a time, in both passes.
-
-    Raises:
-        InputError: an argument breaks what is said at `attend`.
+    Memory: max(budget, 64 · batch · heads · key) scores at a time, in both passes; `budget` replaces the one of tiles.py.
     """
-    p = problem_of(
-        queries,
-        keys,
-        value,
-        weights,
-        causal=causal,
-        sliding_window=sliding_window,
-        bias=bias,
-        padding=padding,
-        dropout=dropout,
-        seed=seed,
-    )
-    step = max(LEAST_ROWS, budget_of(value) // (p.batch * p.heads * p.key))
-    with plain_precision(value):
+    p = problem
+    step = max(LEAST_ROWS, (budget or budget_of(p.value)) // (p.batch * p.heads * p.key))
+    with plain_precision(p.value):
         return torch.cat([_tile(p, rows) for rows in spans(p.query, step)], dim=2)
-
-
-def weigh(scores: Tensor) -> Tensor:
-    """Scores to attention, row by row: relu(score)² over the number of scores that are not -inf."""
-    seen = (scores > float("-inf")).sum(-1, keepdim=True).clamp(min=1)
-    return scores.relu().square() / seen
 
 
 def _tile(problem: Problem, rows: slice) -> Tensor:

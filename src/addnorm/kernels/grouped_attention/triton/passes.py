@@ -18,6 +18,8 @@ WIDEST = 256
 def refusal(problem: Problem) -> str | None:
     """Why these kernels cannot do what is asked, as the message of an error; None where they can."""
     p = problem
+    if p.normalisation != "softmax":
+        return f"impl='triton' takes normalisation='softmax', got '{p.normalisation}'. Use impl='streaming'."
     if p.value.dtype == torch.float64:
         return "impl='triton' takes float32, bfloat16 or float16, got float64. Use impl='streaming' or 'reference'."
     if max(p.head_dim, p.value_dim) > WIDEST:

@@ -1,0 +1,14 @@
+"""Attention in torch operations that holds no query × key tensor: by tiles, or by rows where nothing is summed over a row."""
+
+from torch import Tensor
+
+from addnorm.kernels.grouped_attention.differentiable import differentiable
+from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.squared_relu import squared_relu
+
+
+def streaming(problem: Problem, budget: int | None = None) -> Tensor:
+    """The attended values, Float[Tensor, "batch heads query value_dim"]; `budget` replaces the one of tiles.py."""
+    if problem.normalisation == "squared_relu":
+        return squared_relu(problem, budget)
+    return differentiable(problem, "streaming", budget)
