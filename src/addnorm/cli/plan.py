@@ -8,6 +8,7 @@ For example:
     addnorm plan mine.yaml --profile paper --audit
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,6 @@ import tyro
 from addnorm.cli._output import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
-    from addnorm.lab.plan import Plan
     from addnorm.lab.study import Study
 
 UNASKED = 10_000_000
@@ -50,8 +50,12 @@ def command(options: Options) -> int:
     validate(fitted)
     slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
     found = plan(fitted, workers=slots)
+    large = () if options.audit else tuple(cost.variant for cost in found.variants if cost.parameters > UNASKED)
+    unasked = f"more than {quantity(UNASKED)} parameters: add --audit"
     if options.json:
-        print_json(found.to_json() | {"audit": _audits(fitted, found, large=options.audit)})
+        print_json(
+            found.to_json() | {"audit": _audits(fitted, but=large) | {name: {"reason": unasked} for name in large}}
+        )
         return 0
     print(f"{found.study}: {found.runs} runs ({len(found.variants)} variants x {found.seeds} seeds), ", end="")
     print(f"{found.steps} steps of {quantity(found.tokens_per_run / found.steps)} tokens each\n")
@@ -91,17 +95,14 @@ def command(options: Options) -> int:
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
     from addnorm.cli._wasted import wasted
 
-    print(f"\n{wasted(_audits(fitted, found, large=options.audit))}")
+    if audits := _audits(fitted, but=large):
+        print(f"\n{wasted(audits)}")
+    if large:
+        print(f"\nBiases of {len(large)} variant(s) were not looked at: {unasked}.")
     return 0
 
 
-def _audits(study: "Study", costs: "Plan", *, large: bool) -> dict[str, dict[str, Any]]:
+def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:
     from addnorm.targets.study import audit_or_reason
 
-    parameters = {cost.variant: cost.parameters for cost in costs.variants}
-    return {
-        name: audit_or_reason(model)
-        if large or parameters[name] <= UNASKED
-        else {"reason": f"not looked for in {quantity(parameters[name])} parameters: add --audit"}
-        for name, model in study.variants.items()
-    }
+    return {name: audit_or_reason(model) for name, model in study.variants.items() if name not in but}
