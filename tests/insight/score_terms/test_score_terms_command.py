@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from studies import untrained
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from addnorm.cli import main
 
@@ -78,8 +79,6 @@ def test_every_model_that_rotates(folder: Path, variant: str, rows: int, capsys)
 
 def checkpoint(folder: Path) -> Path:
     transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     config = transformers.Qwen2Config(
         vocab_size=40, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, max_position_embeddings=24, pad_token_id=0,
@@ -122,10 +121,27 @@ def test_a_checkpoint_by_its_path(tmp_path: Path, capsys) -> None:
         code, out, err = said(capsys, folder, *arguments)
         assert (code, out) == (2, "")
         assert expected in " ".join(err.split())
+    others = Tokenizer(models.WordLevel({f"w{index}": index for index in range(50)}, unk_token="w49"))
+    others.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    others.save(str(folder / "tokenizer.json"))
+    text.write_text("w1 w45 w2 unknown", encoding="utf-8")
+    code, out, err = said(capsys, folder, "--text", text, "--length", 2)
+    assert (code, out) == (2, "")
+    assert "tokenizer.json gives token 49, the model knows 40: it is another model's" in " ".join(err.split())
     (folder / "tokenizer.json").write_text("{}")
     assert "is no tokenizer" in said(capsys, folder, "--text", text)[2]
     (folder / "tokenizer.json").unlink()
     assert "has no tokenizer.json" in said(capsys, folder, "--text", text)[2]
+
+
+@pytest.mark.parametrize(
+    "option", [("--plot", "terms.svg"), ("--beside", "."), ("--length", "2x"), ("--text", "book.txt")]
+)
+def test_an_option_of_the_terms_without_them_is_refused(folder: Path, option: tuple[str, str], capsys) -> None:
+    code = main(["inspect", str(run(folder, "biased")), *option])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert f"{option[0]} belongs to --terms: give --terms too" in " ".join(err.split())
 
 
 def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
@@ -140,6 +156,8 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
         ((biased, "--samples", 0), "--samples must be at least 1"),
         ((biased, "--plot", tmp_path / "terms.txt"), "a figure's file ends with"),
         ((folder,), "is no run: there is no spec.json"),
+        ((tmp_path / "none",), "none is no folder. Give a run's, or that of a Transformers checkpoint"),
+        ((biased, "--text", tmp_path), "--text is for a checkpoint"),
     ):
         code, out, err = said(capsys, *arguments)
         assert (code, out) == (2, ""), err

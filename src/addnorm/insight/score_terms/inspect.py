@@ -68,7 +68,10 @@ def require_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     """
     run = Run(folder)
     if not (run.path / "spec.json").is_file():
-        raise InputError(f"{folder} is no run: there is no spec.json. Give one run's folder.")
+        raise InputError(
+            f"{folder} is no run: there is no spec.json. Give one run's folder, or that of a Transformers checkpoint "
+            "(config.json)."
+        )
     spec = run_spec(run)
     ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
     require_finished(run)
