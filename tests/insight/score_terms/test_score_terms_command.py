@@ -1,10 +1,12 @@
 """`addnorm inspect --terms`: runs side by side, a checkpoint by its path, and what is said of mistakes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from studies import untrained
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -62,6 +64,22 @@ def test_runs_side_by_side(folder: Path, tmp_path: Path, capsys) -> None:
     at_zero = sum(head["terms"]["sum"]["mean"][0] for head in row) / 2
     block = text.split("Mean score by distance")[1].splitlines()
     assert block[4].split()[:2] == ["1", f"{at_zero:.3f}"]
+
+
+def test_models_of_the_same_label_are_kept_apart(folder: Path, tmp_path: Path, capsys) -> None:
+    """The same variant and seed of another study, with other weights."""
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    moved = run(other, "biased") / "final.safetensors"
+    save_file({name: 2 * value for name, value in load_file(moved).items()}, moved)
+    arguments = ("--samples", 2, "--length", "1x", "--json")
+    code, out, _ = said(capsys, run(folder, "biased"), "--beside", moved.parent, *arguments)
+    assert code == 0
+    found = json.loads(out)
+    assert [model["label"] for model in found["models"]] == ["biased-s0", "biased-s0 (2)"]
+    for place, path in enumerate((run(folder, "biased"), moved.parent)):
+        _, alone, _ = said(capsys, path, *arguments)
+        mine = [row for row in found["rows"] if row["label"] == found["models"][place]["label"]]
+        assert [row["terms"] for row in mine] == [row["terms"] for row in json.loads(alone)["rows"]]
 
 
 @pytest.mark.parametrize(("variant", "rows"), [("partial", 4), ("unit", 4), ("masked", 4)])
