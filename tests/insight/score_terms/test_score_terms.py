@@ -98,6 +98,12 @@ def test_the_sum_is_the_model_s_score_at_every_pair(changes) -> None:
         )  # six digits kept
 
 
+def test_the_bound_on_rounding_stays_small_where_a_rotation_stretches() -> None:
+    """xPos with span 2 at 24 positions: keys grow by 3.5^12, three million, queries shrink as much, scores stay near 1."""
+    measured = measure(ours.parts_of(model(position={"kind": "xpos", "span": 2.0}), tokens()), causal=True)
+    assert measured["largest_error"] <= measured["rounding"] < 1e-10
+
+
 def test_the_sum_is_what_softmax_is_taken_of() -> None:
     """Independent of any hook: the attention of the first layer, from the model's own attend."""
     built = model(depth=1).double()
