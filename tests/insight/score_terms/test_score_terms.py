@@ -153,6 +153,18 @@ def test_without_biases_only_the_first_term_is_left() -> None:
         assert row["terms"]["sum"] == row["terms"]["qRk"]
 
 
+def test_the_band_is_that_of_the_samples() -> None:
+    """Of eleven samples the 0.1 and 0.9 quantiles are the second lowest and the second highest."""
+    (parts,) = ours.parts_of(model(depth=1), tokens(11))
+    by_sample = terms_of(parts, causal=True).terms[:, 0, 1].numpy()
+    (first, second) = measure([parts], causal=True)["rows"]
+    band = second["terms"]["qRk"]
+    np.testing.assert_allclose(band["mean"], by_sample.mean(axis=0), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(band["low"], np.sort(by_sample, axis=0)[1], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(band["high"], np.sort(by_sample, axis=0)[-2], rtol=1e-5, atol=1e-9)
+    assert first["head"] == 0
+
+
 def test_long_texts_are_averaged_over_neighbouring_distances() -> None:
     built = model(depth=1)
     measured = measure(ours.parts_of(built, tokens(1, 600)), causal=True)
