@@ -192,3 +192,17 @@ def test_a_later_step_of_holm_claims_a_direction_and_its_interval_ends_at_zero(
     assert comparison.interval is not None
     assert comparison.interval[end] == 0.0
     assert comparison.interval[1 - end] == pytest.approx(side * (2.5 + 3.0) * error, rel=0.02)
+
+
+def test_an_interval_that_ends_at_zero_has_a_zero_without_a_sign() -> None:
+    """Holm's later steps let intervals end at zero; seen from the other variant, it is still no -0.0."""
+    rng = np.random.default_rng(4)
+    noisy = [
+        Result(variant=variant, seed=seed, loss=2 + level + 0.01 * rng.standard_normal())
+        for variant, level in (("a", 0.0), ("b", 0.022), ("c", 0.03))
+        for seed in range(4)
+    ]
+    ranking = rank(noisy, references=["a", "b", "c"])
+    ends = [end for row in ranking.variants for one in row.versus.values() if one.interval for end in one.interval]
+    assert ends.count(0.0) == 4
+    assert all(np.copysign(1, end) > 0 for end in ends if end == 0)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,11 +34,19 @@ class Terms:
 
 
 def show_terms(target: Path, options: Terms, *, json: bool) -> int:
-    """Print the terms of the target and of those beside it."""
+    """Print the terms of the target and of those beside it.
+
+    Raises:
+        InputError: a target that has no four terms, or an option that no target has a use for.
+    """
     from addnorm.insight.score_terms.inspect import beside
     from addnorm.report.tables import score_terms as tables
 
     require_figure_file(options.plot)
+    if options.text is not None and not any(map(_is_checkpoint, (target, *options.beside))):
+        raise InputError(
+            f"--text is for a checkpoint, {target} is none: a run is measured on its own data. Leave it out."
+        )
     wanted = [_wanted(path, options) for path in (target, *options.beside)]
     found = beside([look() for look in wanted])
     if options.plot is not None:
@@ -54,13 +62,28 @@ def show_terms(target: Path, options: Terms, *, json: bool) -> int:
     return 0
 
 
+def require_unused(options: Terms) -> None:
+    """Raises:
+    InputError: an option of the terms was given without `--terms`.
+    """
+    given = [option.name for option in fields(options) if getattr(options, option.name) != option.default]
+    if given:
+        raise InputError(f"--{given[0]} belongs to --terms: give --terms too, or leave --{given[0]} out.")
+
+
+def _is_checkpoint(target: Path) -> bool:
+    return (target / "config.json").is_file()
+
+
 def _wanted(target: Path, options: Terms) -> Callable[[], dict[str, Any]]:
     """What will measure one target, once all of them are known to have four terms."""
     from addnorm.insight.score_terms.inspect import MULTIPLE, inspect_terms, require_terms
 
     if options.samples < 1:
         raise InputError(f"--samples must be at least 1, got {options.samples}.")
-    if (target / "config.json").is_file():
+    if not target.is_dir():
+        raise InputError(f"{target} is no folder. Give a run's, or that of a Transformers checkpoint.")
+    if _is_checkpoint(target):
         return partial(_of_checkpoint, target, options)
     multiple = re.fullmatch(r"([1-9]\d*)x", options.length or f"{MULTIPLE}x")
     if multiple is None:
@@ -80,7 +103,13 @@ def _of_checkpoint(folder: Path, options: Terms) -> dict[str, Any]:
     if options.text is None:
         raise InputError(f"{folder} is a checkpoint, which has no text of its own: give some with --text FILE.")
     tokens = _tokens(folder, options.text, options.samples, int(length))
-    model = resolve(str(folder)).model
+    model: Any = resolve(str(folder)).model
+    embeddings = len(model.get_input_embeddings().weight)
+    if int(tokens.max()) >= embeddings:
+        raise InputError(
+            f"{folder / 'tokenizer.json'} gives token {int(tokens.max())}, the model knows {embeddings}: it is another "
+            "model's. Copy the one that belongs to the weights."
+        )
     known = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     return terms_of_model(
         model, tokens, label=folder.name, trained_at=known if known is not None and known < int(length) else None

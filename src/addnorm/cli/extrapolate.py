@@ -62,7 +62,7 @@ def command(options: Options) -> int:
             options.dir,
             lengths=options.lengths,
             windows=options.windows,
-            switches=parse_switches(options.with_) if options.with_ else (),
+            switches=parse_switches(options.with_) if options.with_ is not None else (),
             scoring=options.scoring,
             references=options.reference or None,
             margin=options.margin,

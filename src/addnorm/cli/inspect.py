@@ -19,18 +19,18 @@ from typing import Annotated
 import tyro
 
 from addnorm.cli._output import print_json
-from addnorm.cli._terms import Terms, show_terms
+from addnorm.cli._terms import Terms, require_unused, show_terms
 
 
 @dataclass(frozen=True)
 class Options:
     target: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run, or of a study to inspect all of its runs."""
+    """Folder of a run, or of a study to inspect all of its runs; with --terms of a run or of a Transformers checkpoint."""
     sequences: int = 16
     """Held-out sequences for gradients, the stream and read-outs."""
     map_sequences: int = 4
     """Held-out sequences for attention and scores."""
-    four: Terms = field(default_factory=Terms)
+    four_terms: Terms = field(default_factory=Terms)
     plugin: tuple[str, ...] = ()
     """Files with the mechanisms of your own that the runs use."""
     json: bool = False
@@ -43,8 +43,9 @@ def command(options: Options) -> int:
     from addnorm.report.tables import flow
 
     load_plugins(options.plugin, Path.cwd())
-    if options.four.terms:
-        return show_terms(options.target, options.four, json=options.json)
+    if options.four_terms.terms:
+        return show_terms(options.target, options.four_terms, json=options.json)
+    require_unused(options.four_terms)
     settings = Settings(sequences=options.sequences, map_sequences=options.map_sequences)
     found = inspect(options.target, settings, say=lambda text: print(text, file=sys.stderr))
     print_json(found) if options.json else print(flow.text(found))

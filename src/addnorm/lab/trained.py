@@ -1,5 +1,6 @@
 """A run's model with the weights that it has so far."""
 
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,11 @@ class Trained:
         try:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
-            raise Damaged(f"the weights in {self.file} do not fit the run's spec: {error}") from error
+            # Torch names every parameter on lines of its own.
+            told = textwrap.shorten(str(error), 300, placeholder=" …")
+            raise Damaged(
+                f"the weights in {self.file} do not fit the run's spec: {told}. Restore them from a copy."
+            ) from error
         return model
 
     def start(self) -> Transformer:

@@ -103,6 +103,16 @@ def _loaded(folder: Path, name: str, weights: str) -> nn.Module:
             # A configuration may name an attention kernel to be fetched from a hub; ours comes from torch.
             attn_implementation="sdpa" if cls._supports_sdpa else "eager",
             output_loading_info=True,
+            # Transformers would only say that something does not fit; what does not is named below.
+            ignore_mismatched_sizes=True,
+        )
+    unlike = sorted((key, tuple(there), tuple(wanted)) for key, there, wanted in told["mismatched_keys"])
+    if unlike:
+        key, there, wanted = unlike[0]
+        raise InputError(
+            f"{folder} does not hold a {name} of its config.json's sizes: {key} has the shape {there} in {weights}, "
+            f"{wanted} by the configuration{f'; {len(unlike) - 1} more differ' if len(unlike) > 1 else ''}. Copy both from one "
+            "model."
         )
     lacking = sorted(told["missing_keys"])
     if lacking:

@@ -55,6 +55,14 @@ def test_tables_csv_json_and_figure_agree(folder: Path, tmp_path: Path, capsys) 
         assert numbers[2] == f"{100 * rows[label, 32]['accuracy']:.2f}"
     assert len(lines) == len(found["lines"]) == 8
     (against,) = (block for heading, block in blocks.items() if heading.startswith("Loss against plain"))
+    for measure, name, factor, shown in (
+        ("Loss", "loss", 1, ".4f"), ("Accuracy, %,", "accuracy", 100, ".2f"), ("Perplexity", "perplexity", 1, ".4g"),
+    ):  # fmt: skip
+        head, *lines = blocks[f"{measure} by position in windows of 32:"]
+        assert head.split() == ["0-7", "8-15", "16-31"]
+        for line in lines:
+            buckets = rows[line[:13].strip(), 32]["buckets"]
+            assert line[13:].split() == [format(factor * bucket[name], shown) for bucket in buckets]
     verdicts = {line[:13].strip(): line for line in against}
     assert "plain" not in verdicts
     for label in ("biased", "none"):
@@ -96,6 +104,8 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
         (("--lengths", "1x,4096x", "--variant", "plain"), "the longest window must fit into the held-out text"),
         (("--with", "yarn"), "variant 'none': switch 'yarn' changes the frequencies of rotary positions"),
         (("--with", "yran"), "Did you mean 'yarn'?"),
+        (("--with", "yarn:beta=5", "--variant", "plain"), "no switch 'yarn:beta=5'"),
+        (("--with", ""), "no switch ''"),
         (("--variant", "bias"), "no variant 'bias'. Did you mean 'biased'?"),
         (("--reference", "nobody", *FEW), "no variant to be the reference 'nobody'"),
         (("--windows", "0"), "windows must be a whole number of at least 1"),

@@ -1,10 +1,13 @@
 """Whole studies at lengths: what is written, what is not computed twice, what the verdicts are."""
 
 import json
+import math
 import shutil
+import statistics
 from pathlib import Path
 
 import pytest
+from scipy.stats import t
 from studies import finish, untrained
 
 from addnorm.errors import InputError
@@ -63,9 +66,16 @@ def test_what_a_study_gives(study: Path) -> None:
         assert len(mine) == row["seeds"] == 3
         losses = [entry["window"]["loss"] for entry in mine]
         assert row["loss"] == pytest.approx(sum(losses) / 3)
-        assert row["loss_interval"][0] < row["loss"] < row["loss_interval"][1]
+        # 95 % for three lengths together: 5/3 % outside; Student's t with two degrees of freedom.
+        error = statistics.stdev(losses) / math.sqrt(3)
+        expected = t.interval(1 - 0.05 / 3, 2, loc=row["loss"], scale=error)
+        assert row["loss_interval"] == pytest.approx(expected)
         assert [bucket["to"] for bucket in row["buckets"]] == [8, 16, 32, 64][: 2 + [16, 32, 64].index(row["length"])]
         assert sum(bucket["targets"] for bucket in row["buckets"]) == row["targets"]
+        for part in (row, *row["buckets"]):
+            assert part["perplexity"] == pytest.approx(math.exp(part["loss"]))
+            assert 0 <= part["accuracy"] <= 1
+            assert part["accuracy_interval"][0] <= part["accuracy"] <= part["accuracy_interval"][1]
     targets = {row["variant"]: set() for row in found["rows"]}
     for row in found["rows"]:
         targets[row["variant"]].add(row["targets"])
@@ -183,6 +193,40 @@ def test_runs_without_a_result_are_shown_and_said(study: Path) -> None:
     states = {value["run"]: value["state"] for value in at["biased", 32]["values"]}
     assert states[untrained_run.name] == "interrupted"
     assert at["biased", 32]["versus"]["plain"]["verdict"] is None, "one shared seed is too few"
+
+
+def test_a_run_that_lost_its_weights_does_not_stop_the_others(study: Path) -> None:
+    """Its earlier numbers belong to another text by then, and are not compared with those of this one."""
+    evaluated(study)
+    gone = next(study.glob("plain-s0-*"))
+    (gone / "final.safetensors").unlink()
+    found, computed = evaluated(study, windows=2)
+    assert computed == [2] * 8
+    assert found["problems"] == {gone.name: "its final weights are missing"}
+    at = {(row["label"], row["length"]): row for row in found["rows"]}
+    assert (at["plain", 32]["seeds"], at["biased", 32]["seeds"]) == (2, 3)
+
+
+def test_runs_that_have_not_ended_are_counted_once_however_many_switches(study: Path) -> None:
+    waiting = next(study.glob("biased-s1-*"))
+    (waiting / "DONE").unlink()
+    (waiting / "final.safetensors").unlink()
+    found, _ = evaluated(study, switches=parse_switches("log_n,local_window"))
+    said = [warning for warning in found["warnings"] if "provisional" in warning]
+    assert [warning.partition(" tokens: ")[2] for warning in said] == [
+        "provisional: 1 runs have not ended. Verdicts can change when they do."
+    ] * 2
+
+
+def test_everything_asked_for_is_checked_before_anything_is_evaluated(study: Path) -> None:
+    for margin in (-1.0, 0.0, math.nan):
+        with pytest.raises(InputError, match="the margin is a positive number"):
+            evaluated(study, margin=margin)
+    for run in study.glob("biased-s*"):
+        (run / "final.safetensors").unlink()
+    with pytest.raises(InputError, match="has no finished run of biased to evaluate"):
+        evaluated(study, variants=("biased",), references=None)
+    assert not list(study.rglob("extrapolation.json"))
 
 
 def test_a_loss_that_is_not_finite_is_a_failure_at_that_length(study: Path) -> None:

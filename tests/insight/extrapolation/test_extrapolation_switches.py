@@ -160,6 +160,7 @@ def test_names() -> None:
         ("yarm", "no switch 'yarm'. Did you mean 'yarn'?"),
         ("yarn+ntk", "yarn and ntk change the same thing"),
         ("yarn,yarn", "named once"),
+        ("log_n+yarn,yarn+log_n", "named once"),
         ("log_n+log_n", "named once"),
         ("", "no switch ''"),
     ],

@@ -98,6 +98,12 @@ def test_the_sum_is_the_model_s_score_at_every_pair(changes) -> None:
         )  # six digits kept
 
 
+def test_the_bound_on_rounding_stays_small_where_a_rotation_stretches() -> None:
+    """xPos with span 2 at 24 positions: keys grow by 3.5^12, three million, queries shrink as much, scores stay near 1."""
+    measured = measure(ours.parts_of(model(position={"kind": "xpos", "span": 2.0}), tokens()), causal=True)
+    assert measured["largest_error"] <= measured["rounding"] < 1e-10
+
+
 def test_the_sum_is_what_softmax_is_taken_of() -> None:
     """Independent of any hook: the attention of the first layer, from the model's own attend."""
     built = model(depth=1).double()
@@ -145,6 +151,18 @@ def test_without_biases_only_the_first_term_is_left() -> None:
     for row in measured["rows"]:
         assert not any(np.any(row["terms"][name]["mean"]) for name in ("aRk", "qRb", "aRb"))
         assert row["terms"]["sum"] == row["terms"]["qRk"]
+
+
+def test_the_band_is_that_of_the_samples() -> None:
+    """Of eleven samples the 0.1 and 0.9 quantiles are the second lowest and the second highest."""
+    (parts,) = ours.parts_of(model(depth=1), tokens(11))
+    by_sample = terms_of(parts, causal=True).terms[:, 0, 1].numpy()
+    (first, second) = measure([parts], causal=True)["rows"]
+    band = second["terms"]["qRk"]
+    np.testing.assert_allclose(band["mean"], by_sample.mean(axis=0), rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(band["low"], np.sort(by_sample, axis=0)[1], rtol=1e-5, atol=1e-9)
+    np.testing.assert_allclose(band["high"], np.sort(by_sample, axis=0)[-2], rtol=1e-5, atol=1e-9)
+    assert first["head"] == 0
 
 
 def test_long_texts_are_averaged_over_neighbouring_distances() -> None:

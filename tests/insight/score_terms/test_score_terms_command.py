@@ -1,11 +1,14 @@
 """`addnorm inspect --terms`: runs side by side, a checkpoint by its path, and what is said of mistakes."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from studies import untrained
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from addnorm.cli import main
 
@@ -63,6 +66,22 @@ def test_runs_side_by_side(folder: Path, tmp_path: Path, capsys) -> None:
     assert block[4].split()[:2] == ["1", f"{at_zero:.3f}"]
 
 
+def test_models_of_the_same_label_are_kept_apart(folder: Path, tmp_path: Path, capsys) -> None:
+    """The same variant and seed of another study, with other weights."""
+    other = Path(shutil.copytree(folder, tmp_path / "other"))
+    moved = run(other, "biased") / "final.safetensors"
+    save_file({name: 2 * value for name, value in load_file(moved).items()}, moved)
+    arguments = ("--samples", 2, "--length", "1x", "--json")
+    code, out, _ = said(capsys, run(folder, "biased"), "--beside", moved.parent, *arguments)
+    assert code == 0
+    found = json.loads(out)
+    assert [model["label"] for model in found["models"]] == ["biased-s0", "biased-s0 (2)"]
+    for place, path in enumerate((run(folder, "biased"), moved.parent)):
+        _, alone, _ = said(capsys, path, *arguments)
+        mine = [row for row in found["rows"] if row["label"] == found["models"][place]["label"]]
+        assert [row["terms"] for row in mine] == [row["terms"] for row in json.loads(alone)["rows"]]
+
+
 @pytest.mark.parametrize(("variant", "rows"), [("partial", 4), ("unit", 4), ("masked", 4)])
 def test_every_model_that_rotates(folder: Path, variant: str, rows: int, capsys) -> None:
     code, out, _ = said(capsys, run(folder, variant), "--samples", 2, "--length", "2x", "--json")
@@ -78,8 +97,6 @@ def test_every_model_that_rotates(folder: Path, variant: str, rows: int, capsys)
 
 def checkpoint(folder: Path) -> Path:
     transformers = pytest.importorskip("transformers")
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
     config = transformers.Qwen2Config(
         vocab_size=40, hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2,
         num_key_value_heads=1, max_position_embeddings=24, pad_token_id=0,
@@ -122,10 +139,27 @@ def test_a_checkpoint_by_its_path(tmp_path: Path, capsys) -> None:
         code, out, err = said(capsys, folder, *arguments)
         assert (code, out) == (2, "")
         assert expected in " ".join(err.split())
+    others = Tokenizer(models.WordLevel({f"w{index}": index for index in range(50)}, unk_token="w49"))
+    others.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    others.save(str(folder / "tokenizer.json"))
+    text.write_text("w1 w45 w2 unknown", encoding="utf-8")
+    code, out, err = said(capsys, folder, "--text", text, "--length", 2)
+    assert (code, out) == (2, "")
+    assert "tokenizer.json gives token 49, the model knows 40: it is another model's" in " ".join(err.split())
     (folder / "tokenizer.json").write_text("{}")
     assert "is no tokenizer" in said(capsys, folder, "--text", text)[2]
     (folder / "tokenizer.json").unlink()
     assert "has no tokenizer.json" in said(capsys, folder, "--text", text)[2]
+
+
+@pytest.mark.parametrize(
+    "option", [("--plot", "terms.svg"), ("--beside", "."), ("--length", "2x"), ("--text", "book.txt")]
+)
+def test_an_option_of_the_terms_without_them_is_refused(folder: Path, option: tuple[str, str], capsys) -> None:
+    code = main(["inspect", str(run(folder, "biased")), *option])
+    out, err = capsys.readouterr()
+    assert (code, out) == (2, "")
+    assert f"{option[0]} belongs to --terms: give --terms too" in " ".join(err.split())
 
 
 def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
@@ -140,6 +174,8 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
         ((biased, "--samples", 0), "--samples must be at least 1"),
         ((biased, "--plot", tmp_path / "terms.txt"), "a figure's file ends with"),
         ((folder,), "is no run: there is no spec.json"),
+        ((tmp_path / "none",), "none is no folder. Give a run's, or that of a Transformers checkpoint"),
+        ((biased, "--text", tmp_path), "--text is for a checkpoint"),
     ):
         code, out, err = said(capsys, *arguments)
         assert (code, out) == (2, ""), err

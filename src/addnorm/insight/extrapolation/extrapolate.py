@@ -17,7 +17,7 @@ from addnorm.insight.extrapolation.workers import Outcome, default_workers, eval
 from addnorm.lab.data import Dataset
 from addnorm.lab.export import run_spec
 from addnorm.lab.plugins import load_plugins
-from addnorm.lab.statistics import Sentence, listed, say
+from addnorm.lab.statistics import Sentence, listed, require_margin, say
 from addnorm.lab.study import RunSpec
 from addnorm.store import Run, Study, write_json
 
@@ -62,7 +62,7 @@ def extrapolate(
 
     Raises:
         InputError: no study, no finished run, lengths that do not increase, text too short for the longest window, a length
-            beyond what a variant's position knows, a switch that does not apply.
+            beyond what a variant's position knows, a switch that does not apply, a margin that is not positive.
         UnknownName: no such variant.
         JobError: a worker process died, or the disk refuses; what was evaluated is kept.
     """
@@ -74,6 +74,8 @@ def extrapolate(
     asked = Lengths(trained=specs[chosen[0]].training.seq, multiples=parse_lengths(lengths))
     combinations: tuple[Combination, ...] = tuple(dict.fromkeys(((), *switches)))
     request = Request(lengths=asked, windows=windows, switches=combinations)
+    allowed = study.plan["margin"] if margin is None else margin
+    require_margin(allowed)
     _require_positions(specs, asked)
     for variant, spec in specs.items():
         with _about(variant):
@@ -82,13 +84,20 @@ def extrapolate(
     num_stretches(len(Dataset.load(study.path / "data").held), asked, windows)
     finished = [run for run in runs if run.final_path.exists()]
     if not finished:
-        raise InputError(f"{study.path} has no finished run to evaluate. Train it: addnorm run … --out {study.path}.")
+        of = f" of {', '.join(chosen)}" if variants else ""
+        raise InputError(
+            f"{study.path} has no finished run{of} to evaluate. Train it: addnorm run … --out {study.path}."
+        )
     for name in references or ():
         if name not in chosen:
             raise UnknownName("variant to be the reference", name, chosen)
     wanted = tuple(references) if references is not None else tuple(study.plan.get("references", ()))
     known = wanted if references is not None else tuple(name for name in wanted if name in chosen)
-    problems = {}
+    problems = {
+        run.name: "its final weights are missing"
+        for run in runs
+        if run not in finished and run.status()["state"] == "finished"
+    }
     outcomes = evaluate_runs(
         finished, request, workers=default_workers() if workers is None else workers, plugins=plugins
     )
@@ -96,8 +105,8 @@ def extrapolate(
         if outcome.problem is not None:
             problems[run.name] = outcome.problem
         on_done(run, outcome, done, len(finished))
-    if len(problems) == len(finished):
-        raise InputError(f"no run could be evaluated: {next(iter(problems.values()))}")
+    if all(run.name in problems for run in finished):
+        raise InputError(f"no run could be evaluated: {problems[finished[0].name]}")
     lines = [
         Line(variant=variant, switch=name_of(combination), settings=tuple(settings_of(combination)))
         for variant in chosen
@@ -110,7 +119,7 @@ def extrapolate(
         trained=asked.trained,
         scoring=scoring,
         references=known,
-        margin=study.plan["margin"] if margin is None else margin,
+        margin=allowed,
         problems=problems,
     )
     objectives = {spec.model.objective for spec in specs.values()}

@@ -168,7 +168,7 @@ def _result(folder: Study, line: Line, cell: Cell, length: int, scoring: Scoring
     finite = scores.get("loss") is not None
     diverged = cell.entry is not None and not finite
     return Result(
-        run=cell.run.name if line.switch == "none" else f"{cell.run.name} +{line.switch}",
+        run=cell.run.name if line.switch == "none" or cell.entry is None else f"{cell.run.name} +{line.switch}",
         variant=line.label,
         seed=cell.run.spec["seed"],
         state="diverged" if diverged else cell.state,
@@ -206,7 +206,7 @@ def _row(
         "loss_interval": loss["interval"],
         "accuracy": accuracy["mean"],
         "accuracy_interval": accuracy["interval"],
-        "perplexity": None if loss["mean"] is None else math.exp(min(loss["mean"], 700.0)),
+        "perplexity": _perplexity(loss["mean"]),
         "targets": scores[0]["count"] if scores else None,
         "buckets": [
             _bucket([entry["buckets"][at] for entry in entries], confidence) for at in range(_num_buckets(entries))
@@ -237,8 +237,14 @@ def _bucket(entries: Sequence[Mapping[str, Any]], confidence: float) -> dict[str
         "loss_interval": loss["interval"],
         "accuracy": accuracy["mean"],
         "accuracy_interval": accuracy["interval"],
+        "perplexity": _perplexity(loss["mean"]),
         "targets": entries[0]["count"],
     }
+
+
+def _perplexity(loss: float | None) -> float | None:
+    """Of the mean loss; held where a float can hold it."""
+    return None if loss is None else math.exp(min(loss, 700.0))
 
 
 def _over_seeds(values: Sequence[float], confidence: float) -> dict[str, Any]:

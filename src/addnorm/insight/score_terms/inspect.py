@@ -1,5 +1,6 @@
 """The four terms of a run, or of a checkpoint of Transformers: what `addnorm inspect --terms` shows, kept as terms.json."""
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,7 +69,10 @@ def require_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     """
     run = Run(folder)
     if not (run.path / "spec.json").is_file():
-        raise InputError(f"{folder} is no run: there is no spec.json. Give one run's folder.")
+        raise InputError(
+            f"{folder} is no run: there is no spec.json. Give one run's folder, or that of a Transformers checkpoint "
+            "(config.json)."
+        )
     spec = run_spec(run)
     ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
     require_finished(run)
@@ -102,11 +106,21 @@ def terms_of_model(
 
 
 def beside(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Several models' terms in one value, for tables and plots: `models` and all their `rows`."""
-    return {
-        "models": [{name: value for name, value in one.items() if name != "rows"} for one in found],
-        "rows": [row for one in found for row in one["rows"]],
-    }
+    """Several models' terms in one value, for tables and plots: `models` and all their `rows`.
+
+    Rows belong to a model by its label, so a label that was there before (the same variant and seed of another study) gets a
+    number: `base-s0 (2)`.
+    """
+    models: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+    labels: Counter[str] = Counter()
+    for one in found:
+        labels[one["label"]] += 1
+        time = labels[one["label"]]
+        label = {"label": one["label"] if time == 1 else f"{one['label']} ({time})"}
+        models.append({name: value for name, value in one.items() if name != "rows"} | label)
+        rows += [row | label for row in one["rows"]]
+    return {"models": models, "rows": rows}
 
 
 def _described(

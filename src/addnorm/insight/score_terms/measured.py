@@ -51,7 +51,7 @@ def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
 
 
 def curves(found: ByDistance, head: int) -> dict[str, Any]:
-    """One head's curves: the four terms, their `sum`, and what is left of it `without_bias` (the first term alone)."""
+    """One head's curves: the four terms and their `sum`, what is left of which without the biases is `qRk`."""
     by_sample = found.terms[:, :, head]  # [sample, term, distance]
     edges = _edges(by_sample.shape[-1])
     distances = torch.arange(found.first, found.first + by_sample.shape[-1], dtype=torch.float64)

@@ -64,11 +64,15 @@ class Parts:
         """Key heads repeated for the query heads that they serve."""
         return key.repeat_interleave(self.group, dim=1)
 
-    def stretch(self) -> tuple[Float[Tensor, " seq"], Float[Tensor, " seq"]]:
-        """By how much `rotate` lengthens a query and a key at each position, at most; 1 where it only turns them."""
+    def turned_sizes(self) -> tuple[Tensor, Tensor]:
+        """The sums of absolute values behind each entry of R (q + a) and R (k + b), key heads repeated: "sample heads seq
+        head_dim". Entry by entry: where a rotation fades one pair and lets another grow, as xPos does, norms know neither."""
         width = self.query.shape[-1]
         unit = torch.eye(width, dtype=torch.float64, device=self.query.device)[:, None, None].expand(
             -1, 1, self.seq, -1
         )
-        query, key = self.rotate(unit, unit)
-        return query.norm(dim=-1).amax(dim=(0, 1)), key.norm(dim=-1).amax(dim=(0, 1))
+        query, key = (turned[:, 0].abs() for turned in self.rotate(unit, unit))  # [from, seq, to]
+        return (
+            torch.einsum("bhsi,isj->bhsj", self.query_size, query),
+            self.repeated(torch.einsum("bhsi,isj->bhsj", self.key_size, key)),
+        )

@@ -3,10 +3,10 @@ r"""Four terms and their sum, averaged over the pairs of each distance, sample b
 What must hold: at every pair of positions the four terms add up to the score that the model computes. It is checked at every
 pair, not on averages. Two ways to the same score differ by rounding alone, which is at most
 
-    K u |q|' |k|' s,        K = 2 (2 (n + 6) + d_k + 6)
+    K u |q|'^T |k|' s,        K = 2 (2 (n + 6) + d_k + 6)
 
-with u the unit round-off of the model's dtype, n the summands of one entry of q, |q|' the norm of the absolute sums behind q
-(times what the rotation stretches), and s the scale: n + 2 roundings for a projection with its bias, 4 for the rotation,
+with u the unit round-off of the model's dtype, n the summands of one entry of q, |q|' the absolute sums behind each entry of
+the rotated q, and s the scale: n + 2 roundings for a projection with its bias, 4 for the rotation,
 d_k + 6 for the product and the sum of terms, for q and k, on both ways.
 
 Memory: a block of query rows by all keys, per sample; linear in the length.
@@ -15,7 +15,7 @@ Memory: a block of query rows by all keys, per sample; linear in the length.
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Float64
+from jaxtyping import Float64
 from torch import Tensor
 
 from addnorm.errors import InputError
@@ -60,7 +60,8 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
     left = torch.stack((query, query_bias, query, query_bias))  # [term, sample, heads, seq, head_dim]
     right = torch.stack((key, key, key_bias, key_bias))
     real_left, real_right = parts.attended_query.double(), parts.repeated(parts.attended_key).double()
-    bound_left, bound_right = _sizes(parts)
+    bound_left, bound_right = parts.turned_sizes()
+    factor = _roundings(parts) * torch.finfo(parts.attended_query.dtype).eps / 2
     totals = left.new_zeros(samples, len(TERMS) + 1, heads, span)
     counts = left.new_zeros(span)
     largest = rounding = 0.0
@@ -78,7 +79,7 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
             real = real_left[sample, :, rows] @ real_right[sample].mT * parts.scale[:, None, None]
             error = (four.sum(0) - real).abs()[:, seen]
             bound = (
-                bound_left[sample, :, rows, None] * bound_right[sample, :, None] * parts.scale.abs()[:, None, None]
+                bound_left[sample, :, rows] @ bound_right[sample].mT * (factor * parts.scale.abs()[:, None, None])
             )[:, seen]
             if not bool((error <= bound).all()):
                 raise InputError(_no_sum(parts.layer, error, bound))
@@ -95,14 +96,9 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
     )
 
 
-def _sizes(parts: Parts) -> tuple[Float[Tensor, "sample heads seq"], Float[Tensor, "sample heads seq"]]:
-    """The two factors of the bound on rounding."""
-    unit = torch.finfo(parts.attended_query.dtype).eps / 2
-    roundings = 2 * (2 * (parts.summands + 6) + parts.query.shape[-1] + 6)
-    stretched_query, stretched_key = parts.stretch()
-    query = parts.query_size.norm(dim=-1) * stretched_query
-    key = parts.repeated(parts.key_size).norm(dim=-1) * stretched_key
-    return roundings * unit * query, key
+def _roundings(parts: Parts) -> int:
+    """K of the bound."""
+    return 2 * (2 * (parts.summands + 6) + parts.query.shape[-1] + 6)
 
 
 def _no_sum(layer: int, error: Tensor, bound: Tensor) -> str:

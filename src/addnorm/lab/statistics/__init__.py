@@ -5,7 +5,7 @@ docs/guide/ranking.md; that its error rates hold is simulated in the tests.
 """
 
 from addnorm.lab.statistics.pairs import FEWEST_SEEDS
-from addnorm.lab.statistics.procedure import rank
+from addnorm.lab.statistics.procedure import rank, require_margin
 from addnorm.lab.statistics.published import Published, read_published, source_003
 from addnorm.lab.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
 from addnorm.lab.statistics.result import ENDED, STATES, Result
@@ -29,6 +29,7 @@ __all__ = [
     "listed",
     "rank",
     "read_published",
+    "require_margin",
     "say",
     "source_003",
 ]

@@ -143,7 +143,7 @@ class Judge:
             found,
             verdict=verdict,
             reason=reason,
-            interval=(low, high) if sign > 0 else (-high, -low),
+            interval=(low, high) if sign > 0 else (0.0 - high, 0.0 - low),
             standard_error=float(decisions.tests.standard_error[index]),
             p=float(decisions.p[index]),
             p_equivalent=float(decisions.p_equivalent[index]),

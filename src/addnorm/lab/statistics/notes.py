@@ -21,7 +21,8 @@ def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
 def _plan(ranking: Ranking, table: Table) -> list[Sentence]:
     found = []
     if ranking.provisional:
-        open_runs = [r for runs in table.runs.values() for r in runs if not r.ended]
+        # By name: at lengths, a run is in the table once for every switch.
+        open_runs = {r.name for runs in table.runs.values() for r in runs if not r.ended}
         found.append(say("provisional", runs=len(open_runs)))
     if ranking.added_after_look:
         found.append(say("added_after_look", seeds=listed("comma", ranking.added_after_look)))

@@ -79,9 +79,16 @@ def rank(
     return replace(ranking, warnings=(*table.warnings, *notes(ranking, table)))
 
 
-def _check_numbers(margin: float, confidence: float, assumed_sd: float | None) -> None:
+def require_margin(margin: float) -> None:
+    """Raises:
+    InputError: no positive number.
+    """
     if not (math.isfinite(margin) and margin > 0):
         raise InputError(f"the margin is a positive number of nats per token, got {margin}.")
+
+
+def _check_numbers(margin: float, confidence: float, assumed_sd: float | None) -> None:
+    require_margin(margin)
     if not 0.5 < confidence < 1:
         raise InputError(f"the confidence lies between 0.5 and 1, got {confidence}. For 95 % give 0.95.")
     if assumed_sd is not None and not (math.isfinite(assumed_sd) and assumed_sd > 0):

@@ -35,8 +35,9 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     longest = [row for row in found["rows"] if row["length"] == lengths[-1] and row["buckets"]]
     if longest:
         buckets = ["", *(f"{b['from']}-{b['to'] - 1}" for b in longest[0]["buckets"])]
-        cells = [[row["label"], *(_number(b["loss"], 4) for b in row["buckets"])] for row in longest]
-        parts.append(f"Loss by position in windows of {lengths[-1]}:\n" + _aligned([buckets, *cells], left=1))
+        for measure, cell in (("Loss", _plain_loss), ("Accuracy, %,", _plain_accuracy), ("Perplexity", _perplexity)):
+            cells = [[row["label"], *map(cell, row["buckets"])] for row in longest]
+            parts.append(f"{measure} by position in windows of {lengths[-1]}:\n" + _aligned([buckets, *cells], left=1))
     notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in found["warnings"]]
     if notes:
         parts.append("\n".join(notes))
@@ -94,6 +95,14 @@ def _accuracy(row: Mapping[str, Any]) -> str:
 
 def _loss(row: Mapping[str, Any]) -> str:
     return _with_reach(row["loss"], row["loss_interval"], 4, 1.0)
+
+
+def _plain_accuracy(row: Mapping[str, Any]) -> str:
+    return NONE if row["accuracy"] is None else f"{100 * row['accuracy']:.2f}"
+
+
+def _plain_loss(row: Mapping[str, Any]) -> str:
+    return _number(row["loss"], 4)
 
 
 def _perplexity(row: Mapping[str, Any]) -> str:

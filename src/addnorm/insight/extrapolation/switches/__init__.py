@@ -97,7 +97,7 @@ def parse_switches(text: str) -> tuple[Combination, ...]:
                 f"{' and '.join(turning)} change the same thing, the rotation: have one of them on at a time, or "
                 f"compare them: --with {','.join(turning)}."
             )
-        if len(set(combination)) < len(combination) or combination in found:
+        if len(set(combination)) < len(combination) or any(set(combination) == set(one) for one in found):
             raise InputError(f"every switch is named once, got {text!r}.")
         found.append(combination)
     return tuple(found)
