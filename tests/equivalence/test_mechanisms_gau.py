@@ -45,10 +45,20 @@ class Plain:
         return x @ self.w["embedding.weight"].T
 
     def unit(self, name: str, x: Tensor, before: Tensor | float) -> tuple[Tensor, Tensor]:
+        A, own = self.pattern(name, x, before)
+        return self.applied(name, x, A), own
+
+    def applied(self, name: str, x: Tensor, A: Tensor) -> Tensor:
+        e = self.spec.hidden
+        h = x @ self.w[name + "input.weight"].T + self.w.get(name + "input.bias", 0.0)
+        u, v = (h * torch.sigmoid(h))[..., :e], (h * torch.sigmoid(h))[..., e : 2 * e]
+        return (u * (A @ v)) @ self.w[name + "output.weight"].T + self.w.get(name + "output.bias", 0.0)
+
+    def pattern(self, name: str, x: Tensor, before: Tensor | float) -> tuple[Tensor, Tensor]:
         e = self.spec.hidden
         h = x @ self.w[name + "input.weight"].T + self.w.get(name + "input.bias", 0.0)
         h = h * torch.sigmoid(h)
-        u, v, z = h[..., :e], h[..., e : 2 * e], h[..., 2 * e :]
+        z = h[..., 2 * e :]
         q = z * self.w[name + "query_scale"] + self.w.get(name + "qk_bias.q", 0.0)
         k = z * self.w[name + "key_scale"] + self.w.get(name + "qk_bias.k", 0.0)
         own = self.rope(q) @ self.rope(k).mT / math.sqrt(KEY_DIM)
@@ -58,7 +68,7 @@ class Plain:
             A = (own + before).masked_fill(~seen, -math.inf).softmax(-1)
         else:
             A = (own + before).clamp(min=0) ** 2 * seen / seen.sum(-1, keepdim=True)
-        return (u * (A @ v)) @ self.w[name + "output.weight"].T + self.w.get(name + "output.bias", 0.0), own
+        return A, own
 
     def rope(self, x: Tensor) -> Tensor:
         angles = torch.outer(
@@ -151,9 +161,44 @@ def test_what_a_unit_has_no_place_for_is_refused(changes: dict[str, Any], messag
         preset("gau_alpha", **changes)
 
 
-def test_replay_is_refused_when_the_model_is_built() -> None:
-    with pytest.raises(InputError, match="residual 'replay' runs earlier feed-forward branches again, and gated"):
-        tiny(residual=make("residual", "replay")).build()
+class Replayed(Plain):
+    """Post-norm units whose second of a pair is followed by that of every earlier pair, with the pattern it had."""
+
+    def logits(self, tokens: Tensor) -> Tensor:
+        x, patterns = self.w["embedding.weight"][tokens], {}
+        for layer in range(self.spec.depth):
+            first, second = (f"layers.{layer}.{name}." for name in ("first", "second"))
+            patterns[first], _ = self.pattern(first + "body.", x, 0.0)
+            y = self.rms(x + self.applied(first + "body.", x, patterns[first]), self.w[first + "stream_norm.weight"])
+            patterns[second], _ = self.pattern(second + "body.", y, 0.0)
+            own = self.applied(second + "body.", y, patterns[second])
+            earlier = [self.earlier(i, x, y, patterns) for i in range(layer)]
+            x = self.rms(y + self.joined(layer, [*earlier, own]), self.w[second + "stream_norm.weight"])
+        return x @ self.w["embedding.weight"].T
+
+    def earlier(self, i: int, x: Tensor, y: Tensor, patterns: dict[str, Tensor]) -> Tensor:
+        first, second = (f"layers.{i}.{name}." for name in ("first", "second"))
+        z = y
+        if self.spec.residual.scope == "layer":
+            z = x + self.applied(first + "body.", x, patterns[first])
+        return self.applied(second + "body.", z, patterns[second])
+
+    def joined(self, layer: int, said: list[Tensor]) -> Tensor:
+        weights = torch.ones(len(said), dtype=torch.float64)
+        if self.spec.residual.weights == "mean":
+            weights = weights / len(said)
+        if self.spec.residual.weights == "softmax" and layer > 0:
+            weights = self.w[f"residual.mix.{layer - 1}"].softmax(0)
+        return (torch.stack(said, -1) * weights).sum(-1)
+
+
+@pytest.mark.parametrize("scope", ["layer", "feedforward"])
+@pytest.mark.parametrize("weights", ["sum", "mean", "softmax"])
+@pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])
+def test_replayed_units_keep_their_patterns_and_nothing_else(normalisation: str, weights: str, scope: str) -> None:
+    residual = make("residual", "replay", weights=weights, scope=scope)
+    model = subject(tiny(normalisation, depth=3, residual=residual, bias=Biases(q=True, k=True)))
+    assert_same_function(model, Replayed(model).logits)
 
 
 def test_a_preset_takes_its_settings_as_a_mapping() -> None:

@@ -37,6 +37,17 @@ class Attention(nn.Module):
             value = passage.cache.values[self.layer].append(value)
         return self.output(self.join(pattern.apply(value)))
 
+    @property
+    def value_projection(self) -> Linear:
+        """The matrix that `gate_and_value` reads."""
+        return self.value
+
+    def gate_and_value(
+        self, projected: Float[Tensor, "*batch seq entries"]
+    ) -> tuple[None, Float[Tensor, "*batch kv_heads seq head_dim"]]:
+        """No gate, and the heads' values."""
+        return None, self.split(projected)
+
     def split(self, x: Float[Tensor, "*batch seq entries"]) -> Float[Tensor, "*batch heads seq head_dim"]:
         """Entries to heads."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(-2, -3)

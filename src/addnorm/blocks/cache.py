@@ -37,4 +37,4 @@ class Cache:
         self.keys = [Grown() for _ in range(depth)]
         self.values = [Grown() for _ in range(depth)]
         self.replayed_values = [Grown() for _ in range(depth)]
-        """Per layer m: values of the layers before it on m's inputs, [layer, batch, kv_heads, position, head_dim]."""
+        """Per layer m: values of the layers before it on m's inputs, [layer, batch, kv_heads, position, value_dim]."""

@@ -65,15 +65,34 @@ class GatedAttentionUnit(nn.Module):
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
 
     def forward(self, x: Float[Tensor, "batch seq width"], passage: Passage) -> Float[Tensor, "batch seq width"]:
-        gate, value, base = F.silu(self.input(x)).split(self.sizes, dim=-1)
+        gate, value, base = self._parts(self.input(x))
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
         query = _scaled(base, self.query_scale, q_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
         key = _scaled(base, self.key_scale, k_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
-        value = value.unsqueeze(1)  # [batch, 1, seq, hidden]
         pattern = passage.pattern(self.layer, query, key)
         if passage.cache is not None:
             value = passage.cache.values[self.layer].append(value)
-        return self.output(gate * pattern.apply(value).squeeze(1))
+        return self.output(gate * self.join(pattern.apply(value)))
+
+    @property
+    def value_projection(self) -> Linear:
+        """The matrix that `gate_and_value` reads."""
+        return self.input
+
+    def gate_and_value(
+        self, projected: Float[Tensor, "*batch seq entries"]
+    ) -> tuple[Float[Tensor, "*batch seq hidden"], Float[Tensor, "*batch 1 seq hidden"]]:
+        """U, and V as the value of the one head."""
+        gate, value, _ = self._parts(projected)
+        return gate, value
+
+    def _parts(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gate, value, base = F.silu(projected).split(self.sizes, dim=-1)
+        return gate, value.unsqueeze(-3), base
+
+    def join(self, x: Float[Tensor, "*batch 1 seq hidden"]) -> Float[Tensor, "*batch seq hidden"]:
+        """The one head's entries."""
+        return x.squeeze(-3)
 
 
 def _scaled(base: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from addnorm.blocks.gau import GatedAttentionUnit
 from addnorm.blocks.layer import Body, Branch, Layer, UnitPair
 from addnorm.blocks.linear import Embedding, Linear
 from addnorm.blocks.passage import Passage
-from addnorm.blocks.replay import replay_feedforwards, replay_layers
+from addnorm.blocks.replay import replay_layers, replay_second
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.residual import Site, map_stream
@@ -67,11 +67,6 @@ class Transformer(nn.Module):
             raise InputError(
                 f"attention: carry keeps one running sum of scores, and scores {spec.scores.kind!r} give no layer the same "
                 "weight as the others, or leave some out. Use 'auto' or 'streaming'."
-            )
-        if spec.gau is not None and self.residual.replays:
-            raise InputError(
-                f"residual {spec.residual.kind!r} runs earlier feed-forward branches again, and gated attention units have "
-                "none apart from their attention. Use another residual, or gau: null."
             )
         self.layers = nn.ModuleList((layer if spec.gau is None else pair)(index) for index in range(spec.depth))
         self.final_norm = norm(here=sockets.final)
@@ -128,12 +123,12 @@ class Transformer(nn.Module):
 
     def sites(self, passage: Passage) -> Iterator[tuple[Site, Branch, tuple[Passage, ...]]]:
         """Every branch in depth order, with its site and what it reads beside the stream."""
-        layers = cast(list[Layer], list(self.layers))  # or pairs of units, of which none is ever replayed
+        layers = cast(list[Layer | UnitPair], list(self.layers))
         for index, layer in enumerate(layers):
             earlier = layers[:index]
             replays = (
-                partial(replay_layers, earlier, passage=passage, at=index),
-                partial(replay_feedforwards, earlier),
+                partial(replay_layers, earlier, passage=passage, present=layer),
+                partial(replay_second, earlier, passage=passage, present=layer),
             )
             first, second = layer.branches()
             yield Site(2 * index, index, "attention", *replays), first, (passage,) if first.attends else ()

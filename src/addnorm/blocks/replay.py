@@ -13,40 +13,49 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from addnorm.blocks.attention import Attention
-from addnorm.blocks.layer import Layer
+from addnorm.blocks.gau import GatedAttentionUnit
+from addnorm.blocks.layer import Branch, Layer, UnitPair
 from addnorm.blocks.passage import Passage
 
 Stream = Float[Tensor, "batch seq width"]
 Earlier = Float[Tensor, "earlier batch seq width"]
+Layers = Sequence[Layer | UnitPair]
 
 
-def replay_layers(layers: Sequence[Layer], x: Stream, passage: Passage, at: int) -> Earlier:
-    """u_{i->m} of every given layer i: attention with i's own pattern on new values, then i's feed-forward.
+def replay_layers(layers: Layers, x: Stream, passage: Passage, present: Layer | UnitPair) -> Earlier:
+    """u_{i->m} of every given layer i: what it adds to x first, then what its second branch says of the sum.
 
     Args:
-        layers: the layers before `at`.
-        x: the stream that entered layer `at`.
+        layers: the layers before `present`.
+        x: the stream that entered `present`.
         passage: holds the patterns that the layers computed on their own inputs.
-        at: the present layer.
+        present: the layer that the stream is in.
     """
-    attentions = [layer.attention for layer in layers]
-    bodies = [cast(Attention, branch.body) for branch in attentions]
     inputs = x.expand(len(layers), *x.shape)
-    normed = together([branch.input_norm for branch in attentions], inputs)
-    values = bodies[0].split(together([body.value for body in bodies], normed))
-    if passage.cache is not None:
-        values = passage.cache.replayed_values[at].append(values)
-    patterns = passage.patterns[: len(layers)]
-    mixed = type(patterns[0]).apply_many(patterns, values)
-    written = together([body.output for body in bodies], bodies[0].join(mixed))
-    written = together([branch.output_norm for branch in attentions], written)
-    return replay_feedforwards(layers, inputs + attentions[0].dropout(written))
+    said = _again([layer.branches()[0] for layer in layers], inputs, passage, present.branches()[0])
+    return replay_second(layers, inputs + said, passage, present)
 
 
-def replay_feedforwards(layers: Sequence[Layer], x: Stream | Earlier) -> Earlier:
-    """f_i(x) of every given layer i; `x` is one input for all, or one for each."""
+def replay_second(layers: Layers, x: Stream | Earlier, passage: Passage, present: Layer | UnitPair) -> Earlier:
+    """What the second branch of every given layer says of x, which is one input for all, or one for each."""
     inputs = x if x.ndim == 4 else x.expand(len(layers), *x.shape)
-    return together([layer.feedforward for layer in layers], inputs)
+    return _again([layer.branches()[1] for layer in layers], inputs, passage, present.branches()[1])
+
+
+def _again(branches: Sequence[Branch], inputs: Earlier, passage: Passage, present: Branch) -> Earlier:
+    """Every branch on its own input; if it attends, with the pattern that it computed on its old one."""
+    if not present.attends:
+        return together(branches, inputs)
+    normed = together([branch.input_norm for branch in branches], inputs)
+    bodies = [cast(Attention | GatedAttentionUnit, branch.body) for branch in branches]
+    gate, values = bodies[0].gate_and_value(together([body.value_projection for body in bodies], normed))
+    if passage.cache is not None:
+        here = cast(Attention | GatedAttentionUnit, present.body)
+        values = passage.cache.replayed_values[here.layer].append(values)
+    patterns = [passage.patterns[body.layer] for body in bodies]
+    mixed = bodies[0].join(type(patterns[0]).apply_many(patterns, values))
+    written = together([body.output for body in bodies], mixed if gate is None else gate * mixed)
+    return present.dropout(together([branch.output_norm for branch in branches], written))
 
 
 def together(modules: Sequence[nn.Module], inputs: Float[Tensor, "modules ..."]) -> Float[Tensor, "modules ..."]:

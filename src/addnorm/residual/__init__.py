@@ -40,7 +40,7 @@ class Site:
     replay_layers: Replay | None = None
     """Runs every earlier layer again on a new input, each with the attention pattern that it computed on its own."""
     replay_feedforwards: Replay | None = None
-    """Runs every earlier layer's feed-forward branch again on a new input."""
+    """Runs every earlier layer's feed-forward branch, or what stands for it, again on a new input."""
 
 
 class Residual(nn.Module, ABC):
