@@ -72,7 +72,12 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             if spec.kind.name == "BUFFER":
                 buffers.add(parameters[name])
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
-            constants[name] = program.constants[spec.target]
+            held = program.constants[spec.target]
+            owner = _owner(held, spare.model)
+            if owner is None:
+                constants[name] = held
+            else:
+                parameters[name] = owner
     graph = program.graph
     for node in graph.nodes:
         value = node.meta.get("val")
@@ -92,6 +97,20 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     return Program(
         nodes=nodes, observed=observed, parameters=parameters, buffers=frozenset(buffers), constants=constants
     )
+
+
+def _owner(tensor: torch.Tensor, model: nn.Module) -> str | None:
+    """The parameter that a tensor found while tracing is: models keep their own parameters in lists and closures too.
+
+    Raises:
+        NotExported: it is a part of one.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() and tensor.numel():
+            if (parameter.shape, parameter.stride()) == (tensor.shape, tensor.stride()):
+                return name
+            raise NotExported(f"the model reads a part of {name} that it keeps outside of its parameters")
+    return None
 
 
 def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
