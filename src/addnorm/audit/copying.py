@@ -37,11 +37,23 @@ def copy_of(
         for tensor in [*owner.parameters(recurse=False), *owner.buffers(recurse=False)]:
             if id(tensor) not in memo:
                 memo[id(tensor)] = _converted(tensor, numbers(tensor), dtype)
+    return _copied(model, memo)
+
+
+def plain_copy(model: nn.Module) -> nn.Module:
+    """A copy where the model is, numbers and all.
+
+    Raises:
+        InputError: the model cannot be copied.
+    """
+    return _copied(model, {})
+
+
+def _copied(model: nn.Module, memo: dict[int, object]) -> nn.Module:
     try:
-        made = copy.deepcopy(model, memo)
+        return copy.deepcopy(model, memo)
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
         raise InputError(f"the model cannot be copied, and it is never modified in place: {error}.") from error
-    return made
 
 
 def _converted(tensor: Tensor, value: Tensor, dtype: torch.dtype | None) -> Tensor:

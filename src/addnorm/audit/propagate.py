@@ -243,7 +243,11 @@ class _Walk:
             assume=lambda sentence: self.assumptions.setdefault(sentence),
             module=module,
             where=where,
-            read=frozenset(cast(int, user.args[1]) for user in node.users if user.target is operator.getitem and user in self.needed),
+            read=frozenset(
+                cast(int, user.args[1])
+                for user in node.users
+                if user.target is operator.getitem and user in self.needed
+            ),
         )
 
     def _record(self, site: Site, demand: str, taken: dict[int, int]) -> None:

@@ -1,6 +1,5 @@
 """How a model uses its parameters, seen by running it once."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,6 +9,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from addnorm.audit.copying import plain_copy
 from addnorm.audit.inputs import Inputs
 from addnorm.errors import InputError
 
@@ -157,7 +157,7 @@ def uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
     Raises:
         InputError: the inputs do not fit the model.
     """
-    spare = copy.deepcopy(model).eval()
+    spare = plain_copy(model).eval()
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
         parameter.requires_grad_(parameter.is_floating_point())

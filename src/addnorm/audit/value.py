@@ -83,7 +83,7 @@ class Mask:
     def times(self, factor: float) -> "Mask":
         """The mask of a value multiplied by a number."""
         gain, up = self.gain * factor, factor > 0
-        hides = self.hides and (self.endless and up or gain >= _SMALLEST)
+        hides = self.hides and ((self.endless and up) or gain >= _SMALLEST)
         return replace(self, gain=gain, hides=hides, endless=self.endless and up)
 
     def elsewhere(self) -> "Mask":

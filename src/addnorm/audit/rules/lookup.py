@@ -57,7 +57,7 @@ def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
 
 
 @rule("take_along_dim", axial=True)
-def take_along_dim(site: Site, value: Value, index: Value, dim: int | None = None) -> Out:
+def take_along_dim(site: Site, value: Value, index: Value, dim: int | None = None) -> Out | list[Out]:
     """As `gather`, where both have the same sizes but along the axis; without an axis everything is one."""
     axis = None if dim is None else dim % len(value.shape)
     same = len(index.shape) == len(value.shape) and all(
