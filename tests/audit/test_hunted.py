@@ -121,6 +121,64 @@ def test_two_names_of_one_memory_are_refused() -> None:
         addnorm.audit(model, data())
 
 
+def test_a_view_kept_aside_is_refused() -> None:
+    model = Behind(lambda h, x: h)
+    model.part = model.map.bias.detach()[:3]
+    with pytest.raises(InputError, match="are two names of the same memory"):
+        addnorm.audit(model, data())
+
+
+def test_a_closure_over_the_original_is_refused() -> None:
+    """A copy of the model would add the original's bias, which no audit moves."""
+    model = Listed()
+    bias = model.key.bias
+    model.query.register_forward_hook(lambda module, given, out: out + bias)
+    with pytest.raises(InputError, match=r"reads key\.bias of the original"):
+        addnorm.audit(model, data())
+
+
+class Writes(nn.Module):
+    """Writes into its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.map(x.add_(1)).softmax(-1)
+
+
+def test_the_inputs_stay_as_they_are() -> None:
+    given = data()
+    audit = addnorm.audit(Writes(), given)
+    assert torch.equal(given, data())
+    assert audit.agreed
+    assert audit.joint_null == audit.numeric_joint_null == 1
+
+
+def test_wrong_kinds_are_said() -> None:
+    model = Behind(lambda h, x: h)
+    with pytest.raises(InputError, match="`training` is a bool; 'yes' arrived"):
+        addnorm.audit(model, data(), training="yes")
+    with pytest.raises(InputError, match="`track` is a str; 3 arrived"):
+        addnorm.audit(model, data(), track=3)
+    with pytest.raises(InputError, match=r"needs a torch\.nn\.Module, not int"):
+        addnorm.audit.equivalent(model, 3, data())
+    with pytest.raises(InputError, match="`max_amplification` is a number of at least zero; nan arrived"):
+        addnorm.audit(model, data()).strip(max_amplification=float("nan"))
+
+
+def test_an_overflow_certifies_nothing() -> None:
+    """Weights of 1e20 overflow float32."""
+    model = Behind(lambda h, x: torch.softmax(h @ h.mT, -1) @ x)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(1e20)
+    _, certificate = addnorm.audit(model, data()).strip()
+    assert [bool(each.skipped) for each in certificate.compared] == [False, True, True]
+    assert all("overflows" in each.skipped for each in certificate.compared if each.skipped)
+
+
 class Remembers(nn.Module):
     """What it returns depends on the last call."""
 

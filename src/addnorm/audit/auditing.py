@@ -72,6 +72,7 @@ def analyse(
     """
     started = time.perf_counter()
     check_options(observe, methods)
+    _check_kinds(training, track)
     check_model(model)
     given = bind(inputs)
     tight = _tight(model)
@@ -164,6 +165,12 @@ def check_options(observe: object, methods: object) -> None:
     for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
         if wanted not in known:
             raise UnknownName(what, wanted, known)
+
+
+def _check_kinds(training: object, track: object) -> None:
+    for name, given, kind in (("training", training, bool), ("track", track, str)):
+        if not isinstance(given, kind):
+            raise InputError(f"`{name}` is a {kind.__name__}; {given!r} arrived.")
 
 
 def _judged(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from addnorm.audit.inputs import Inputs
+from addnorm.audit.inputs import Inputs, own
 from addnorm.errors import InputError
 
 # torch's generators and what torch.export patches belong to the process, so two audits in two threads take turns.
@@ -88,6 +88,12 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def call(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
-    """The output of a copy, on the CPU, with its random numbers fixed and no autocast around it."""
+    """The output of a copy, on the CPU, with its random numbers fixed and no autocast around it; on inputs of its own, since
+    a model may write into them."""
+    return call_on(model, own(inputs), seed)
+
+
+def call_on(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
+    """The same on the very inputs given."""
     with seeded(seed), torch.autocast("cpu", enabled=False):
         return model(*inputs.args, **inputs.kwargs)
