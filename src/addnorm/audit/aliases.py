@@ -46,7 +46,7 @@ class Aliases:
         first = node.args[0] if node.args else None
         if not isinstance(first, fx.Node) or not _floats(first):
             return node
-        if op in _VIEWS or op in _COPIES:
+        if (op in _VIEWS or op in _COPIES) and node.meta["val"].dtype == first.meta["val"].dtype:
             return self.holder[first]
         if op == "slice":
             return self._read(node, first)

@@ -21,13 +21,13 @@ from addnorm.audit.inputs import Inputs, bind
 from addnorm.audit.judgement import COUNTED_ALONE, COUNTED_BESIDE, Judgement, count_null, find_dead, try_claim
 from addnorm.audit.memory import gb, left_bytes, model_bytes
 from addnorm.audit.observe import Observe
-from addnorm.audit.probe import Probe
+from addnorm.audit.probe import NotDifferentiable, Probe
 from addnorm.audit.result import Audit, class_name
 from addnorm.audit.space import Space
 from addnorm.audit.static import NotExported, StaticAnalysis
 from addnorm.audit.subject import Subject, changes
 from addnorm.audit.tracked import LARGEST_TABLE, Tracked, follow
-from addnorm.audit.verdicts import compare, disagreements, finding, joint_disagreement, strongest
+from addnorm.audit.verdicts import compare, disagreements, finding, joint_disagreement, joint_null, strongest
 from addnorm.errors import InputError, UnknownName
 
 Methods = Literal["both", "static", "numeric"]
@@ -72,6 +72,7 @@ def analyse(
     """
     started = time.perf_counter()
     check_options(observe, methods)
+    _check_kinds(training, track)
     check_model(model)
     given = bind(inputs)
     tight = _tight(model)
@@ -103,7 +104,14 @@ def analyse(
             # The model did run when its parameters were followed, so what fails is the number format.
             notes.append("the model does not run in float64, so the static method speaks alone")
         elif methods != "static" or said is None:
-            judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
+            try:
+                judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
+            except NotDifferentiable as error:
+                if said is None:
+                    raise
+                notes.append(
+                    f"the numerical method cannot look at the model, so the static method speaks alone: {error}"
+                )
             seconds["numeric"] = time.perf_counter() - begun
         space = said.space if said else judged.space if judged else None
         findings = _findings(copied, tracked, said, judged, space, _at_lengths(given, taken))
@@ -112,7 +120,7 @@ def analyse(
     return Audit(
         model=class_name(model),
         findings=findings,
-        joint_null=space.dim if space else 0,
+        joint_null=joint_null(space, judged),
         size=tracked.size,
         assumptions=(*(said.assumptions if said else ()), f"inputs have {_at_lengths(given, taken)}"),
         observe=observe,
@@ -157,6 +165,12 @@ def check_options(observe: object, methods: object) -> None:
     for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
         if wanted not in known:
             raise UnknownName(what, wanted, known)
+
+
+def _check_kinds(training: object, track: object) -> None:
+    for name, given, kind in (("training", training, bool), ("track", track, str)):
+        if not isinstance(given, kind):
+            raise InputError(f"`{name}` is a {kind.__name__}; {given!r} arrived.")
 
 
 def _judged(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from addnorm.audit.auditing import analyse
+from addnorm.audit.checks import check_model
 from addnorm.audit.copying import PROCESS, copy_of
 from addnorm.audit.observe import Observe
 from addnorm.audit.rewrite import Rewrite
@@ -97,6 +98,8 @@ def equivalent(
     Raises:
         InputError: the models' weights do not match in name and shape, or a cannot be audited.
     """
+    check_model(a)
+    check_model(b)
     first, second = (b, a) if _count(b) > _count(a) else (a, b)
     found = analyse(first, inputs, observe=observe, training=training)
     subject = found.subject

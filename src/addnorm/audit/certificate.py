@@ -1,5 +1,6 @@
 """How far a rewritten model's output is from the original's, beside the rounding that the original makes by itself."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,7 @@ class Compared:
     @property
     def passed(self) -> bool:
         """Whether the difference is within its bound."""
-        return bool(self.skipped) or self.difference <= self.bound
+        return bool(self.skipped) or self.difference <= self.bound < math.inf
 
     def to_json(self) -> dict[str, Any]:
         """Its row of the certificate in JSON."""
@@ -168,6 +169,10 @@ def _mode(
             yield Compared(mode=_MODES[mode], dtype=name, difference=0.0, rounding=0.0, bound=0.0, skipped=said)
             continue
         own = largest(before, exact)
+        if own == math.inf:
+            said = "its own output overflows in this format, or is no number"
+            yield Compared(mode=_MODES[mode], dtype=name, difference=0.0, rounding=0.0, bound=0.0, skipped=said)
+            continue
         limit = allowed(own, unit, dtype)
         difference = largest(_outputs(copy_of(made, dtype).train(mode), cast_inputs, subject.observe), before)
         yield Compared(mode=_MODES[mode], dtype=name, difference=difference, rounding=own, bound=limit)
@@ -198,11 +203,11 @@ def _flat(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
 
 def largest(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
     """Largest difference of two models' outputs, relative to the second ones' root mean square; infinite where one of them
-    alone is finite."""
+    alone is finite, where neither is, and where the sizes differ."""
     worst = 0.0
     for one, other in zip(found, expected, strict=True):
         finite = torch.isfinite(other)
-        if not bool((torch.isfinite(one) == finite).all()):
+        if one.shape != other.shape or not bool(finite.any()) or not bool((torch.isfinite(one) == finite).all()):
             return float("inf")
         scale = other[finite].square().mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
         worst = max(worst, float((one - other)[finite].abs().max() / scale))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from addnorm.audit.inputs import Inputs
+from addnorm.audit.inputs import Inputs, own
 from addnorm.errors import InputError
 
 # torch's generators and what torch.export patches belong to the process, so two audits in two threads take turns.
@@ -37,11 +37,23 @@ def copy_of(
         for tensor in [*owner.parameters(recurse=False), *owner.buffers(recurse=False)]:
             if id(tensor) not in memo:
                 memo[id(tensor)] = _converted(tensor, numbers(tensor), dtype)
+    return _copied(model, memo)
+
+
+def plain_copy(model: nn.Module) -> nn.Module:
+    """A copy where the model is, numbers and all.
+
+    Raises:
+        InputError: the model cannot be copied.
+    """
+    return _copied(model, {})
+
+
+def _copied(model: nn.Module, memo: dict[int, object]) -> nn.Module:
     try:
-        made = copy.deepcopy(model, memo)
+        return copy.deepcopy(model, memo)
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
         raise InputError(f"the model cannot be copied, and it is never modified in place: {error}.") from error
-    return made
 
 
 def _converted(tensor: Tensor, value: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -76,6 +88,12 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def call(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
-    """The output of a copy, on the CPU, with its random numbers fixed and no autocast around it."""
+    """The output of a copy, on the CPU, with its random numbers fixed and no autocast around it; on inputs of its own, since
+    a model may write into them."""
+    return call_on(model, own(inputs), seed)
+
+
+def call_on(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
+    """The same on the very inputs given."""
     with seeded(seed), torch.autocast("cpu", enabled=False):
         return model(*inputs.args, **inputs.kwargs)

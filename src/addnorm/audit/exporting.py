@@ -4,11 +4,10 @@ Non-strict export, then `run_decompositions({})` where anything is left to do: w
 functional and inlined but keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
 """
 
-import copy
 import operator
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import torch
 from torch import fx, nn
 from torch.utils._pytree import tree_map
 
+from addnorm.audit.copying import plain_copy
 from addnorm.audit.inputs import Inputs, bind
 from addnorm.audit.observe import Observe, Observed
 from addnorm.errors import AddnormError, InputError
@@ -25,6 +25,9 @@ _EXPORTING = threading.RLock()
 """`torch.export` keeps global state (fake-tensor and tracing modes): exports of several threads take turns."""
 
 _PREFIX = "model."
+
+_UPDATING = torch.ops.aten._native_batch_norm_legit_functional.default
+"""A batch norm that hands on new running statistics; in training it reads the old ones for nothing else."""
 
 
 class NotExported(AddnormError):
@@ -39,7 +42,7 @@ class Program:
     """Operations on the way to an observed output, in order, placeholders included."""
     observed: tuple[fx.Node, ...]
     parameters: Mapping[str, str]
-    """Placeholder -> name of the model's parameter or buffer."""
+    """Placeholder -> name of the model's parameter or buffer, but for buffers that carry data from call to call."""
     buffers: frozenset[str]
     """Names of those that are buffers."""
     constants: Mapping[str, torch.Tensor]
@@ -53,7 +56,7 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         NotExported: `torch.export` raised.
     """
     bound = bind(inputs)
-    spare = Observed(copy.deepcopy(model).train(training), observe)
+    spare = Observed(plain_copy(model).train(training), observe)
     spare.train(training)
     for parameter in spare.parameters():
         # Frozen parameters let attention take a fused path that has no rule.
@@ -72,7 +75,12 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             if spec.kind.name == "BUFFER":
                 buffers.add(parameters[name])
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
-            constants[name] = program.constants[spec.target]
+            held = program.constants[spec.target]
+            owner = _owner(held, spare.model)
+            if owner is None:
+                constants[name] = held
+            else:
+                parameters[name] = owner
     graph = program.graph
     for node in graph.nodes:
         value = node.meta.get("val")
@@ -81,17 +89,66 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     outputs = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     last = next(node for node in graph.nodes if node.op == "output")
     observed = tuple(node for node in last.all_input_nodes if node.name in outputs)
-    needed: set[fx.Node] = set()
-    waiting = list(observed)
-    while waiting:
-        node = waiting.pop()
-        if node not in needed:
-            needed.add(node)
-            waiting.extend(node.all_input_nodes)
+    written = {
+        spec.target: node
+        for spec in signature.output_specs
+        if spec.kind.name == "BUFFER_MUTATION" and spec.target is not None
+        for node in last.all_input_nodes
+        if node.name == spec.arg.name
+    }
+    states, kept = _states(observed, parameters, {name.removeprefix(_PREFIX): node for name, node in written.items()})
+    observed = tuple(dict.fromkeys((*observed, *kept)))
+    needed = _behind(observed)
     nodes = tuple(node for node in graph.nodes if node in needed)
     return Program(
-        nodes=nodes, observed=observed, parameters=parameters, buffers=frozenset(buffers), constants=constants
+        nodes=nodes,
+        observed=observed,
+        parameters={name: own for name, own in parameters.items() if name not in states},
+        buffers=frozenset(buffers),
+        constants=constants,
     )
+
+
+def _states(
+    observed: Sequence[fx.Node], parameters: Mapping[str, str], written: Mapping[str, fx.Node]
+) -> tuple[frozenset[str], tuple[fx.Node, ...]]:
+    """Buffers that a call writes and the output, or another such buffer, reads: the next call reads what this one wrote.
+
+    Their numbers are data, and what is written counts as an output. Returns the placeholders and what is written."""
+    states: dict[str, fx.Node] = {}
+    while True:
+        reached = {node.name for node in _behind((*observed, *states.values()), statistics=False)}
+        more = {place: written[name] for place, name in parameters.items() if place in reached and name in written}
+        if more.keys() <= states.keys():
+            return frozenset(states), tuple(states.values())
+        states |= more
+
+
+def _behind(ends: Iterable[fx.Node], *, statistics: bool = True) -> set[fx.Node]:
+    """The nodes on the way to some; without those that a norm in training only updates its running statistics from."""
+    found: set[fx.Node] = set()
+    waiting = list(ends)
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            updated = () if statistics or node.target != _UPDATING or node.args[5] is not True else node.args[3:5]
+            waiting.extend(each for each in node.all_input_nodes if each not in updated)
+    return found
+
+
+def _owner(tensor: torch.Tensor, model: nn.Module) -> str | None:
+    """The parameter that a tensor found while tracing is: models keep their own parameters in lists and closures too.
+
+    Raises:
+        NotExported: it is a part of one.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() and tensor.numel():
+            if (parameter.shape, parameter.stride()) == (tensor.shape, tensor.stride()):
+                return name
+            raise NotExported(f"the model reads a part of {name} that it keeps outside of its parameters")
+    return None
 
 
 def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:

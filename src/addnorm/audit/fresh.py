@@ -11,8 +11,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from addnorm.audit.checks import check_call
-from addnorm.audit.copying import call
-from addnorm.audit.inputs import Inputs
+from addnorm.audit.copying import call_on
+from addnorm.audit.inputs import Inputs, own
 from addnorm.audit.lift import Lift
 from addnorm.audit.observe import Observe
 from addnorm.errors import InputError
@@ -59,10 +59,10 @@ class Kind:
 
         A view of an input counts as the input: `ids[:, :-1]` starts at the same address.
         """
-        lookups = _Lookups()
+        lookups, mine = _Lookups(), own(example)
         with torch.no_grad(), Lift(), lookups:
-            call(model, example)
-        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(example)))
+            call_on(model, mine)
+        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(mine)))
 
     def fresh(self, seed: int, start: int = 0) -> Inputs:
         """The example with other values: rows in turn for what selects rows, floats of the same mean and spread; masks,

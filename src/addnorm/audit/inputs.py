@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_map
 
 from addnorm.errors import InputError
 
@@ -37,3 +38,12 @@ def bind(inputs: object) -> Inputs:
                 f"the example inputs of an audit are a tensor, a tuple of positional or a dict of keyword arguments; "
                 f"{type(inputs).__name__} arrived."
             )
+
+
+def own(inputs: Inputs) -> Inputs:
+    """The same numbers in other memory: a model may write into what it is given."""
+
+    def copied(value: Any) -> Any:
+        return value.detach().clone() if isinstance(value, torch.Tensor) else value
+
+    return Inputs(args=tree_map(copied, inputs.args), kwargs=tree_map(copied, inputs.kwargs))

@@ -12,6 +12,7 @@ thing.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal, get_args
 
 import torch
@@ -34,7 +35,7 @@ def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
     """
     if observe not in get_args(Observe):
         raise UnknownName("observation", observe, get_args(Observe))
-    named = dict(output) if isinstance(output, Mapping) else None
+    named = _named(output)
     if observe == "loss":
         if named is not None and isinstance(named.get("loss"), torch.Tensor):
             return (named["loss"],)
@@ -49,17 +50,29 @@ def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
     return watched if observe == "logits" else tuple(torch.log_softmax(each, dim=-1) for each in watched)
 
 
+def _named(value: Any) -> dict[Any, Any] | None:
+    """The entries of a named output; None of any other."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return None
+
+
 def _prediction(named: dict[Any, Any]) -> dict[Any, Any]:
     logits = {name: value for name, value in named.items() if "logits" in str(name)}
     return logits or {name: value for name, value in named.items() if not str(name).endswith(_ASIDE)}
 
 
 def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
-    """Floating tensors inside nested tuples, lists and dicts, in order."""
+    """Floating tensors (of complex ones both parts) inside nested tuples, lists, dicts and dataclasses, in order."""
     if isinstance(value, torch.Tensor):
+        if value.is_complex():
+            return (torch.view_as_real(value.resolve_conj()),)
         return (value,) if value.is_floating_point() else ()
-    if isinstance(value, Mapping):
-        return tuple(each for inner in value.values() for each in _tensors(inner))
+    named = _named(value)
+    if named is not None:
+        return tuple(each for inner in named.values() for each in _tensors(inner))
     if isinstance(value, tuple | list):
         return tuple(each for inner in value for each in _tensors(inner))
     return ()

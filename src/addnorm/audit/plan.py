@@ -58,6 +58,8 @@ def plan(
     Raises:
         InputError: a preference is no regular expression or matches nothing that can go.
     """
+    if not max_amplification >= 0:
+        raise InputError(f"`max_amplification` is a number of at least zero; {max_amplification} arrived.")
     tracked = space.tracked
     parameters = dict(model.named_parameters(remove_duplicate=False))
     values = {

@@ -14,6 +14,7 @@ from addnorm.audit.inputs import Inputs
 from addnorm.audit.lift import Lift
 from addnorm.audit.observe import Observe, observed
 from addnorm.audit.tracked import Tracked
+from addnorm.errors import InputError
 
 _CHUNK = 64
 """Projections differentiated at once."""
@@ -21,6 +22,10 @@ _REACH = (8.0, 1.0, 4.0, 1.0)
 """How far points scatter, in turn: near ones keep smooth functions out of saturation, far ones wake units that never fire."""
 _SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number sees one of them."""
+
+
+class NotDifferentiable(InputError):
+    """Autograd cannot go back through the model's forward pass; the message is its own. The static method needs no gradient."""
 
 
 class Probe:
@@ -114,10 +119,7 @@ class Probe:
                 output, self._moving, projections, retain_graph=True, is_grads_batched=True, allow_unused=True
             )
         except RuntimeError:  # an operation whose gradient vmap cannot batch
-            each = [
-                torch.autograd.grad(output, self._moving, one, retain_graph=True, allow_unused=True)
-                for one in projections
-            ]
+            each = [self._gradient(output, one) for one in projections]
             columns: list[tuple[Tensor | None, ...]] = list(zip(*each, strict=True))
             stacked = [[entry for entry in column if entry is not None] for column in columns]
             found = tuple(torch.stack(column) if column else None for column in stacked)
@@ -131,6 +133,15 @@ class Probe:
             else:
                 parts.append(gradient.reshape(count, entry.size).double())
         return torch.cat(parts, dim=1)
+
+    def _gradient(self, output: Tensor, projection: Tensor) -> tuple[Tensor | None, ...]:
+        try:
+            return torch.autograd.grad(output, self._moving, projection, retain_graph=True, allow_unused=True)
+        except (
+            RuntimeError
+        ) as error:  # a forward pass that overwrites what its gradient needs, as one may in evaluation
+            said = (str(error).splitlines() or ["no message"])[0]
+            raise NotDifferentiable(f"the model's output has no gradient that autograd can compute: {said}") from error
 
     def rounding(self, cases: Sequence[tuple[int, Inputs]]) -> float:
         """A bound for the relative change of the output that is rounding alone.

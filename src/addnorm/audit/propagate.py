@@ -8,12 +8,13 @@ from typing import Any, cast
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves
 
 from addnorm.audit.aliases import Aliases, name_of
 from addnorm.audit.elimination import Elimination
 from addnorm.audit.exporting import Program, example_value, source_of
 from addnorm.audit.linear_map import LinearMap
-from addnorm.audit.rule import ALWAYS, Rule, Site, tensors, unchanged
+from addnorm.audit.rule import ALWAYS, AXIAL, Rule, Site, tensors, unchanged
 from addnorm.audit.rules import rules
 from addnorm.audit.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, still
 from addnorm.audit.space import Space
@@ -183,7 +184,10 @@ class _Walk:
         moving = any(value.moves for value in inputs)
         told = any(value.sums or value.plane for value in inputs)
         asked = moving or (known is None and (op in ALWAYS or told))
-        outs = self._ruled(site, op, args, kwargs) if asked else site.all_still()
+        if asked and _is_complex(node):
+            outs = unchanged(site, args, kwargs)  # maps are real: what a complex factor does to a move is not in them
+        else:
+            outs = self._ruled(site, op, args, kwargs) if asked else site.all_still()
         values = [
             Value(
                 shape, out.shift, number, self._loose(site, out), out.sums, out.masked, node.name, out.plane, out.fact
@@ -194,6 +198,8 @@ class _Walk:
 
     def _ruled(self, site: Site, op: str, args: Any, kwargs: Any) -> list[Out]:
         chosen: Rule = self.table.get(op, unchanged)
+        if op in AXIAL and args and isinstance(args[0], Value) and not args[0].shape:
+            chosen = unchanged
         try:
             outs = chosen(site, *args, **kwargs)
         except TooLarge:
@@ -237,7 +243,11 @@ class _Walk:
             assume=lambda sentence: self.assumptions.setdefault(sentence),
             module=module,
             where=where,
-            read=frozenset(cast(int, user.args[1]) for user in node.users if user.target is operator.getitem),
+            read=frozenset(
+                cast(int, user.args[1])
+                for user in node.users
+                if user.target is operator.getitem and user in self.needed
+            ),
         )
 
     def _record(self, site: Site, demand: str, taken: dict[int, int]) -> None:
@@ -265,6 +275,15 @@ def _birth(entry: Entry, block: int) -> Shift:
     else:
         term = Dense(torch.eye(entry.size, dtype=torch.float64).reshape(entry.size, *entry.shape), 0.0)
     return Shift(entry.shape, {block: term})
+
+
+def _is_complex(node: fx.Node) -> bool:
+    """Whether a call takes or returns complex numbers."""
+    numbers = [*node.args, *node.kwargs.values()]
+    examples = [leaf for each in (node, *node.all_input_nodes) for leaf in tree_leaves(example_value(each))]
+    return any(isinstance(each, complex) for each in numbers) or any(
+        isinstance(each, torch.Tensor) and each.is_complex() for each in examples
+    )
 
 
 def _shapes(example: Any) -> list[tuple[int, ...]]:

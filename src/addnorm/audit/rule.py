@@ -16,10 +16,14 @@ Rule = Callable[..., Out | list[Out]]
 RULES: dict[str, Rule] = {}
 ALWAYS: set[str] = set()
 """Operations whose rule says something even if no input moves."""
+AXIAL: set[str] = set()
+"""Operations whose rule speaks of their first input's axes, so that it does not apply to a single number."""
 
 
-def rule(*names: str, always: bool = False) -> Callable[[Rule], Rule]:
-    """Register a rule for operations of these names (`aten` packet names). `always`: also run it when nothing moves."""
+def rule(*names: str, always: bool = False, axial: bool = False) -> Callable[[Rule], Rule]:
+    """Register a rule for operations of these names (`aten` packet names). `always`: also run it when nothing moves;
+    `axial`: not on a tensor without axes, where it counts as unknown.
+    """
 
     def register(function: Rule) -> Rule:
         for name in names:
@@ -28,6 +32,8 @@ def rule(*names: str, always: bool = False) -> Callable[[Rule], Rule]:
             RULES[name] = function
             if always:
                 ALWAYS.add(name)
+            if axial:
+                AXIAL.add(name)
         return function
 
     return register

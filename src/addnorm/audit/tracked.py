@@ -19,7 +19,7 @@ parameters are not followed.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -27,6 +27,7 @@ from typing import Literal
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from addnorm.audit.inputs import bind
 from addnorm.audit.uses import Use, uses
@@ -169,9 +170,40 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
             role=role,
             offset=offset,
         )
+        _check_alone(model, parameters[key], names)
         entries.append(entry)
         offset += entry.size
     return Tracked(entries=tuple(entries), unused=tuple(unused))
+
+
+def _check_alone(model: nn.Module, parameter: nn.Parameter, names: list[str]) -> None:
+    """Refuse a parameter whose memory another tensor of the model uses too: a step of training would change both."""
+    mine = _memory(parameter)
+    for other, tensor in _held(model):
+        theirs = _memory(tensor)
+        if tensor is not parameter and mine[0] == theirs[0] and mine[1] < theirs[2] and theirs[1] < mine[2]:
+            raise InputError(
+                f"an audit moves parameters one by one, but {names[0]} and {other} are two names of the same memory without "
+                "being one parameter. Assign the parameter itself under both names, or clone one."
+            )
+
+
+def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of a model: parameters, buffers, and those in plain attributes."""
+    yield from model.named_parameters(remove_duplicate=False)
+    yield from model.named_buffers(remove_duplicate=False)
+    for path, module in model.named_modules():
+        for field, value in vars(module).items():
+            if field not in ("_parameters", "_buffers", "_modules"):
+                name = f"{path}.{field}".removeprefix(".")
+                yield from ((name, leaf) for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor))
+
+
+def _memory(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Its storage, and the first entry used and the one behind the last."""
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    first = int(tensor.storage_offset())
+    return tensor.untyped_storage().data_ptr(), first, first + last + 1 if tensor.numel() else first
 
 
 def _usable(model: nn.Module) -> None:

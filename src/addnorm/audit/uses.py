@@ -1,6 +1,5 @@
 """How a model uses its parameters, seen by running it once."""
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,7 +9,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from addnorm.audit.inputs import Inputs
+from addnorm.audit.copying import plain_copy
+from addnorm.audit.inputs import Inputs, own
 from addnorm.errors import InputError
 
 Kind = Literal["added", "looked up", "joined", "other"]
@@ -94,8 +94,11 @@ class Use:
 class _Watch(TorchDispatchMode):
     """Follows parameters through moves and notes how each is used."""
 
-    def __init__(self, parameters: dict[str, torch.Tensor]) -> None:
+    def __init__(self, parameters: dict[str, torch.Tensor], original: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.original = {each.untyped_storage().data_ptr(): name for name, each in original.named_parameters()}
+        self.foreign = ""
+        """The first parameter of the original, not of the copy, that the copy reads."""
         self.names = {id(parameter): {name} for name, parameter in parameters.items()}
         self.kept: list[torch.Tensor] = []  # an id stays unique only while its tensor lives
         self.found: dict[str, list[Use]] = {}
@@ -105,9 +108,11 @@ class _Watch(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         op = func.overloadpacket.__name__
-        mine = [
-            leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and id(leaf) in self.names
-        ]
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        mine = [leaf for leaf in given if id(leaf) in self.names]
+        for leaf in given:
+            if leaf.numel() and leaf.layout == torch.strided and not self.foreign:
+                self.foreign = self.original.get(leaf.untyped_storage().data_ptr(), "")
         if mine:
             self._note(op, func, args, out, mine)
         return out
@@ -155,15 +160,20 @@ def uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
     """Every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
 
     Raises:
-        InputError: the inputs do not fit the model.
+        InputError: the inputs do not fit the model, or a copy of it is not on its own.
     """
-    spare = copy.deepcopy(model).eval()
+    spare = plain_copy(model).eval()
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
         parameter.requires_grad_(parameter.is_floating_point())
-    watch = _Watch(dict(spare.named_parameters()))
+    watch = _Watch(dict(spare.named_parameters()), model)
     with torch.random.fork_rng(devices=[]), torch.enable_grad(), watch:
         call(spare, inputs)
+    if watch.foreign:
+        raise InputError(
+            f"an audit moves parameters of a copy, but a copy of {type(model).__name__} reads {watch.foreign} of the original: "
+            "a function or hook that it holds refers to it. Let the function take the module as an argument."
+        )
     return {name: tuple(found) for name, found in watch.found.items()}
 
 
@@ -173,8 +183,9 @@ def call(model: Callable[..., Any], inputs: Inputs) -> Any:
     Raises:
         InputError: it raised; the message is its own.
     """
+    mine = own(inputs)
     try:
-        return model(*inputs.args, **inputs.kwargs)
+        return model(*mine.args, **mine.kwargs)
     # Any model may raise anything on inputs that do not fit it; whatever it is, the user has to see it as such.
     except Exception as error:
         shapes = [

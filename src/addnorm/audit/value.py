@@ -1,6 +1,6 @@
 """What is known of one tensor of the graph, whatever the data."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -61,6 +61,10 @@ class Plane:
     """Orthonormal rows, float64 [normal, entries of the axis]; found when first asked for."""
 
 
+_SMALLEST = 0.01
+"""Smallest factor after which a masked entry is still hidden from a softmax: exp(-100) of the rest at least."""
+
+
 @dataclass(frozen=True)
 class Mask:
     """Entries of a value that do not move as the value says."""
@@ -69,14 +73,32 @@ class Mask:
     """Whether they are at most -1e4, so that a softmax or a maximum does not see them; else they hold anything."""
     endless: bool = False
     """Whether they are minus infinity, which nothing finite moves."""
+    gain: float = 1.0
+    """What they have been multiplied by since: hidden is what was filled with at most -1e4, times a gain not far below one."""
     place: str = ""
     """Which entries: the name of the condition that chose them; empty if not known any more."""
     stray: tuple[Shift, ...] = ()
     """What moves them nevertheless: shifts added after they were filled in."""
 
+    def times(self, factor: float) -> "Mask":
+        """The mask of a value multiplied by a number."""
+        gain, up = self.gain * factor, factor > 0
+        hides = self.hides and ((self.endless and up) or gain >= _SMALLEST)
+        return replace(self, gain=gain, hides=hides, endless=self.endless and up)
+
     def elsewhere(self) -> "Mask":
         """The mask of a value whose entries have been moved about."""
         return replace(self, place="")
+
+
+def together(masks: Sequence[Mask]) -> Mask:
+    """The mask of several, side by side or one over the other."""
+    return Mask(
+        all(mask.hides for mask in masks),
+        all(mask.endless for mask in masks),
+        min(mask.gain for mask in masks),
+        stray=tuple(shift for mask in masks for shift in mask.stray),
+    )
 
 
 Fact = str

@@ -152,6 +152,20 @@ def disagreements(findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(f"{each.parameter}: {each.reason}" for each in findings if each.verdict == "undecided")
 
 
+def joint_null(claim: Space | None, judged: Judgement | None) -> int:
+    """The joint null directions that no method contradicts."""
+    if claim is None:
+        return 0
+    if judged is None:
+        return claim.dim
+    if judged.joint is not None:
+        return min(claim.dim, judged.joint)
+    doubted = {
+        entry.name for entry, found in zip(claim.tracked.entries, judged.refuted, strict=True) if found is not None
+    }
+    return sum(each.dim for each in claim.components if doubted.isdisjoint(each.names))
+
+
 def joint_disagreement(claim: Space, judged: Judgement) -> tuple[str, ...]:
     """A sentence where the methods count different joint null spaces."""
     if judged.joint is None or judged.joint == claim.dim:

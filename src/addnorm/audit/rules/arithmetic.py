@@ -10,12 +10,12 @@ import torch
 from addnorm.audit.rule import Site, rule
 from addnorm.audit.shift import add as plus
 from addnorm.audit.shift import scaled, spread, still, times
-from addnorm.audit.value import Loose, Mask, Out, Value
+from addnorm.audit.value import Loose, Mask, Out, Value, together
 
 Number = int | float | bool
 
-_SMALLEST = 0.01
-"""Smallest factor after which a masked entry is still hidden from a softmax: exp(-100) of the rest at least."""
+_LIFT = 5e3
+"""Largest difference of known numbers that leaves an entry of -1e4 hidden when it is added."""
 
 
 HIDDEN = "masked entries (filled with at most -1e4) get no weight, and no row is masked throughout"
@@ -61,7 +61,7 @@ def add(site: Site, first: Value | Number, second: Value | Number, *, alpha: Num
     )
     right = tuple(replace(each, factor=factor * each.factor) for each in right)
     loose = _cancelled(left, right, _widened(first, second, site.shape))
-    return Out(plus(a, b, site.shape, factor), loose, masked=_strayed(first, second))
+    return Out(plus(a, b, site.shape, factor), loose, masked=_strayed(first, second, factor))
 
 
 def _widened(first: Value | Number, second: Value | Number, shape: tuple[int, ...]) -> list[int] | None:
@@ -93,9 +93,14 @@ def _constant(loose: Loose, axis: int) -> bool:
     return axis in loose.axes and all(term.reduced[loose.axes[axis]] == 1 for term in loose.source.terms.values())
 
 
-def _strayed(first: Value | Number, second: Value | Number) -> Mask | None:
-    """The mask of a sum: what moves the other operand moves the masked entries too, unless they are infinite."""
-    masks = [value.masked for value in (first, second) if isinstance(value, Value) and value.masked is not None]
+def _strayed(first: Value | Number, second: Value | Number, factor: float) -> Mask | None:
+    """The mask of first + factor second: what moves the other operand moves the masked entries too, unless they are infinite.
+    Taken away, they are no longer small, nor if known numbers lift them up again."""
+    masks = [
+        _lifted(value.masked.times(gain), other)
+        for value, other, gain in ((first, second, 1.0), (second, first, factor))
+        if isinstance(value, Value) and value.masked is not None
+    ]
     if not masks:
         return None
     stray = [shift for mask in masks for shift in mask.stray]
@@ -104,7 +109,16 @@ def _strayed(first: Value | Number, second: Value | Number) -> Mask | None:
         if isinstance(value, Value) and value.masked is not None and not endless and isinstance(other, Value):
             stray += [shift for shift in (other.shift, *(each.source for each in other.loose)) if shift]
     place = masks[0].place if len(masks) == 1 else ""
-    return Mask(all(mask.hides for mask in masks), all(mask.endless for mask in masks), place, tuple(stray))
+    return replace(together(masks), place=place, stray=tuple(stray))
+
+
+def _lifted(mask: Mask, other: Value | Number) -> Mask:
+    """A mask to which something is added: known numbers may differ so much that a masked entry comes up again."""
+    known = other.known if isinstance(other, Value) else None
+    if known is None or known.numel() < 2 or mask.endless:
+        return mask
+    most, least = float(known.max()), float(known.min())
+    return replace(mask, hides=mask.hides and min(most, most - least) <= _LIFT)
 
 
 @rule("mul", "div", "true_divide", "__mul__", "mul_", "div_", "neg")
@@ -125,10 +139,12 @@ def mul(site: Site, first: Value | Number, second: Value | Number = -1.0, **kwar
         first = _renewed(site, first)
     factor = _factor(second)
     masked = first.masked
-    if masked is not None and (factor is None or (masked.hides and factor < _SMALLEST)):
+    if masked is not None and (factor is None or (masked.hides and not masked.times(factor).hides)):
         if first.moves:
             return _nothing(site, first)
         masked = None
+    elif masked is not None and factor is not None:
+        masked = masked.times(factor)
     dims = len(site.shape)
     loose = lifted(first.loose, dims, site.shape, first.shape)
     if factor is not None:
@@ -192,7 +208,7 @@ def _where(site: Site, condition: Value, first: Value | Number, second: Value | 
                 site.assume(HIDDEN)
             endless = filled.known is not None and bool((filled.known == -inf).all())
             mask = (
-                Mask(True, endless, place)
+                Mask(True, endless, place=place)
                 if before is None
                 else replace(before, endless=endless and before.endless, place="")
             )
@@ -238,8 +254,8 @@ def masked_fill(site: Site, value: Value, mask: Value, fill: Value | Number) -> 
 
 
 @rule("addcmul")
-def addcmul(site: Site, value: Value, first: Value, second: Value, **_: object) -> Out:
-    """value + c a b: the factors must not move."""
+def addcmul(site: Site, start: Value, first: Value, second: Value, *, value: Number = 1) -> Out:
+    """start + value a b: the factors must not move."""
     site.unchanged(first, second)
-    value = site.settled(value)
-    return Out(spread(value.shift, site.shape), masked=value.masked)
+    start = site.settled(start)
+    return Out(spread(start.shift, site.shape), masked=start.masked)

@@ -1,6 +1,7 @@
 """Looking entries up: by known places the map is looked up too, by data the shift must be the same everywhere."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -55,7 +56,20 @@ def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
     return Out(spread(row, site.shape))
 
 
-@rule("gather", "take_along_dim")
+@rule("take_along_dim", axial=True)
+def take_along_dim(site: Site, value: Value, index: Value, dim: int | None = None) -> Out | list[Out]:
+    """As `gather`, where both have the same sizes but along the axis; without an axis everything is one."""
+    axis = None if dim is None else dim % len(value.shape)
+    same = len(index.shape) == len(value.shape) and all(
+        at == axis or size == other for at, (size, other) in enumerate(zip(value.shape, index.shape, strict=True))
+    )
+    if axis is None or not same:
+        site.unchanged(value)
+        return site.still()
+    return gather(replace(site, target=torch.ops.aten.gather.default), value, axis, index)
+
+
+@rule("gather", axial=True)
 def gather(site: Site, value: Value, dim: int, index: Value, *_: object, **__: object) -> Out:
     """Entries of one axis: what is constant along it is what it was, whichever entry is taken, and as constant elsewhere.
 

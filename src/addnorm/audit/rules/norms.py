@@ -103,8 +103,8 @@ def batch_norm(
     outs = site.all_still()
     if training or mean is None:
         axes = [axis for axis in range(len(value.shape)) if axis != 1]
-        if value.masked:
-            site.unchanged(value)
+        if value.masked or site.read is None or any(site.read):
+            site.unchanged(value)  # what moves the statistics matters where they are read
         else:
             site.constant(value.shift, axes)
             if value.shift:
@@ -173,7 +173,7 @@ def instance_norm(
     return _scaled_shift(site, bias, 1)
 
 
-@rule("var", "std", "var_mean", "std_mean")
+@rule("var", "std", "var_mean", "std_mean", axial=True)
 def variance(site: Site, value: Value, *args: object, **kwargs: object) -> list[Out]:
     """The variance is that of x - mean(x), where a constant cancels. With the mean as second output nothing may move."""
     dim = args[0] if args else kwargs.get("dim")

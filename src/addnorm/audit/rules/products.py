@@ -211,6 +211,13 @@ def addmm(site: Site, bias: Value, a: Value, b: Value, *, beta: int | float = 1,
     return _with_bias(site, scaled_product, bias, float(beta))
 
 
+@rule("bilinear")
+def bilinear(site: Site, a: Value, b: Value, weight: Value, bias: Value | None = None) -> Out:
+    """a W b + (c + t) = (a W b + c) + t."""
+    site.unchanged(a, b, weight)
+    return _with_bias(site, site.still(), bias)
+
+
 @rule("einsum")
 def einsum(site: Site, equation: str, operands: Sequence[Value], **_: object) -> Out:
     """A contraction of two operands without repeated or broadcast axes; anything else must not move."""

@@ -7,7 +7,7 @@ import torch
 from addnorm.audit.reshaping import picked
 from addnorm.audit.rule import Site, rule, tensors
 from addnorm.audit.shift import add
-from addnorm.audit.value import Out
+from addnorm.audit.value import Out, Value
 
 
 @rule("lstm", "rnn_tanh", "rnn_relu")
@@ -21,6 +21,24 @@ def summed_biases(site: Site, *args: object, **kwargs: object) -> list[Out]:
 def gru(site: Site, *args: object, **kwargs: object) -> list[Out]:
     """The reset and update gates see b + c; the new state sees b + r (U h + c), where both count."""
     _pairs(site, args, kwargs, split=2)
+    return site.all_still()
+
+
+@rule("lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
+def cell(site: Site, value: Value, *args: object) -> list[Out]:
+    """One step of the same: only the sum of its two vectors counts."""
+    return _cell(site, (value, *args), split=None)
+
+
+@rule("gru_cell")
+def gru_cell(site: Site, value: Value, *args: object) -> list[Out]:
+    """One step of a GRU."""
+    return _cell(site, (value, *args), split=2)
+
+
+def _cell(site: Site, args: tuple[object, ...], split: int | None) -> list[Out]:
+    """The weights and the vectors are single arguments, after the input and the state."""
+    _pairs(site, (args[0], args[1], list(args[2:])), {}, split)
     return site.all_still()
 
 

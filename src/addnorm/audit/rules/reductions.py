@@ -9,7 +9,7 @@ from addnorm.audit.shift import scaled
 from addnorm.audit.value import Out, Value
 
 
-@rule("sum", "mean")
+@rule("sum", "mean", axial=True)
 def total(site: Site, value: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object) -> Out:
     """sum(x + s) = sum(x) + sum(s)."""
     if value.masked and value.moves:

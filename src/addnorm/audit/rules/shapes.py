@@ -8,7 +8,7 @@ import torch
 from addnorm.audit.reshaping import joined, kept_axes, permuted, picked, reshaped
 from addnorm.audit.rule import Site, rule, tensors
 from addnorm.audit.shift import Shift, moved, spread, still
-from addnorm.audit.value import Mask, Out, Plane, Value
+from addnorm.audit.value import Out, Plane, Value, together
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Takes known numbers (spelt out but for one axis, of size 1) and their new shape (same axis of size 1) through a
@@ -50,10 +50,13 @@ def _same(dims: int) -> dict[int, int]:
 
 
 @rule("view", "view_as", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
-def view(site: Site, value: Value, *_: object, **__: object) -> Out:
+def view(site: Site, value: Value, *args: object, **__: object) -> Out:
     """The same numbers in the same order, so the same shifts in the same order.
 
-    An axis that stays an axis keeps what is known along it."""
+    An axis that stays an axis keeps what is known along it. The same bits read as another type are other numbers."""
+    if args and isinstance(args[0], torch.dtype):
+        site.unchanged(value)
+        return site.still()
     axes = kept_axes(value.shape, site.shape)
     step = ("view", site.shape)
     return carried(site, value, lambda shift: reshaped(shift, site.shape), axes, sums=torch.Tensor.reshape, step=step)
@@ -161,7 +164,7 @@ def unbind(site: Site, value: Value, dim: int = 0) -> list[Out]:
     return [_pick(site, value, dim, torch.tensor([at]), at, drop=True) for at in range(value.shape[dim])]
 
 
-@rule("index_select")
+@rule("index_select", axial=True)
 def index_select(site: Site, value: Value, dim: int, index: Value) -> Out:
     """Known entries of one axis; if the index is data, the shift must not depend on which entry is taken."""
     if index.known is not None:
@@ -171,7 +174,7 @@ def index_select(site: Site, value: Value, dim: int, index: Value) -> Out:
     return carried(site, value, lambda _: spread(one, site.shape), _same(len(value.shape)))
 
 
-@rule("flip", "roll")
+@rule("flip", "roll", axial=True)
 def reorder(site: Site, value: Value, *args: object) -> Out:
     """A permutation of entries, applied to the map as it is to the value."""
     return moved_by_target(site, value, args)
@@ -204,21 +207,13 @@ def cat(site: Site, values: Sequence[Value], dim: int = 0) -> Out:
         shifts = [value.shift for value in parts]
         axes = {axis: axis for axis in range(dims) if axis != dim}
     loose = tuple(each.turned(axes) for value in parts for each in value.loose)
-    masked = _together([value.masked for value in parts if value.masked is not None])
+    masks = [value.masked for value in parts if value.masked is not None]
     sums = {}
     if site.op != "stack":
         for axis in axes:
             if all(axis in value.sums for value in parts):
                 sums[axis] = torch.cat([value.sums[axis].expand(_unit(value.shape, axis)) for value in parts], dim=dim)
-    return Out(joined(shifts, dim), loose, sums, masked)
-
-
-def _together(masks: Sequence[Mask]) -> Mask | None:
-    """The mask of several parts side by side."""
-    if not masks:
-        return None
-    stray = tuple(shift for mask in masks for shift in mask.stray)
-    return Mask(all(mask.hides for mask in masks), all(mask.endless for mask in masks), stray=stray)
+    return Out(joined(shifts, dim), loose, sums, together(masks) if masks else None)
 
 
 @rule("slice_scatter")

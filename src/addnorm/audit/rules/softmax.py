@@ -11,14 +11,14 @@ from addnorm.audit.shift import Shift, spread, still
 from addnorm.audit.value import Out, Value
 
 
-@rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True)
+@rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
 def softmax(site: Site, value: Value, dim: int, *_: object, **__: object) -> Out:
     """softmax(x + c 1) = softmax(x), so a shift constant along the axis has no effect; the rows sum to one."""
     site.unchanged(value) if value.seen_by_softmax else site.level(value, [dim])
     return Out(still(site.shape), sums={dim % len(site.shape): torch.ones((1,) * len(site.shape), dtype=torch.float64)})
 
 
-@rule("log_softmax", "_log_softmax")
+@rule("log_softmax", "_log_softmax", axial=True)
 def log_softmax(site: Site, value: Value, dim: int, *_: object, **__: object) -> Out:
     """log_softmax(x + c 1) = log_softmax(x); entries that were filled in do move against the others then, so none may
     be.
@@ -27,7 +27,7 @@ def log_softmax(site: Site, value: Value, dim: int, *_: object, **__: object) ->
     return site.still()
 
 
-@rule("logsumexp")
+@rule("logsumexp", axial=True)
 def logsumexp(site: Site, value: Value, dim: list[int], keepdim: bool = False) -> Out:
     """logsumexp(x + c 1) = logsumexp(x) + c."""
     if value.masked:
@@ -57,7 +57,7 @@ def cross_entropy(
     return site.still()
 
 
-@rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax")
+@rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax", axial=True)
 def largest(site: Site, value: Value, *args: object, **kwargs: object) -> list[Out]:
     """max(x + c 1) = max(x) + c, and the places stay. Two operands, or no axis: nothing may move."""
     dim = (
