@@ -247,3 +247,29 @@ def test_a_model_that_cannot_be_copied_is_refused() -> None:
     model.kept = model.map.weight * 2
     with pytest.raises(InputError, match="cannot be copied"):
         addnorm.audit(model, data())
+
+
+class Detector(nn.Module):
+    """Classes and boxes of one state, as Transformers' detectors return them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.state, self.classes, self.boxes = nn.Linear(6, 6), nn.Linear(6, 3), nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor) -> dict[str, Any]:
+        h = self.state(x)
+        return {
+            "loss": None,
+            "logits": self.classes(h.tanh()),
+            "pred_boxes": self.boxes(h.tanh()),
+            "last_hidden_state": h,
+        }
+
+
+@pytest.mark.parametrize(("observe", "free"), [("logits", 0), ("softmax", 1)])
+def test_boxes_beside_logits_count(observe: Any, free: int) -> None:
+    found = addnorm.audit(Detector(), data(), observe=observe)
+    dofs = {finding.parameter: finding.redundant_dof for finding in found.findings}
+    assert dofs == {"state.bias": 0, "classes.bias": free, "boxes.bias": 0}
+    assert found.joint_null == free

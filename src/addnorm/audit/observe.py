@@ -1,9 +1,10 @@
 """What of a model's output counts: the part of the audit's question that decides what "cannot matter" means.
 
-logits    the output itself. Of a named output (a dataclass or dict, as Transformers returns) that has entries whose
-          name contains "logits", those; else every floating tensor except a loss, the key-value cache, and lists of
-          inner states and attentions.
-softmax   log_softmax over the last axis of the same: a shift that is equal for all classes does not matter.
+logits    the output itself. Of a named output (a dataclass or dict, as Transformers returns) every floating tensor except
+          a loss, the key-value cache, and lists of inner states and attentions; nor, beside entries whose name contains
+          "logits", the states that these are made of. Boxes, masks and embeddings beside logits count.
+softmax   log_softmax over the last axis of the same, beside logits of those alone: a shift that is equal for all classes
+          does not matter.
 loss      the entry `loss` where the output has one, or the output itself if it is one number; else as softmax, since
           every cross-entropy is a function of it.
 
@@ -24,6 +25,8 @@ Observe = Literal["logits", "softmax", "loss"]
 
 _ASIDE = ("loss", "past_key_values", "hidden_states", "attentions", "cache", "mems")
 """Named outputs that are no prediction: a cache changes with the key bias although no prediction does."""
+_INNER = (*_ASIDE, "last_hidden_state", "pooler_output", "model_output")
+"""Those that are none where logits were made of them."""
 
 
 def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
@@ -41,13 +44,16 @@ def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
             return (named["loss"],)
         if isinstance(output, torch.Tensor) and output.dim() == 0:
             return (output,)
-    watched = _tensors(_prediction(named) if named is not None else output)
-    if not watched:
+    scores, others = _prediction(named) if named is not None else (output, ())
+    watched = _tensors(scores)
+    if not watched and not _tensors(others):
         raise InputError(
             f"an audit watches the floating tensors that the model returns; {type(output).__name__} holds none. "
             "Wrap the model so that it returns its prediction."
         )
-    return watched if observe == "logits" else tuple(torch.log_softmax(each, dim=-1) for each in watched)
+    if observe != "logits":
+        watched = tuple(torch.log_softmax(each, dim=-1) for each in watched)
+    return (*watched, *_tensors(others))
 
 
 def _named(value: Any) -> dict[Any, Any] | None:
@@ -59,9 +65,13 @@ def _named(value: Any) -> dict[Any, Any] | None:
     return None
 
 
-def _prediction(named: dict[Any, Any]) -> dict[Any, Any]:
-    logits = {name: value for name, value in named.items() if "logits" in str(name)}
-    return logits or {name: value for name, value in named.items() if not str(name).endswith(_ASIDE)}
+def _prediction(named: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """What a softmax may stand behind, and what else counts."""
+    logits = {name: value for name, value in named.items() if "logits" in str(name) and value is not None}
+    if not logits:
+        return {name: value for name, value in named.items() if not str(name).endswith(_ASIDE)}, {}
+    others = {name: value for name, value in named.items() if name not in logits and not str(name).endswith(_INNER)}
+    return logits, others
 
 
 def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
