@@ -58,13 +58,14 @@ def test_every_bias_is_left_out_once(profile: str, placement: str) -> None:
     assert {name for name in SWITCHES if f"{placement}_no_{name}" in study.variants} == set(SWITCHES)
 
 
-def test_batch_norms_differ_from_their_references_by_biases_alone() -> None:
-    study = load_study("bias-ablation", profile="quick_batch")
-    assert study.references == ("post_batch", "pre_batch")
+@pytest.mark.parametrize(("profile", "reference"), [("quick_batch", "post_batch"), ("quick_batch_pre", "pre_batch")])
+def test_batch_norms_differ_from_their_reference_by_biases_alone(profile: str, reference: str) -> None:
+    study = load_study("bias-ablation", profile=profile)
+    whole = study.variants[reference]
+    assert study.references == (reference,)
     for name, model in study.variants.items():
-        whole = study.variants["post_batch" if name.startswith("post") else "pre_batch"]
         assert replace(model, bias=whole.bias) == whole, name
-        left_out = name.removeprefix("post_batch").removeprefix("pre_batch").removeprefix("_no_")
+        left_out = name.removeprefix(reference).removeprefix("_no_")
         assert switched_off(model) == {"head"} | set({"kvo_down": "k v o down"}.get(left_out, left_out).split()), name
 
 
@@ -81,10 +82,10 @@ def test_what_is_left_out_is_not_built(variant: str) -> None:
 
 @pytest.mark.parametrize("name", ["bias-ablation", "norm-placement", "realformer"])
 def test_quick_profiles_have_seeds_enough_and_leave_biases_alone(name: str) -> None:
-    """Five seeds in what the report rests on, three in the sweeps; decay would hide how far unused biases walk."""
+    """Five seeds; decay would hide how far unused biases walk."""
     for profile in profile_names(name):
         study = load_study(name, profile=profile)
-        assert len(study.seeds) == 5 if profile in ("quick", "quick_post", "paper") else len(study.seeds) >= 3
+        assert len(study.seeds) == 5, profile
         assert isinstance(study.training.optimizer, AdamW)
         assert study.training.optimizer.decay_on == "matrices"
 
