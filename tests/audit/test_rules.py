@@ -205,7 +205,7 @@ RULES: dict[str, Rule] = {
         "take_along_dim",
         (lambda h, x: torch.take_along_dim(h, places(x, 4), 1) - h, 6),
         (lambda h, x: torch.take_along_dim(h, places(x, 6), 2) - h, 1),
-        (lambda h, x: torch.take_along_dim(h, places(x, 4)[:, :1], 1) - h, 0),
+        (lambda h, x: torch.take_along_dim(h, places(x, 4), 1), 0),
     ),
     "add": Rule(
         "add",
