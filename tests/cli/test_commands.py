@@ -98,7 +98,7 @@ def test_list_a_room_gives_formula_and_source(capsys):
 def test_list_studies_gives_their_profiles(capsys):
     _, out, _ = said(capsys, "list", "study")
     assert "norm-placement\n" in out
-    assert "    Profiles: quick, quick_rates, quick_depth, quick_dropout, paper\n" in out
+    assert "    Profiles: quick, quick_rates, quick_depth, quick_start, quick_dropout, paper\n" in out
     _, out, _ = said(capsys, "list", "study", "--json")
     assert {"quick", "paper"} <= set(json.loads(out)["study"][0]["profiles"])
 
