@@ -66,19 +66,20 @@ def draw(found: dict[tuple[str, str], list[list[dict[str, Any]]]], path: Path) -
 
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     dashes = ["-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)), (0, (1, 3))]
-    styles = list(zip(dashes, "os^DvPX", strict=True))
+    styles = list(zip(dashes, "os^DvPX", (f"C{at}" for at in range(len(dashes))), strict=True))
     variants = list(dict.fromkeys(variant for variant, _ in found))
     assert len(variants) <= len(styles), "a line for every variant"
     for axes, time in zip(figure.subplots(1, 2, sharey=True), ("start", "end"), strict=True):
-        for variant, (line, marker) in zip(variants, styles, strict=False):
+        for variant, (line, marker, color) in zip(variants, styles, strict=False):
             norms = gradients(found[variant, time])
             if min(norms) > 0:  # a logarithm has no place for ReZero's start
                 layers = range(1, len(norms) + 1)
-                axes.semilogy(layers, norms, linestyle=line, marker=marker, markersize=3, label=variant)
+                axes.semilogy(layers, norms, linestyle=line, marker=marker, color=color, markersize=3, label=variant)
         axes.set_title({"start": "before the first step", "end": "after the last step"}[time])
         axes.set_xlabel("layer")
     figure.axes[0].set_ylabel("norm of the layer's gradient")
-    figure.axes[1].legend(frameon=False)
+    handles, names = figure.axes[1].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside right center", frameon=False)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, metadata={"Date": None})
 

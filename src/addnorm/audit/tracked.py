@@ -135,9 +135,8 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
         track: "bias", "bias+tables", "scalars" or a regular expression over parameter names.
 
     Raises:
-        InputError: the inputs do not fit the model, a weight is not finite, parameters lie on several devices, or
-        `track`
-            is no regular expression.
+        InputError: the inputs do not fit the model, a weight is not finite, parameters lie on several devices or share
+            memory, or `track` is no regular expression.
     """
     _usable(model)
     seen = uses(model, bind(inputs))
@@ -147,6 +146,7 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         aliases.setdefault(id(parameter), []).append(name)
         parameters[id(parameter)] = parameter
+    held = [(name, tensor, _memory(tensor)) for name, tensor in _held(model)]
     entries: list[Entry] = []
     unused: list[str] = []
     offset = 0
@@ -170,17 +170,18 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
             role=role,
             offset=offset,
         )
-        _check_alone(model, parameters[key], names)
+        _check_alone(parameters[key], names, held)
         entries.append(entry)
         offset += entry.size
     return Tracked(entries=tuple(entries), unused=tuple(unused))
 
 
-def _check_alone(model: nn.Module, parameter: nn.Parameter, names: list[str]) -> None:
+def _check_alone(
+    parameter: nn.Parameter, names: list[str], held: list[tuple[str, torch.Tensor, tuple[int, int, int]]]
+) -> None:
     """Refuse a parameter whose memory another tensor of the model uses too: a step of training would change both."""
     mine = _memory(parameter)
-    for other, tensor in _held(model):
-        theirs = _memory(tensor)
+    for other, tensor, theirs in held:
         if tensor is not parameter and mine[0] == theirs[0] and mine[1] < theirs[2] and theirs[1] < mine[2]:
             raise InputError(
                 f"an audit moves parameters one by one, but {names[0]} and {other} are two names of the same memory without "
