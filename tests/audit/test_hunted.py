@@ -273,3 +273,36 @@ def test_boxes_beside_logits_count(observe: Any, free: int) -> None:
     dofs = {finding.parameter: finding.redundant_dof for finding in found.findings}
     assert dofs == {"state.bias": 0, "classes.bias": free, "boxes.bias": 0}
     assert found.joint_null == free
+
+
+class Branching(nn.Module):
+    """Data decide which way a part of the graph goes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, lambda x: self.map(x), lambda x: -self.map(x), (x,))
+
+
+class Derived(nn.Module):
+    """A forward pass that takes a derivative itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.map = nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        value, slope = torch.func.jvp(self.map, (x,), (torch.ones_like(x),))
+        return value + slope
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # by torch.func.jvp itself
+@pytest.mark.parametrize("kind", [Branching, Derived])
+def test_what_cannot_be_watched_is_not_blamed_on_the_inputs(kind: type[nn.Module]) -> None:
+    with pytest.raises(InputError, match=rf"operations of {kind.__name__}, and one of them cannot be watched"):
+        addnorm.audit(kind().eval(), data())
+    with pytest.raises(InputError, match="the example inputs must fit the model"):
+        addnorm.audit(kind().eval(), data()[..., :5])
+    assert addnorm.audit(nn.Linear(6, 6).eval(), data()).joint_null == 0

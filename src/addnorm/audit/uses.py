@@ -160,15 +160,24 @@ def uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
     """Every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
 
     Raises:
-        InputError: the inputs do not fit the model, or a copy of it is not on its own.
+        InputError: the inputs do not fit the model, it cannot be watched, or a copy of it is not on its own.
     """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        call(plain_copy(model).eval(), inputs)  # where the inputs are at fault, that is what it says
     spare = plain_copy(model).eval()
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
         parameter.requires_grad_(parameter.is_floating_point())
     watch = _Watch(dict(spare.named_parameters()), model)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad(), watch:
-        call(spare, inputs)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        try:
+            with watch:
+                call(spare, inputs)
+        except InputError as error:
+            raise InputError(
+                f"an audit watches the operations of {type(model).__name__}, and one of them cannot be watched, as torch.cond "
+                f"or torch.func inside a model: {error.__cause__} Audit the parts of the model that do without it."
+            ) from error
     if watch.foreign:
         raise InputError(
             f"an audit moves parameters of a copy, but a copy of {type(model).__name__} reads {watch.foreign} of the original: "
