@@ -8,6 +8,7 @@ import pytest
 
 import made_study
 from addnorm.audit.exporting import NotExported
+from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.report.pages import phrases
 from addnorm.store import read_json
@@ -31,7 +32,7 @@ def test_why_a_model_was_not_audited_is_a_sentence(
     def refuse(spec: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(audits, "run_spec", lambda run: SimpleNamespace(model=None))
+    monkeypatch.setattr(audits, "run_spec", lambda run: SimpleNamespace(model=ModelSpec()))
     monkeypatch.setattr(audits, "audit_variant", refuse)
     folder = made_study.make(tmp_path / "study").path
     audits.audit_study(folder)
