@@ -49,7 +49,7 @@ def test_it_is_its_formula(query: int, key: int, dropout: float) -> None:
         for case in [case for i, case in enumerate(SETTINGS) if query < 64 or i.bit_count() % 2]:
             arguments = replace(case, query=query, key=key, dropout=dropout).arguments()
             expected = with_gradients(plain(**arguments), arguments)
-            for impl in ("auto", "reference"):
+            for impl in ("auto", "reference") if query < 64 else ("auto",):
                 assert_same(with_gradients(attend_squared_relu(**arguments, impl=impl), arguments), expected)
 
 
