@@ -166,16 +166,20 @@ def _mode(
             before = _outputs(copy_of(subject.model, dtype).train(mode), cast_inputs, subject.observe)
         except (RuntimeError, NotImplementedError, TypeError) as error:  # the original does not run in this format
             said = (str(error).splitlines() or [""])[0] or "it fails"
-            yield Compared(mode=_MODES[mode], dtype=name, difference=0.0, rounding=0.0, bound=0.0, skipped=said)
+            yield _skipped(mode, name, said)
             continue
         own = largest(before, exact)
         if own == math.inf:
             said = "its own output overflows in this format, or is no number"
-            yield Compared(mode=_MODES[mode], dtype=name, difference=0.0, rounding=0.0, bound=0.0, skipped=said)
+            yield _skipped(mode, name, said)
             continue
         limit = allowed(own, unit, dtype)
         difference = largest(_outputs(copy_of(made, dtype).train(mode), cast_inputs, subject.observe), before)
         yield Compared(mode=_MODES[mode], dtype=name, difference=difference, rounding=own, bound=limit)
+
+
+def _skipped(mode: bool, dtype: str, why: str) -> Compared:
+    return Compared(mode=_MODES[mode], dtype=dtype, difference=0.0, rounding=0.0, bound=0.0, skipped=why)
 
 
 def allowed(own: float, condition: float, dtype: torch.dtype) -> float:
