@@ -6,10 +6,12 @@ imported when it is asked for. A user's own file joins a room through `add_plugi
 """
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -25,17 +27,52 @@ _PLUGINS = "addnorm_plugins"
 class Spec:
     """Base of every sibling's configuration: a frozen dataclass whose fields are what a study may set.
 
+    The fields of every instance are checked against their annotations, whatever the sibling overrides: before its own
+    `__post_init__`, which may therefore rely on the types, and after an `__init__` of its own.
+
     Raises:
-        InputError: a field's value does not fit its annotation. A sibling with a `__post_init__` of its own calls this one.
+        InputError: a field's value does not fit its annotation.
     """
 
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        # A sibling may forget to call the __post_init__ that it overrides, or inherit another class's before this one's.
+        cls.__post_init__ = _check_before(cls.__post_init__)  # type: ignore[method-assign]
+        # The decorator `dataclass` makes __init__ later, so what is here now was written by hand and calls no __post_init__.
+        if "__init__" in vars(cls):
+            cls.__init__ = _check_after(cls.__init__)  # type: ignore[misc]
+
     def __post_init__(self) -> None:
-        check_fields(self, self.kind)
+        """Checks of a sibling's own; the fields' types are checked before."""
 
     @property
     def kind(self) -> str:
         """The name of the file that defines this sibling."""
         return type(self).__module__.rpartition(".")[2]
+
+
+def _check_before(check: Callable[[Spec], None]) -> Callable[[Spec], None]:
+    if hasattr(check, "checks_fields"):
+        return check
+
+    @functools.wraps(check)
+    def checked(self: Spec) -> None:
+        if type(self).__post_init__ is checked:  # once, by the outermost of a chain of calls to super()
+            check_fields(self, self.kind)
+        check(self)
+
+    checked.checks_fields = True  # type: ignore[attr-defined]
+    return checked
+
+
+def _check_after(make: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(make)
+    def checked(self: Spec, *arguments: Any, **fields: Any) -> None:
+        make(self, *arguments, **fields)
+        if type(self).__init__ is checked:  # a subclass may set fields of its own after this
+            check_fields(self, self.kind)
+
+    return checked
 
 
 @dataclass(frozen=True)

@@ -100,14 +100,15 @@ class Study:
     """Files with mechanisms of the user's own. A study file gives them relative to itself; loading makes them absolute."""
 
     def __post_init__(self) -> None:
+        for name in ("references", "seeds", "plugins"):  # a study in Python may hold lists, as one in YAML does
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(self, "study")
         _require_file_name(self.name, "$.name")
         if not self.variants:
             raise InputError(f"$.variants: study '{self.name}' has no variants. Give at least one.")
         for variant in self.variants:
             _require_file_name(variant, "$.variants")
-        if any(type(seed) is not int for seed in self.seeds):
-            raise InputError(f"$.seeds: seeds must be whole numbers, got {list(self.seeds)}.")
         if (
             not self.seeds
             or len(set(self.seeds)) != len(self.seeds)

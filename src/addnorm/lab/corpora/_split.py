@@ -1,7 +1,6 @@
 """Which documents are held out: decided by their names alone, so that neither order, dates nor machines matter."""
 
 import hashlib
-import math
 from collections.abc import Sequence
 
 from addnorm.errors import InputError
@@ -33,5 +32,5 @@ def require_share(share: float) -> None:
     """Raises:
     InputError: the share to hold out is not strictly between 0 and 1.
     """
-    if not (math.isfinite(share) and 0 < share < 1):
+    if not 0 < share < 1:
         raise InputError(f"held_out is the share of the text kept for evaluation, between 0 and 1; got {share!r}.")

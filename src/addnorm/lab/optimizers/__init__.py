@@ -4,7 +4,6 @@ Weight decay is decoupled everywhere: in each step a parameter loses a share of 
 its gradient does. So for every learned scalar the two can be told apart.
 """
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -36,9 +35,9 @@ class OptimizerSpec(Spec, ABC):
     """What decays: `matrices` leaves out biases, norms and learned scalars; `everything` is source 003's set-up."""
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
+        if not self.learning_rate > 0:
             raise InputError(f"learning_rate must be positive, got {self.learning_rate}.")
-        if not (math.isfinite(self.weight_decay) and self.weight_decay >= 0):
+        if not self.weight_decay >= 0:
             raise InputError(f"weight_decay must be 0 or more, got {self.weight_decay}.")
 
     def groups(self, model: nn.Module) -> list[Group]:

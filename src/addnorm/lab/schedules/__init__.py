@@ -34,7 +34,7 @@ class ScheduleSpec(Spec, ABC):
     """Linear warm-up from zero: below 1 a share of all steps (rounded up), from 1 on a whole number of steps."""
 
     def __post_init__(self) -> None:
-        if not (0 <= self.warmup < 1 or (math.isfinite(self.warmup) and self.warmup == int(self.warmup) > 0)):
+        if not (0 <= self.warmup < 1 or self.warmup == int(self.warmup) > 0):
             raise InputError(f"warmup is a share of all steps below 1, or a whole number of steps; got {self.warmup}.")
 
     def factor(self, step: int, steps: int) -> float:
