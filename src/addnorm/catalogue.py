@@ -37,10 +37,10 @@ class Spec:
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         # A sibling may forget to call the __post_init__ that it overrides, or inherit another class's before this one's.
-        cls.__post_init__ = _check_before(cls.__post_init__)  # type: ignore[method-assign]
+        cls.__post_init__ = _check_before(cls.__post_init__)  # type: ignore[method-assign, assignment]
         # The decorator `dataclass` makes __init__ later, so what is here now was written by hand and calls no __post_init__.
         if "__init__" in vars(cls):
-            cls.__init__ = _check_after(cls.__init__)  # type: ignore[misc]
+            cls.__init__ = _check_after(cls.__init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         """Checks of a sibling's own; the fields' types are checked before."""

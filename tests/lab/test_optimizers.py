@@ -19,14 +19,16 @@ KINDS = ROOMS["optimizer"].kinds()
 
 
 class Scaled(nn.Module):
-    """A branch scalar, a table of scalars that is marked, and one that is not."""
+    """A branch scalar, a matrix that is marked, one that is not, and a table that no role is declared for."""
 
     no_decay = ("pairs",)
+    parameter_roles = {"pairs": "hidden_matrix", "maps": "hidden_matrix"}
 
     def __init__(self) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.tensor(0.5))
         self.pairs = nn.Parameter(torch.ones(3, 3))
+        self.maps = nn.Parameter(torch.ones(2, 3, 3))
         self.table = nn.Parameter(torch.ones(3, 3))
 
 
@@ -53,8 +55,8 @@ def group(*parameters: nn.Parameter, weight_decay: float, role: Any = "matrix") 
     return [Group(params=list(parameters), weight_decay=weight_decay, role=role)]
 
 
-MATRICES = {"embedding.weight", "linear.weight", "scaled.table"}
-REST = {"norm.weight", "norm.bias", "linear.bias", "scaled.alpha", "scaled.pairs"}
+MATRICES = {"embedding.weight", "linear.weight", "scaled.maps"}
+REST = {"norm.weight", "norm.bias", "linear.bias", "scaled.alpha", "scaled.pairs", "scaled.table"}
 
 
 class TestParameterGroups:

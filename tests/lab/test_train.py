@@ -8,6 +8,7 @@ import torch
 
 import addnorm
 from addnorm.catalogue import ROOMS
+from addnorm.errors import InputError
 from addnorm.lab.corpora.synthetic import Synthetic
 from addnorm.lab.data import prepare
 from addnorm.lab.objective import measure, report, score
@@ -142,3 +143,15 @@ def test_accuracy_and_loss_of_a_model_that_knows_the_answer(dataset):
     told = report(found.nats.item(), 4, 6, bytes_per_token=1.0)
     assert told["accuracy"] == pytest.approx(4 / 6)
     assert told["bits_per_byte"] == pytest.approx(told["loss"] / math.log(2))
+
+
+def test_a_state_whose_decay_reached_other_parameters_is_refused(dataset):
+    trainer = Trainer(spec_of(dataset, residual="gate"), dataset, CPU)
+    state = trainer.state()
+    trainer.load_state(state)
+    matrices, rest = state["optimizer"]["param_groups"]
+    matrices["params"].append(rest["params"].pop())  # as when the gate's bias counted as a matrix
+    with pytest.raises(
+        InputError, match=r"expected optimizer groups of \[.*\] parameters, got .*; finish it with that version"
+    ):
+        trainer.load_state(state)

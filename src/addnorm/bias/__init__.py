@@ -5,7 +5,9 @@ its own switch in `Biases`.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.fields import check_fields
+from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
 Vectors = tuple[Float[Tensor, " q_width"] | None, Float[Tensor, " k_width"] | None]
@@ -20,6 +23,9 @@ Vectors = tuple[Float[Tensor, " q_width"] | None, Float[Tensor, " k_width"] | No
 
 class QKBias(nn.Module, ABC):
     """The query and key biases of one layer."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
+    """What its parameters are, by name; see `addnorm.roles`."""
 
     @abstractmethod
     def vectors(self) -> Vectors:
@@ -71,6 +77,8 @@ class Biases:
 
 class PerHeadBias(QKBias):
     """A base for shapes in which q and k have parameters of their own; `size` entries before spreading to all heads."""
+
+    parameter_roles = {"q": "bias", "k": "bias"}
 
     def __init__(self, shape: Shape, q_size: int | None, k_size: int | None) -> None:
         super().__init__()

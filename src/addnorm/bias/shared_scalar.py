@@ -29,6 +29,8 @@ class SharedScalar(QKBiasSpec):
 
 
 class SharedScalarBias(QKBias):
+    parameter_roles = {"qk": "bias"}
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.q_width, self.k_width = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim

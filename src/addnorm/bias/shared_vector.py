@@ -29,6 +29,8 @@ class SharedVector(QKBiasSpec):
 
 
 class SharedVectorBias(QKBias):
+    parameter_roles = {"qk": "bias"}
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.heads, self.kv_heads = shape.heads, shape.kv_heads

@@ -14,7 +14,9 @@ model would let later tokens change earlier ones, so what is counted is what a r
 GAU-α's own softmax has scores times log n / log 512 ("softmax_plus"); here that is the evaluation switch `log_n`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -27,6 +29,7 @@ from addnorm.blocks.passage import Passage
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
+from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
 
@@ -51,6 +54,8 @@ class Gau:
 
 class GatedAttentionUnit(nn.Module):
     """One unit, without its norms; `shape` has one head of width key_dim and a layer for every unit."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"query_scale": "vector", "key_scale": "vector"}
 
     def __init__(
         self, shape: Shape, layer: int, biases: Biases, qk_bias: QKBiasSpec, *, std: float, out_std: float

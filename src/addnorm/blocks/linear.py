@@ -1,9 +1,14 @@
 """A linear projection that starts from a normal distribution, with a bias of its own or one given at the call."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from addnorm.roles import ParameterRole
 
 
 class Linear(nn.Module):
@@ -14,6 +19,8 @@ class Linear(nn.Module):
         bias: True for a bias, which starts at zero.
         std: standard deviation of the weight's entries at the start.
     """
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"weight": "hidden_matrix", "bias": "bias"}
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool, std: float) -> None:
         super().__init__()

@@ -1,9 +1,9 @@
 """The model: embeddings, a stack of branches joined by a residual, and a head."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -20,10 +20,13 @@ from addnorm.blocks.replay import replay_layers, replay_second
 from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.residual import Site, map_stream
+from addnorm.roles import ParameterRole
 
 
 class Transformer(nn.Module):
     """A Transformer whose joints are mechanisms of the catalogue."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"head.weight": "head"}
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()

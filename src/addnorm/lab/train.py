@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from addnorm.blocks.model import generator_for
+from addnorm.errors import InputError
 from addnorm.lab.data import Dataset, held_batches, train_batch
 from addnorm.lab.objective import measure, report, score
 from addnorm.lab.scalars import ScalarRecorder
@@ -99,11 +100,28 @@ class Trainer:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Go on from a saved state.
+
+        Raises:
+            InputError: the run was begun by a version that let weight decay reach other parameters.
+        """
+        self._require_same_groups(state["optimizer"])
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scalars.load_state(state["scalars"])
         self.step = state["step"]
+
+    def _require_same_groups(self, saved: dict[str, Any]) -> None:
+        began, now = (
+            [len(group["params"]) for group in groups]
+            for groups in (saved["param_groups"], self.optimizer.param_groups)
+        )
+        if began != now:
+            raise InputError(
+                f"run of variant '{self.spec.variant}': expected optimizer groups of {now} parameters, got {began}. It was "
+                "begun by a version that let weight decay reach other parameters; finish it with that version, or start it "
+                "in a new folder."
+            )
 
     def _score(self, windows: np.ndarray, step: int) -> Any:
         return score(

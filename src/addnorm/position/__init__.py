@@ -6,8 +6,9 @@ serves the whole model. What is the same for all layers of one forward pass (ang
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float, Int64
@@ -16,11 +17,15 @@ from torch import Tensor, nn
 from addnorm.catalogue import Spec
 from addnorm.kernels.grouped_attention import DistanceBias
 from addnorm.kernels.grouped_attention.differentiable import plain_precision
+from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
 
 class Position(nn.Module, ABC):
     """A position encoding."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
+    """What its parameters are, by name; see `addnorm.roles`. Without a role none of them is taken for a matrix."""
 
     def embed(self, x: Float[Tensor, "batch seq width"], start: int) -> Float[Tensor, "batch seq width"]:
         """Embeddings of the positions start, start + 1, … joined with the token embeddings.

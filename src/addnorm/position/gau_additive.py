@@ -49,6 +49,8 @@ class GauAdditive(PositionSpec):
 
 
 class GauAdditivePosition(DistancePosition):
+    parameter_roles = {"a": "vector", "b": "vector"}
+
     def __init__(self, shape: Shape, theta: float, init_std: float) -> None:
         super().__init__()
         self.theta, self.init_std = theta, init_std

@@ -38,6 +38,8 @@ class Kerple(PositionSpec):
 
 
 class KerpleLog(DistancePosition):
+    parameter_roles = {"log_r1": "scalar", "log_r2": "scalar"}
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.log_r1 = nn.Parameter(torch.empty(shape.heads))
@@ -56,6 +58,8 @@ class KerpleLog(DistancePosition):
 
 
 class KerplePower(DistancePosition):
+    parameter_roles = {"log_r1": "scalar", "logit_r2": "scalar"}
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.log_r1 = nn.Parameter(torch.empty(shape.heads))

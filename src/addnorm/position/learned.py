@@ -36,6 +36,8 @@ class Learned(PositionSpec):
 
 
 class LearnedPosition(Position):
+    parameter_roles = {"table": "embedding"}
+
     def __init__(self, shape: Shape, init_std: float) -> None:
         super().__init__()
         self.init_std = init_std

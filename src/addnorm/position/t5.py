@@ -55,6 +55,8 @@ class T5(PositionSpec):
 
 
 class T5Position(DistancePosition):
+    parameter_roles = {"table": "table"}
+
     def __init__(self, shape: Shape, spec: T5) -> None:
         super().__init__()
         self.sides = spec.sides

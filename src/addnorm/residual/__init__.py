@@ -12,7 +12,7 @@ the sibling's own. That convention is what lets post-norm normalise the stream o
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
 Stream = Float[Tensor, "batch seq width"]
@@ -46,6 +47,8 @@ class Site:
 class Residual(nn.Module, ABC):
     """A hidden-stream residual. One instance serves all sites of a model."""
 
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
+    """What its parameters are, by name; see `addnorm.roles`. Without a role none of them is taken for a matrix."""
     replays: ClassVar[bool] = False
     """True if `write` calls a site's replay; the model then keeps the layers' attention patterns."""
 

@@ -56,6 +56,8 @@ class HistoryState(NamedTuple):
 
 
 class SoftmaxCumulative(Residual):
+    parameter_roles = {"mix": "scalar"}
+
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))

@@ -34,6 +34,8 @@ class Gate(ResidualSpec):
 
 
 class GateResidual(Residual):
+    parameter_roles = {"weight": "hidden_matrix", "bias": "bias"}
+
     def __init__(self, shape: Shape, gates: int) -> None:
         super().__init__()
         sites = 2 * shape.depth

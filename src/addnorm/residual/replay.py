@@ -48,13 +48,14 @@ class ReplayState(NamedTuple):
 
 
 class ReplayResidual(Residual):
+    parameter_roles = {"mix": "scalar"}
     replays = True
 
     def __init__(self, shape: Shape, weights: Weights, scope: Scope) -> None:
         super().__init__()
         self.weights, self.scope = weights, scope
-        if weights == "softmax":
-            self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))
+        learned = range(1, shape.depth) if weights == "softmax" else ()
+        self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in learned)
 
     def coefficients(self) -> Coefficients:
         return {

@@ -33,6 +33,8 @@ class ReZero(ResidualSpec):
 
 
 class ReZeroResidual(Residual):
+    parameter_roles = {"alpha": "scalar"}
+
     def __init__(self, shape: Shape, alpha_init: float) -> None:
         super().__init__()
         self.alpha = nn.Parameter(torch.full((2 * shape.depth,), alpha_init))

@@ -8,7 +8,9 @@ Learned positive numbers a are kept as a = exp(alpha) with alpha learned, as in 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
+from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
 Queries = Float[Tensor, "batch heads seq head_dim"]
@@ -26,6 +29,9 @@ Weights = tuple[float, ...] | Float[Tensor, " terms"] | Float[Tensor, "heads ter
 
 class Scores(nn.Module, ABC):
     """A score residual. One instance serves all layers of a model; layers count from 0."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
+    """What its parameters are, by name; see `addnorm.roles`. Without a role none of them is taken for a matrix."""
 
     def terms(self, layer: int) -> int:
         """How many of the most recent layers' scores join at `layer`, its own included."""

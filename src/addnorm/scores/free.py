@@ -28,6 +28,8 @@ class Free(WindowedSpec):
 
 
 class FreeScores(WindowedScores):
+    parameter_roles = {"log_a": "scalar"}
+
     def __init__(self, shape: Shape, window: int | None) -> None:
         super().__init__(window)
         start = 0.5 * math.log(shape.head_dim)

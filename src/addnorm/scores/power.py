@@ -29,6 +29,8 @@ class Power(WindowedSpec):
 
 
 class PowerScores(SharedScores):
+    parameter_roles = {"a": "scalar", "b": "scalar"}
+
     def __init__(self, shape: Shape, window: int | None) -> None:
         super().__init__(window)
         self.log_head_dim = math.log(shape.head_dim)

@@ -27,6 +27,8 @@ class Weighted(WindowedSpec):
 
 
 class WeightedScores(WindowedScores):
+    parameter_roles = {"log_a": "scalar"}
+
     def __init__(self, shape: Shape, window: int | None) -> None:
         super().__init__(window)
         self.scale = shape.head_dim**-0.5

@@ -28,6 +28,8 @@ class WeightedPower(WindowedSpec):
 
 
 class WeightedPowerScores(WindowedScores):
+    parameter_roles = {"log_a": "scalar", "b": "scalar"}
+
     def __init__(self, shape: Shape, window: int | None) -> None:
         super().__init__(window)
         self.log_head_dim = math.log(shape.head_dim)

@@ -32,7 +32,8 @@ class OptimizerSpec(Spec, ABC):
     weight_decay: float
     """Decoupled: a step takes learning rate · weight_decay of the parameter away."""
     decay_on: Literal["matrices", "everything"] = "matrices"
-    """What decays: `matrices` leaves out biases, norms and learned scalars; `everything` is source 003's set-up."""
+    """What decays: `matrices` (embeddings, the head, hidden matrices) leaves out biases, norms, learned scalars and tables,
+    by the roles that modules declare; `everything` is source 003's set-up."""
 
     def __post_init__(self) -> None:
         if not self.learning_rate > 0:

@@ -1,11 +1,11 @@
 """Which parameters decay.
 
-Rule: a parameter is a matrix iff it has at least two dimensions and is not marked `no_decay`; everything else acts
-element by element (biases, norm gains and shifts, learned scalars). A module marks by listing its own parameters' names
-in a class attribute, which copies and reloads of the model keep:
+A parameter is a matrix if its role says so (embedding, head or hidden matrix, see `addnorm.roles`) and it is not marked
+`no_decay`; all others act element by element: biases, gains, learned scalars, tables, and what no module declares. A module
+marks a matrix by its name in a class attribute, which copies and reloads of the model keep:
 
-    class PairWeights(nn.Module):
-        no_decay = ("alpha",)  # (layer, layer) table of learned scalars
+    class Fixed(nn.Linear):
+        no_decay = ("weight",)
 
 A parameter with an attribute `no_decay` that is true counts as marked too, but `copy.deepcopy` drops such attributes.
 """
@@ -13,6 +13,8 @@ A parameter with an attribute `no_decay` that is true counts as marked too, but 
 from typing import Literal, TypedDict
 
 from torch import nn
+
+from addnorm.roles import MATRIX_ROLES, roles
 
 DecayOn = Literal["matrices", "everything"]
 Role = Literal["matrix", "elementwise"]
@@ -32,12 +34,17 @@ def parameter_groups(model: nn.Module, *, weight_decay: float, decay_on: DecayOn
 
     Args:
         decay_on: `matrices` leaves the rest without decay; `everything` gives all of them the same.
+
+    Raises:
+        InputError: a module declares roles for parameters that it does not have, or a role that does not exist.
     """
     marked = _marked(model)
     by_role: dict[Role, list[nn.Parameter]] = {"matrix": [], "elementwise": []}
-    for parameter in model.parameters():
+    role_of = roles(model)
+    for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            matrix = parameter.ndim >= 2 and id(parameter) not in marked and not getattr(parameter, "no_decay", False)
+            marks = id(parameter) in marked or getattr(parameter, "no_decay", False)
+            matrix = role_of[name] in MATRIX_ROLES and not marks
             by_role["matrix" if matrix else "elementwise"].append(parameter)
     decays: dict[Role, bool] = {"matrix": True, "elementwise": decay_on == "everything"}
     return [

@@ -9,7 +9,7 @@ between widths. Source 001 trains its models with it.
 
 Source: Su Jianlin 2023, "Tiger: A Tight-fisted Optimizer", https://kexue.fm/archives/9512 (update rule, learning rate
 and defaults beta 0.965, weight decay 0.01, learning rate 0.001 to 0.002); code https://github.com/bojone/tiger.
-Differs from the source: which parameters are matrices goes by shape and marks (see parameter_groups), not by name; a
+Differs from the source: which parameters are matrices goes by their roles (see parameter_groups), not by name; a
 matrix that starts at zero may move, through rms_floor (in the source its step is zero for ever); the page's one RMS
 per matrix also for embeddings (the code takes one per row); no step is skipped for a gradient with NaN, and gradients
 are not accumulated in the momentum: a run that diverges is reported, and the training loop accumulates.

@@ -1,0 +1,206 @@
+"""Every parameter of the whole catalogue has a role, and weight decay reaches matrices alone."""
+
+import copy
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from siblings import mechanisms, name
+from torch import nn
+
+from addnorm import preset
+from addnorm.bias import Biases
+from addnorm.blocks.contract import shrunk, tiny
+from addnorm.blocks.model import Transformer
+from addnorm.blocks.presets import PRESETS, ROOM_OF_FIELD
+from addnorm.blocks.spec import ModelSpec
+from addnorm.catalogue import ROOMS, Spec
+from addnorm.errors import InputError
+from addnorm.lab.optimizers import OptimizerSpec
+from addnorm.residual import Residual
+from addnorm.roles import roles
+
+FIELD = {room: field for field, room in ROOM_OF_FIELD.items()}
+MATRICES = {"embedding", "head", "hidden_matrix"}
+
+EVERYWHERE = {
+    r"embedding\.weight": "embedding",
+    r"head\.weight": "head",
+    r".*_norm\.weight": "vector",
+    r".*\.(query|key)_scale": "vector",
+    r".*\.qk_bias\.(q|k|qk)": "bias",
+    r".*\.bias": "bias",
+    r"layers\..*\.(query|key|value|output|input|gate|up|down)\.weight": "hidden_matrix",
+}
+"""Roles by name, written down from the formulas: of what every model has."""
+OF_MECHANISMS = {
+    "gate": {r"residual\.weight": "hidden_matrix"},
+    "rezero": {r"residual\.alpha": "scalar"},
+    "cumulative": {r"residual\.mix\.\d+": "scalar"},
+    "replay": {r"residual\.mix\.\d+": "scalar"},
+    "weighted": {r"scores\.log_a\.\d+": "scalar"},
+    "free": {r"scores\.log_a\.\d+": "scalar"},
+    "power": {r"scores\.[ab]": "scalar"},
+    "weighted_power": {r"scores\.(log_a|b)\.\d+": "scalar"},
+    "learned": {r"position\.table": "embedding"},
+    "t5": {r"position\.table": "table"},
+    "kerple": {r"position\.(log_r1|log_r2|logit_r2)": "scalar"},
+    "gau_additive": {r"position\.[ab]": "vector"},
+}
+"""And of mechanisms. One that is not written down here still has to keep the laws below."""
+WITHOUT_PARAMETERS = {
+    "residual": {"add", "scale"},
+    "scores": {"own", "sum", "mean", "root_mean", "accumulated_projections"},
+}
+
+
+def models() -> Iterator[Any]:
+    for room, spec in mechanisms():
+        yield pytest.param(tiny(room, spec), id=name(room, spec))
+        units = {"gau": preset("gau_alpha").gau, "bias": Biases.all(True), "heads": 1, FIELD[room]: spec}
+        yield pytest.param(shrunk(ModelSpec(**units)), id=f"gau-{name(room, spec)}")
+    for preset_name in PRESETS:
+        yield pytest.param(shrunk(preset(preset_name)), id=f"preset-{preset_name}")
+
+
+MODELS = list(models())
+
+
+def written_down(spec: ModelSpec, parameter: str) -> str | None:
+    known = EVERYWHERE.copy()
+    for field in FIELD.values():
+        part: Any = getattr(spec, field)
+        known |= OF_MECHANISMS.get(part.kind, {}) if isinstance(part, Spec) else {}
+    return next((role for pattern, role in known.items() if re.fullmatch(pattern, parameter)), None)
+
+
+def decaying(model: nn.Module, kind: str = "adamw") -> set[str]:
+    """Names of the parameters that decay under an optimizer's own settings."""
+    optimizer: OptimizerSpec = ROOMS["optimizer"].make(kind, weight_decay=0.1)
+    decayed = {id(p) for group in optimizer.groups(model) if group["weight_decay"] for p in group["params"]}
+    return {name for name, parameter in model.named_parameters() if id(parameter) in decayed}
+
+
+@pytest.mark.parametrize("spec", MODELS)
+def test_every_parameter_has_its_role(spec: ModelSpec) -> None:
+    model = spec.build()
+    role_of = roles(model)
+    assert list(role_of) == [name for name, _ in model.named_parameters()]
+    for parameter, role in role_of.items():
+        owner = parameter.partition(".")[0]
+        kind = getattr(spec, owner).kind if owner in ("residual", "scores", "position") else None
+        if kind is None or kind in OF_MECHANISMS or kind in WITHOUT_PARAMETERS.get(owner, ()):
+            assert role == written_down(spec, parameter), parameter
+    # What acts on one number at a time has one axis, or says why it has more.
+    several_axes = {name for name, p in model.named_parameters() if p.ndim >= 2 and role_of[name] not in MATRICES}
+    assert {name for name in several_axes if written_down(spec, name) is None} == set(), "declare parameter_roles"
+
+
+@pytest.mark.parametrize("spec", MODELS)
+def test_decay_reaches_matrices_alone(spec: ModelSpec) -> None:
+    model = spec.build()
+    expected = {name for name, _ in model.named_parameters() if written_down(spec, name) in MATRICES}
+    assert decaying(model) == expected
+    assert all(model.get_parameter(name).ndim >= 2 for name in expected)
+    assert expected >= {name for name, module in linear_maps(model)}
+
+
+def linear_maps(model: Transformer) -> Iterator[tuple[str, nn.Module]]:
+    from addnorm.blocks.linear import Linear
+
+    for path, module in model.named_modules():
+        if isinstance(module, Linear) and not (path == "head" and model.spec.tied):
+            yield f"{path}.weight", module
+
+
+@pytest.mark.parametrize("kind", ROOMS["optimizer"].kinds())
+@pytest.mark.parametrize(
+    ("room", "sibling", "spared"),
+    [
+        ("residual", "gate", {"residual.bias"}),
+        ("position", "t5", {"position.table"}),
+        ("position", "gau_additive", {"position.a", "position.b"}),
+    ],
+)
+def test_no_optimizer_decays_biases_and_tables_of_two_axes(
+    kind: str, room: str, sibling: str, spared: set[str]
+) -> None:
+    model = tiny(room, ROOMS[room].make(sibling)).build()
+    assert all(model.get_parameter(name).ndim >= 2 for name in spared)
+    assert decaying(model, kind) & spared == set()
+
+
+class VectorPerSite(Residual):
+    """A user's residual that declares nothing, with a part of torch's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gain = nn.Parameter(torch.ones(6, 32))
+        self.mix = nn.Linear(32, 32)
+        self.heads = nn.MultiheadAttention(32, 2, add_bias_kv=True)
+        self.norm = nn.LayerNorm([4, 8])
+        self.alpha = nn.Parameter(torch.ones(()))
+
+    def write(self, state: Any, y: Any, site: Any) -> Any:
+        return state + self.gain[site.index] * self.mix(y)
+
+
+class TestOfAUser:
+    def test_what_nobody_declares_is_no_matrix(self) -> None:
+        assert roles(VectorPerSite()) == {
+            "gain": "table",
+            "alpha": "scalar",
+            "mix.weight": "hidden_matrix",
+            "mix.bias": "bias",
+            "heads.in_proj_weight": "hidden_matrix",
+            "heads.in_proj_bias": "bias",
+            "heads.bias_k": "bias",
+            "heads.bias_v": "bias",
+            "heads.out_proj.weight": "hidden_matrix",
+            "heads.out_proj.bias": "bias",
+            "norm.weight": "vector",
+            "norm.bias": "bias",
+        }
+        assert decaying(VectorPerSite()) == {"mix.weight", "heads.in_proj_weight", "heads.out_proj.weight"}
+
+    def test_a_subclass_adds_to_what_its_base_declares_and_a_copy_keeps_it(self) -> None:
+        class Declared(VectorPerSite):
+            parameter_roles = {"gain": "vector"}
+
+        class More(Declared):
+            parameter_roles = {"mix": "head"}
+
+        stated = roles(copy.deepcopy(More()))
+        assert (stated["gain"], stated["mix.weight"], stated["mix.bias"]) == ("vector", "head", "head")
+
+    def test_the_outermost_declaration_is_right(self) -> None:
+        class Outer(nn.Module):
+            parameter_roles = {"inner.mix.weight": "head", "inner": "table"}
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = VectorPerSite()
+
+        stated = roles(Outer())
+        assert stated.pop("inner.mix.weight") == "head"
+        assert set(stated.values()) == {"table"}
+
+    def test_a_name_or_a_role_that_does_not_exist_is_refused(self) -> None:
+        class Misspelt(VectorPerSite):
+            parameter_roles = {"gian": "vector"}
+
+        with pytest.raises(
+            InputError, match=r"^Misspelt\.parameter_roles must name .*, got 'gian'\. Did you mean 'gain'\?"
+        ):
+            roles(Misspelt())
+
+        class Unknown(VectorPerSite):
+            parameter_roles = {"gain": "vectr"}  # type: ignore[dict-item]
+
+        with pytest.raises(InputError, match=r"^no parameter role 'vectr'\. Did you mean 'vector'\? Known: bias, "):
+            roles(Unknown())
+
+    def test_a_tied_head_is_the_embedding(self) -> None:
+        assert [role for role in roles(shrunk(preset("gpt2")).build()).values() if role == "head"] == []
