@@ -11,6 +11,7 @@ from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import room
 from addnorm.errors import InputError
 from addnorm.lab.effective import effective_of_values
+from addnorm.lab.encoding import encode
 
 _NAME = re.compile(r"(.+)\[(.*)\]")
 
@@ -51,6 +52,9 @@ def mechanism(model: ModelSpec) -> str:
 
 
 def formula(model: ModelSpec) -> str:
-    """The formulas of those mechanisms, as their docstrings give them."""
-    rooms = {"residual": model.residual.kind, "scores": model.scores.kind}
-    return "\n".join(room(name).doc(kind).formula for name, kind in rooms.items() if kind not in ("add", "own"))
+    """The formulas of those mechanisms that are true of this model, as their docstrings give them."""
+    spec = encode(model)
+    kinds = {"residual": model.residual.kind, "scores": model.scores.kind}
+    return "\n".join(
+        room(name).doc(kind).formula_in(spec) for name, kind in kinds.items() if kind not in ("add", "own")
+    )
