@@ -10,8 +10,9 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -83,12 +84,31 @@ class Doc:
     summary: str
     """The first sentence."""
     formula: str
-    """The indented block that follows the summary; empty if there is none."""
+    """The indented block that follows the summary, with the conditions of its lines; empty if there is none."""
     why: str
     source: str
     differs: str
     text: str
     """The whole docstring."""
+
+    def formula_in(self, model: Mapping[str, Any]) -> str:
+        """The formula's lines that are true of one model.
+
+        A line that ends in `if bias.q and residual is not add` holds where the model's spec says so: a setting is named by its
+        path; alone, it must be on; `not` denies it; `is` and `is not` compare it, a mechanism by its kind. A path such as
+        `residual.alpha` within a formula stands for the setting's value.
+
+        Args:
+            model: the model's spec as plain JSON.
+
+        Returns:
+            The lines that hold, without their conditions; empty if none does.
+        """
+        return "\n".join(
+            _SETTING.sub(lambda path: str(_setting(model, path[0])), line["formula"])
+            for line in map(_LINE.fullmatch, self.formula.splitlines())
+            if line is not None and (line["condition"] is None or _holds(line["condition"], model))
+        )
 
 
 @dataclass
@@ -261,6 +281,37 @@ def _line_in(error: BaseException, path: Path) -> str:
             line = frame.tb_lineno
         frame = frame.tb_next
     return f", line {line}," if line else ""
+
+
+_LINE = re.compile(r"(?P<formula>.*?)(?:\s{2,}if (?P<condition>.+))?")
+_SETTING = re.compile(r"\b(?:residual|scores|norm|placement|position|bias)\.[a-z_]+")
+
+
+def _holds(condition: str, model: Mapping[str, Any]) -> bool:
+    return all(_is_true(part.split(), model) for part in condition.split(" and "))
+
+
+def _is_true(words: list[str], model: Mapping[str, Any]) -> bool:
+    match words:
+        case [path]:
+            return bool(_setting(model, path))
+        case ["not", path]:
+            return not _setting(model, path)
+        case [path, "is", value]:
+            return str(_setting(model, path)) == value
+        case [path, "is", "not", value]:
+            return str(_setting(model, path)) != value
+    raise ValueError(
+        f"a formula's condition: expected a setting, or 'PATH is [not] VALUE', got {' '.join(words)!r}. Correct the docstring."
+    )
+
+
+def _setting(model: Mapping[str, Any], path: str) -> Any:
+    """A setting of the spec, a mechanism's as its kind; None where the spec does not have it."""
+    value: Any = model
+    for part in path.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value.get("kind", True) if isinstance(value, Mapping) else value
 
 
 def _take_apart(kind: str, text: str) -> Doc:

@@ -59,7 +59,7 @@ def test_rounding_is_within_twice_that_of_the_plain_computation(kind: str, setti
     exact = {name: value.double() for name, value in narrow.items()}  # the same numbers in both types
     truth = answers(replace(spec, attention="reference"), exact, tokens, padding)
     plain = answers(replace(spec, attention="reference"), narrow, tokens, padding)
-    shared = spec.scores.build(spec.shape).shared_weight(0) is not None
+    shared = spec.build_scores().shared_weight(0) is not None
     ways = ["streaming", "auto", *(["carry"] if shared and padding is None else [])]
     for way in ways:
         found = answers(replace(spec, attention=way), narrow, tokens, padding)

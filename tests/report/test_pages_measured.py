@@ -67,6 +67,32 @@ def test_terms_average_heads(study: Path) -> None:
     assert "--terms" in shown(study, "terms", "en", "v4m5")
 
 
+@pytest.mark.parametrize(
+    ("q", "k", "expected"),
+    [
+        (True, True, ("qᵀRk", "aᵀRk", "qᵀRb", "aᵀRb")),
+        (True, False, ("qᵀRk", "aᵀRk")),
+        (False, True, ("qᵀRk", "qᵀRb")),
+        (False, False, ("qᵀRk",)),
+    ],
+)
+def test_terms_with_a_bias_are_shown_where_the_model_has_it(
+    study: Path, expected: tuple[str, ...], *, q: bool, k: bool
+) -> None:
+    path = Reader(study).study.runs()[0].path / "terms.json"
+    path.write_text(json.dumps({**made_files.four_terms(), "q_bias": q, "k_bias": k}))
+    found = terms(Reader(study).look(), "base")
+    assert found is not None
+    assert found.names == expected
+    assert (
+        {len(layer.swings) for layer in found.layers} == {len(layer.lines) for layer in found.layers} == {len(expected)}
+    )
+    for language in ("en", "zh"):
+        text = shown(study, "terms", language, "base")
+        assert {name for name in ("qᵀRk", "aᵀRk", "qᵀRb", "aᵀRb") if name in text} == set(expected)
+        assert " + ".join(expected) in text
+
+
 @pytest.mark.parametrize("content", ["[]", "{", "{}", '{"lengths": [16], "rows": 3}', '{"rows": [], "lengths": []}'])
 def test_a_file_that_is_not_understood_is_as_if_it_were_not_there(study: Path, content: str) -> None:
     (study / "extrapolation.json").write_text(content)

@@ -1,6 +1,7 @@
 r"""One bias vector for all heads.
 
-    q_h <- W_q^h x + a,        k_h <- W_k^h x + b,        a, b in R^{d_k}, the same for every head h
+    q_h <- q_h + a,        a in R^{d_k}, the same for every head h        if bias.q
+    k_h <- k_h + b,        b in R^{d_k}, the same for every head h        if bias.k
 
 Why: source 001's effect needs a preferred direction per rotary frequency; this asks whether heads need their own.
 

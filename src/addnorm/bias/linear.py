@@ -1,6 +1,9 @@
 r"""The usual bias: one number per head and entry, as in a linear layer.
 
-    q <- W_q x + a,        k <- W_k x + b,        a in R^{h d_k}
+    q <- q + a,        a in R^{h d_k}        if bias.q
+    k <- k + b,        b in R^{g d_k}        if bias.k
+
+h heads of queries, g of keys; q and k are what the projections give, or a gated attention unit's scaled Z.
 
 Why: what every library means by `bias=True`. Without rotary position b cannot matter (source 000).
 

@@ -1,6 +1,7 @@
 r"""One number for all heads and entries.
 
-    q <- W_q x + a 1,        k <- W_k x + b 1,        a, b in R
+    q <- q + a 1,        a in R        if bias.q
+    k <- k + b 1,        b in R        if bias.k
 
 Why: the smallest bias that can still make the fourth term a^T R b decay with distance.
 

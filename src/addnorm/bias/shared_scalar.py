@@ -1,6 +1,6 @@
 r"""One number for all heads and entries, and the same one for queries and keys.
 
-    q <- W_q x + a 1,        k <- W_k x + a 1,        a in R
+    q <- q + a 1,        k <- k + a 1,        a in R        if bias.q and bias.k
 
 Why: one number per layer is the least a bias can be; the fourth term is a^2 1^T R_{n-m} 1.
 

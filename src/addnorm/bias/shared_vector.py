@@ -1,6 +1,6 @@
 r"""One bias vector for all heads, and the same one for queries and keys.
 
-    q_h <- W_q^h x + a,        k_h <- W_k^h x + a,        a in R^{d_k}
+    q_h <- q_h + a,        k_h <- k_h + a,        a in R^{d_k}        if bias.q and bias.k
 
 Why: with a = b the fourth term a^T R_{n-m} a is a sum of cosines with positive weights, largest at distance zero.
 

@@ -47,11 +47,11 @@ class Transformer(nn.Module):
             )
 
         self.embedding = Embedding(spec.vocab, spec.width, std=std)
-        self.position = spec.position.build(spec.attention_shape)
+        self.position = spec.build_position()
         self.embedding_norm = norm(here=sockets.embedding)
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
-        self.residual = spec.residual.build(shape)
-        self.scores = spec.scores.build(spec.attention_shape)
+        self.residual = spec.build_residual()
+        self.scores = spec.build_scores()
 
         def layer(index: int) -> Layer:
             return Layer(

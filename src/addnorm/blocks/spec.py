@@ -14,11 +14,11 @@ from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
 from addnorm.placement import PlacementSpec
 from addnorm.placement.pre import Pre
-from addnorm.position import PositionSpec
+from addnorm.position import Position, PositionSpec
 from addnorm.position.rope import Rope
-from addnorm.residual import ResidualSpec
+from addnorm.residual import Residual, ResidualSpec
 from addnorm.residual.add import Add
-from addnorm.scores import ScoresSpec
+from addnorm.scores import Scores, ScoresSpec
 from addnorm.scores.own import Own
 from addnorm.shape import Shape
 
@@ -123,6 +123,30 @@ class ModelSpec:
         if self.gau is None:
             return self.shape
         return replace(self.shape, depth=2 * self.depth, key_dim=self.gau.key_dim)
+
+    def build_residual(self) -> Residual:
+        """The model's one hidden-stream residual, at its start.
+
+        Raises:
+            InputError: it does not fit these sizes.
+        """
+        return self.residual.build(self.shape)
+
+    def build_scores(self) -> Scores:
+        """The model's one score residual, at its start.
+
+        Raises:
+            InputError: it does not fit these sizes.
+        """
+        return self.scores.build(self.attention_shape)
+
+    def build_position(self) -> Position:
+        """The model's one position encoding, before its parameters are filled.
+
+        Raises:
+            InputError: it does not fit these sizes.
+        """
+        return self.position.build(self.attention_shape)
 
     def build(self, seed: int = 0) -> "Transformer":
         """The model, on the default device and in the default dtype, parameters filled from the seed and their names.

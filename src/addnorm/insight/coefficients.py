@@ -1,18 +1,17 @@
 """From a learned number to the coefficient that the model uses because of it."""
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from jaxtyping import Float64
-from torch import nn
 
 from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import room
 from addnorm.errors import InputError
+from addnorm.lab.effective import effective_of_values
+from addnorm.lab.encoding import encode
 
 _NAME = re.compile(r"(.+)\[(.*)\]")
 
@@ -33,32 +32,18 @@ def position_of(name: str, layer: int | None) -> dict[str, Any]:
 def coefficients(
     model: ModelSpec, names: Sequence[str], values: Float64[np.ndarray, " scalar"]
 ) -> dict[int, tuple[int | None, float]]:
-    """For every entry its layer and the coefficient that the model uses because of it."""
-    known: dict[str, tuple[list[int], list[float]]] = {}
-    mechanisms: dict[str, nn.Module] = {
-        "residual": model.residual.build(model.shape),
-        "scores": model.scores.build(model.shape),
-    }
-    for path, mechanism in mechanisms.items():
-        with torch.no_grad():
-            for name, parameter in mechanism.named_parameters():
-                mine = [value for n, value in zip(names, values, strict=True) if n.startswith(f"{path}.{name}[")]
-                if len(mine) == parameter.numel():
-                    parameter.copy_(torch.tensor(mine).reshape(parameter.shape))
-            coefficients = mechanism.double().coefficients()  # type: ignore[operator]
-        for name, (layers, leads_to) in coefficients.items():
-            known[f"{path}.{name}"] = (layers, leads_to.double().flatten().tolist())
-    found: dict[int, tuple[int | None, float]] = {}
-    seen: dict[str, int] = defaultdict(int)
-    for place, name in enumerate(names):
-        owner = name.partition("[")[0]
-        at, seen[owner] = seen[owner], seen[owner] + 1
-        if owner in known:
-            found[place] = (known[owner][0][at], known[owner][1][at])
+    """For every entry its layer and the coefficient that the model uses because of it.
+
+    An entry of a mechanism that does not say is its own coefficient, and its layer is the one that it is a parameter of.
+    """
+    by_place: dict[int, tuple[int | None, float]] = {}
+    for place, (layer, coefficient) in enumerate(effective_of_values(model, names, values)):
+        if coefficient is None:
+            in_layer = re.match(r"layers\.(\d+)\.", names[place])
+            by_place[place] = (int(in_layer[1]) if in_layer else None, float(values[place]))
         else:
-            matched = re.match(r"layers\.(\d+)\.", name)
-            found[place] = (int(matched[1]) if matched else None, float(values[place]))
-    return found
+            by_place[place] = (layer, coefficient)
+    return by_place
 
 
 def mechanism(model: ModelSpec) -> str:
@@ -67,6 +52,9 @@ def mechanism(model: ModelSpec) -> str:
 
 
 def formula(model: ModelSpec) -> str:
-    """The formulas of those mechanisms, as their docstrings give them."""
-    rooms = {"residual": model.residual.kind, "scores": model.scores.kind}
-    return "\n".join(room(name).doc(kind).formula for name, kind in rooms.items() if kind not in ("add", "own"))
+    """The formulas of those mechanisms that are true of this model, as their docstrings give them."""
+    spec = encode(model)
+    kinds = {"residual": model.residual.kind, "scores": model.scores.kind}
+    return "\n".join(
+        room(name).doc(kind).formula_in(spec) for name, kind in kinds.items() if kind not in ("add", "own")
+    )

@@ -28,7 +28,7 @@ def explain_printed(content: Mapping[str, Any], spec: RunSpec, variant: str) -> 
     printed = content["variants"][variant]["parameters"]
     factor = decay_factor(spec.training.schedule, spec.training.optimizer, spec.training.steps)
     rounded = decay_factor(spec.training.schedule, spec.training.optimizer, spec.training.steps, dtype=np.float32)
-    scores = spec.model.scores.build(spec.model.shape)
+    scores = spec.model.build_scores()
     names, init, final = [], [], []
     for name, parameter in scores.named_parameters():
         values = _printed_values(printed, name)

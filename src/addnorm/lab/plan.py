@@ -125,7 +125,7 @@ def plan(study: Study, *, workers: int) -> Plan:
 
 def _ways(model: ModelSpec, training: Training, speed: float) -> Iterator[WayCost]:
     with torch.device("meta"):
-        scores = model.scores.build(model.attention_shape)
+        scores = model.build_scores()
     if model.depth < 2 or scores.terms(1) == 1:
         return
     shared = scores.shared_weight(0) is not None

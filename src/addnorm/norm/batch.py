@@ -1,6 +1,7 @@
 r"""Batch norm: each entry is standardised over the batch and all positions, then scaled and shifted.
 
-    y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j + beta_j
+    y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j + beta_j        if bias.norm
+    y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j        if not bias.norm
 
 Why: source 000 compares what a bias before it can do. In training a position sees statistics of later ones, so a causal
 model leaks through them; in evaluation running statistics are used and nothing leaks.

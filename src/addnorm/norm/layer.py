@@ -1,6 +1,7 @@
 r"""Layer norm: each position's entries are standardised, then scaled and shifted.
 
-    y = (x - mean(x)) / sqrt(var(x) + eps) * gamma + beta
+    y = (x - mean(x)) / sqrt(var(x) + eps) * gamma + beta        if bias.norm
+    y = (x - mean(x)) / sqrt(var(x) + eps) * gamma        if not bias.norm
 
 Why: the size of the stream no longer depends on depth or on the batch.
 

@@ -1,6 +1,9 @@
 r"""No norms anywhere.
 
-    x <- x + f(x)
+    x <- x + f(x)        if residual is add
+    x <- write(x, f(x))        if residual is not add
+
+`write` is the residual's own way to join a branch's output to the stream.
 
 Why: residuals that control their own size, such as ReZero, are usually used so.
 

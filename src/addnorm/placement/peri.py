@@ -1,6 +1,11 @@
 r"""Peri norm: sandwich norm, and norms on the embeddings and on the output.
 
-    x_0 <- N(embedding),        x <- x + N2(f(N1(x))),        logits <- head(N(x_last))
+    x_0 <- N(x_0)
+    x <- x + N2(f(N1(x)))        if residual is add
+    x <- write(x, N2(f(N1(x))))        if residual is not add
+    logits <- head(N(x_last))
+
+`write` is the residual's own way to join a branch's output to the stream.
 
 Why: the stream's variance then grows linearly with depth at most, and activations stay small in long training.
 

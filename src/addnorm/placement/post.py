@@ -1,6 +1,10 @@
 r"""Post-norm: the stream itself is normalised after every branch.
 
-    x <- N(x + f(x))
+    x_0 <- N(x_0)        if placement.embedding
+    x <- N(x + f(x))        if residual is add
+    x <- N(write(x, f(x)))        if residual is not add
+
+`write` is the residual's own way to join a branch's output to the stream.
 
 Why: the original Transformer, GPT-1 and BERT. Its gradients shrink towards the first layers, so depth and large learning
 rates are hard for it; what it reaches when it trains is good.

@@ -1,6 +1,10 @@
 r"""Pre-norm: every branch normalises its own input, and one norm closes the stream.
 
-    x <- x + f(N(x)),        logits <- head(N(x_last))
+    x <- x + f(N(x))        if residual is add
+    x <- write(x, f(N(x)))        if residual is not add
+    logits <- head(N(x_last))
+
+`write` is the residual's own way to join a branch's output to the stream.
 
 Why: the stream is a clean sum, so gradients pass undamped; GPT-2 and everything after it.
 

@@ -1,6 +1,10 @@
 r"""Sandwich norm: every branch is normalised going in and coming out.
 
-    x <- x + N2(f(N1(x))),        logits <- head(N(x_last))
+    x <- x + N2(f(N1(x)))        if residual is add
+    x <- write(x, N2(f(N1(x))))        if residual is not add
+    logits <- head(N(x_last))
+
+`write` is the residual's own way to join a branch's output to the stream.
 
 Why: what each branch adds to the stream has a bounded size.
 

@@ -1,7 +1,7 @@
 r"""KERPLE: the score falls with the distance as a learned kernel, in every head its own, the same in all layers.
 
-    kernel `log`:    score_{m,n} <- score_{m,n} - r_1 log(1 + r_2 |m - n|),        r_1, r_2 > 0
-    kernel `power`:  score_{m,n} <- score_{m,n} - r_1 |m - n|^{r_2},               r_1 > 0,  0 < r_2 < 2
+    score_{m,n} <- score_{m,n} - r_1 log(1 + r_2 |m - n|),        r_1, r_2 > 0        if position.kernel is log
+    score_{m,n} <- score_{m,n} - r_1 |m - n|^{r_2},        r_1 > 0,  0 < r_2 < 2        if position.kernel is power
 
 Why: the forms that a shift-invariant, conditionally positive definite kernel takes; ALiBi is `power` with r_2 = 1.
 

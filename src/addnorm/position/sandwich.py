@@ -1,6 +1,7 @@
 r"""Sandwich: the inner product of two sinusoidal positions joins the score.
 
     score_{m,n} <- score_{m,n} + lambda sum_j cos((m - n) theta_j),        theta_j = theta^{-2j/d_k},        j < d_k/2
+    lambda = position.scale
 
 Why: a sum of waves of geometric lengths falls about as the logarithm of the distance; nothing to learn.
 

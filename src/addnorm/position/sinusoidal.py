@@ -1,6 +1,7 @@
 r"""Sinusoidal absolute positions: fixed waves of geometric wavelengths, added to the embeddings.
 
-    x_0 = embedding(token_t) + p_t,        p_{t,2j} = sin(t / theta^{2j/d}),        p_{t,2j+1} = cos(t / theta^{2j/d})
+    x_0 = embedding(token_t) + position.scale p_t
+    p_{t,2j} = sin(t / theta^{2j/d}),        p_{t,2j+1} = cos(t / theta^{2j/d})
 
 Why: nothing to learn, defined at any length.
 

@@ -1,11 +1,13 @@
 r"""Replay: every earlier layer runs again on the present input, and what they say joins the stream.
 
     x_{m+1} = y_m + c_{m,m} u_m + sum_{i<m} c_{m,i} u_{i->m},        y_m = x_m + a_m(x_m)
-    z       = x_m + W_O^i (P_i W_V^i N_i(x_m)),        u_{i->m} = f_i(z)
+    u_{i->m} = f_i(x_m + a_{i->m}(x_m))        if residual.scope is layer
+    u_{i->m} = f_i(y_m)        if residual.scope is feedforward
+    a_{i->m} = attention branch of layer i with its own pattern P_i        if residual.scope is layer
 
-P_i is the softmax pattern that layer i computed on its own input. Weights `sum`: c = 1; `mean`: c = 1/m; `softmax`:
-c_m = softmax of m learned numbers, zero at the start (so it starts as `mean`), none at the first layer. With scope
-`feedforward` only the feed-forwards run again: u_{i->m} = f_i(y_m).
+P_i is the pattern that layer i computed on its own input, so that a_{i->m}(x) is W_O^i (P_i W_V^i N_i(x)), plus biases if any.
+Weights `sum`: c = 1; `mean`: c = 1/m; `softmax`: c_m = softmax of m learned numbers, zero at the start (so it starts as
+`mean`), none at the first layer. With scope `feedforward` only the feed-forwards run again.
 
 Why: `cumulative` adds what earlier layers said of an old input; here they speak of the present one. Layer m costs m layers.
 

@@ -1,8 +1,8 @@
-r"""ReZero: every branch is scaled by its own learned scalar, which starts at zero.
+r"""ReZero: every branch is scaled by its own learned scalar, zero at the start unless set.
 
-    x_{l+1} = x_l + alpha_l * f_l(x_l),        alpha_l = 0 at initialisation
+    x_{l+1} = x_l + alpha_l * f_l(x_l),        alpha_l = residual.alpha_init at initialisation
 
-Why: the network starts as the identity, so gradients reach every layer at any depth.
+Why: with scalars at zero the network starts as the identity, so gradients reach every layer at any depth.
 
 Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887, eq. 1; source 002.
 Differs from the source: nothing. Usually used with placement `none`.

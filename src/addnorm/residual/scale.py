@@ -1,6 +1,6 @@
 r"""Scaled residual: every branch joins with the same fixed weight.
 
-    x_{l+1} = x_l + alpha * f_l(x_l),        alpha = 0.1
+    x_{l+1} = x_l + alpha * f_l(x_l),        alpha = residual.alpha
 
 Why: smaller steps keep the stream's size and the gradients of deep networks in hand, at no cost.
 

@@ -1,6 +1,7 @@
 r"""Scores summed with one learned positive divisor per pair of layers, the head width left out.
 
     s_{m,i} = 1/a_{m,i},        a_{m,i} = sqrt(d_k) at initialisation (so it starts as `sum`)
+    i > m - scores.window        if scores.window
 
 Why: the same family as `weighted` in another parametrisation; what differs is where weight decay pulls to.
 

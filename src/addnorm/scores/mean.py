@@ -1,6 +1,7 @@
 r"""The running mean of all layers' scores.
 
-    s_{m,i} = 1/(m sqrt(d_k))
+    s_{m,i} = 1/(m sqrt(d_k))        if not scores.window
+    s_{m,i} = 1/(min(m, scores.window) sqrt(d_k)),        i > m - scores.window        if scores.window
 
 Why: RealFormer's own variant for deep models, where a plain sum grows with depth.
 

@@ -1,6 +1,8 @@
 r"""Scores summed, with learned powers of the head width and of the depth below.
 
-    s_{m,i} = 1/(d_k^{a_m} m^{b_m}),        a_m = 0.5, b_m = 1 at initialisation (so it starts as `mean`)
+    s_{m,i} = 1/(d_k^{a_m} m^{b_m})        if not scores.window
+    s_{m,i} = 1/(d_k^{a_m} min(m, scores.window)^{b_m}),        i > m - scores.window        if scores.window
+    a_m = 0.5, b_m = 1 at initialisation (so it starts as `mean`)
 
 Why: lets each layer choose how strongly the sum is damped. Two learned numbers per layer, of any sign.
 

@@ -1,6 +1,7 @@
 r"""Scores summed and divided by the square root of their number.
 
-    s_{m,i} = 1/sqrt(d_k m)
+    s_{m,i} = 1/sqrt(d_k m)        if not scores.window
+    s_{m,i} = 1/sqrt(d_k min(m, scores.window)),        i > m - scores.window        if scores.window
 
 Why: a sum of m independent scores keeps the variance of one.
 

@@ -1,6 +1,8 @@
 r"""RealFormer: the scores of all layers so far are summed.
 
-    s_{m,i} = 1/sqrt(d_k)        so that A_m = Q_m K_m^T / sqrt(d_k) + A_{m-1}
+    s_{m,i} = 1/sqrt(d_k)
+    so that A_m = Q_m K_m^T / sqrt(d_k) + A_{m-1}        if not scores.window
+    i > m - scores.window        if scores.window
 
 Why: a direct path from the first layer's scores to the last; attention is refined from layer to layer instead of found anew.
 

@@ -1,6 +1,7 @@
 r"""Scores summed with one learned positive divisor per pair of layers.
 
     s_{m,i} = 1/(a_{m,i} sqrt(d_k)),        a_{m,i} = 1 at initialisation (so it starts as `sum`)
+    i > m - scores.window        if scores.window
 
 Why: each layer chooses which earlier layers' scores it listens to. m numbers at layer m, kept as a = exp(alpha).
 

@@ -1,6 +1,7 @@
 r"""Scores summed with a learned divisor and a learned power of the head width per pair of layers.
 
     s_{m,i} = 1/(a_{m,i} d_k^{b_{m,i}}),        a_{m,i} = 1, b_{m,i} = 0.5 at initialisation (so it starts as `sum`)
+    i > m - scores.window        if scores.window
 
 Why: the source's most general rule. One direction per pair is redundant: (ln a, b) enter only through ln a + b ln d_k.
 

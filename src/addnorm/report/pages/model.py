@@ -1,12 +1,13 @@
 """One model's own page: its mechanisms' formulas, its spec, and how it differs from the reference."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from markupsafe import Markup
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.errors import InputError
 from addnorm.report.pages.formula import typeset
 from addnorm.report.pages.language import mechanism_words
 from addnorm.report.pages.record import flat
@@ -28,7 +29,7 @@ class Mechanism:
     """`summary`, `why` and `differs`, empty where there is nothing to say; English where the page's language has no words."""
     is_translated: bool
     formula: Markup
-    """Typeset; empty where the mechanism is not built in."""
+    """Typeset, the lines that are true of this model; empty for a mechanism from a plugin."""
     source: str
     is_known: bool
     """False for a mechanism from a plugin: a page does not open files that a study names."""
@@ -75,25 +76,49 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     return Model(
         variant=variant,
         reference=reference,
-        mechanisms=_mechanisms(own, language) if isinstance(own, Mapping) else (),
+        mechanisms=mechanisms(own, language) if isinstance(own, Mapping) else (),
         fields=tuple(field for field in fields if field.path in lines),
         differences=tuple(field for field in fields if field.reference is not None),
     )
 
 
-def _mechanisms(spec: Mapping[str, Any], language: str) -> tuple[Mechanism, ...]:
-    found = []
+def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism, ...]:
+    """The siblings that a model is built with, each with the formulas that are true of this model.
+
+    Args:
+        spec: the model's spec, as the study's plan holds it.
+        language: of the texts.
+    """
+    built = []
     for name in MECHANISM_ROOMS:
         place = spec.get(_PLACES.get(name, name))
         kind = place.get("kind") if isinstance(place, Mapping) else None
-        if isinstance(kind, str):
-            found.append(_mechanism(name, kind, language))
+        if isinstance(kind, str) and _is_built(name, spec):
+            built.append(_mechanism(name, kind, spec, language))
     return tuple(
-        sorted(found, key=lambda mechanism: mechanism.is_plain or mechanism.room not in ("residual", "scores"))
+        sorted(built, key=lambda mechanism: mechanism.is_plain or mechanism.room not in ("residual", "scores"))
     )
 
 
-def _mechanism(room: str, kind: str, language: str) -> Mechanism:
+def _is_built(room: str, spec: Mapping[str, Any]) -> bool:
+    """False for a sibling that the spec names and the model has no place for."""
+    if room == "bias":
+        switches = spec.get("bias")
+        return isinstance(switches, Mapping) and bool(switches.get("q") or switches.get("k"))
+    return room != "norm" or _has_norms(spec.get("placement"))
+
+
+def _has_norms(placement: object) -> bool:
+    if not isinstance(placement, Mapping) or placement.get("kind") not in ROOMS["placement"].kinds():
+        return True  # a plugin's: a page does not open files that a study names
+    try:
+        spec = ROOMS["placement"].make(**placement)
+    except InputError:
+        return True  # settings of another version's
+    return any(asdict(spec.sockets()).values())
+
+
+def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> Mechanism:
     if kind not in ROOMS[room].kinds():
         return Mechanism(
             room=room,
@@ -113,7 +138,7 @@ def _mechanism(room: str, kind: str, language: str) -> Mechanism:
         kind=kind,
         texts=written if words is None else {part: words.get(part, "") for part in written},
         is_translated=language == "en" or words is not None,
-        formula=typeset(doc.formula),
+        formula=typeset(doc.formula_in(spec)),
         source=doc.source,
         is_known=True,
         is_plain=(room, kind) in _PLAIN,

@@ -29,7 +29,7 @@ from addnorm.report.pages.model import model
 from addnorm.report.pages.record import Proofs, failures, plan
 from addnorm.report.pages.scalars import Family, families
 from addnorm.report.pages.snapshot import Snapshot
-from addnorm.report.pages.terms import TERMS, terms
+from addnorm.report.pages.terms import terms
 from addnorm.report.pages.verdicts import verdicts
 from addnorm.store import Damaged, Index
 
@@ -238,7 +238,6 @@ class Pages:
         runs = snapshot.of(view.variant or "")
         return {
             "terms": terms(snapshot, view.variant or ""),
-            "names": tuple(TERMS.values()),
             "example": runs[0].run if runs else "",
         }
 

@@ -13,6 +13,8 @@ from addnorm.report.pages.snapshot import Snapshot
 NAME = "terms.json"
 TERMS = {"qRk": "qᵀRk", "aRk": "aᵀRk", "qRb": "qᵀRb", "aRb": "aᵀRb"}
 """Each term's key in the file, and its formula."""
+_BIASES = {"qRk": (), "aRk": ("q_bias",), "qRb": ("k_bias",), "aRb": ("q_bias", "k_bias")}
+"""What a model must have for a term to be one of its scores': its query biases are a, its key biases b."""
 _MOST_ROWS = 17
 """Of a table; a curve has as many points as the texts have distances."""
 
@@ -47,6 +49,8 @@ class Terms:
     length: int
     farthest: float
     """Largest distance in tokens."""
+    names: tuple[str, ...]
+    """Formulas of the terms that the model's scores have: those with a bias only where it has one."""
     layers: tuple[Layer, ...]
 
 
@@ -74,21 +78,23 @@ def term_rows(snapshot: Snapshot) -> dict[str, list[dict[str, Any]]]:
 
 def _read(run: str, content: Mapping[str, Any]) -> Terms:
     rows = content["rows"]
+    built = [term for term, biases in _BIASES.items() if all(content.get(bias, True) for bias in biases)]
     return Terms(
         run=run,
         samples=int(content["samples"]),
         length=int(content["length"]),
         farthest=float(rows[0]["distances"][-1]),
+        names=tuple(TERMS[term] for term in built),
         layers=tuple(
-            _layer(layer, [row for row in rows if row["layer"] == layer])
+            _layer([row for row in rows if row["layer"] == layer], layer, built)
             for layer in sorted({int(row["layer"]) for row in rows})
         ),
     )
 
 
-def _layer(layer: int, heads: Sequence[Mapping[str, Any]]) -> Layer:
+def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> Layer:
     curves = [
-        [_mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in TERMS
+        [_mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
     ]
     distances = [float(distance) for distance in heads[0]["distances"]]
     values = [value for curve in curves for value in curve]
@@ -103,7 +109,7 @@ def _layer(layer: int, heads: Sequence[Mapping[str, Any]]) -> Layer:
     trained = heads[0]["trained"]
     return Layer(
         layer=layer,
-        swings=tuple(_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS),
+        swings=tuple(_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
         query=_mean([row["isotropy"]["query"] for row in heads]),
         key=_mean([row["isotropy"]["key"] for row in heads]),
         chance=float(heads[0]["isotropy"]["chance"]),
