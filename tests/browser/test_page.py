@@ -56,6 +56,20 @@ def test_what_a_command_measured_appears_without_a_reload(tmp_path, window):
     assert seen.loads == 1
 
 
+@pytest.mark.parametrize("broken", ["fetch", "json"])
+def test_leaving_the_page_while_curves_arrive_is_no_error(tmp_path, window, broken):
+    """A page that is left rejects the request, or the reading of its body if the headers have come already."""
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study")
+    owner = {"fetch": "window", "json": "Response.prototype"}[broken]
+    rejected = "() => { document.title = 'left'; return Promise.reject(new TypeError('Failed to fetch')); }"
+    seen.tab.add_init_script(f"{owner}.{broken} = {rejected}")
+    seen.go("/curves")
+    seen.wait("document.title === 'left'")
+    seen.tab.wait_for_timeout(100)
+    seen.assert_well()
+
+
 def test_the_table_behind_the_curves_follows_zoom_and_events(tmp_path, window):
     study = made_study.make(tmp_path / "study")
     run = study.runs()[0]
