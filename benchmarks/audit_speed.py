@@ -10,7 +10,6 @@ included, in GB of 10^9 bytes.
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -31,16 +30,17 @@ def measure(depth: int, width: int) -> dict[str, float]:
     from transformers import BertConfig, BertModel
 
     import addnorm
+    from addnorm.lab.peak import peak_bytes
 
     sizes = {"num_hidden_layers": depth, "hidden_size": width, "intermediate_size": 4 * width}
     model = BertModel(BertConfig(**sizes, num_attention_heads=width // 64)).eval()
     parameters = sum(parameter.numel() for parameter in model.parameters())
     tokens = torch.randint(1000, (2, 8))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     start, busy = time.perf_counter(), time.process_time()
     audit = addnorm.audit(model, {"input_ids": tokens})
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak = peak_bytes()
     return {
         "depth": depth,
         "width": width,
@@ -49,8 +49,8 @@ def measure(depth: int, width: int) -> dict[str, float]:
         "null": audit.joint_null,
         "seconds": seconds,
         "cpu_seconds": busy,
-        "peak_gb": peak * 1024 / 1e9,
-        "above_model_gb": (peak - before) * 1024 / 1e9,
+        "peak_gb": peak / 1e9,
+        "above_model_gb": (peak - before) / 1e9,
         "disagreements": len(audit.disagreements),
     }
 

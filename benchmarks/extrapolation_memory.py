@@ -13,7 +13,6 @@ A learned position has a table of embeddings and cannot exceed it: its row is fo
 
 import argparse
 import multiprocessing
-import resource
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -68,6 +67,7 @@ def growth_bytes(kind: str, attention: str, length: int, options: dict[str, Any]
     from addnorm.insight.extrapolation.measure import measure_length
     from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
     from addnorm.insight.extrapolation.windows import Stretches
+    from addnorm.lab.peak import peak_bytes
 
     torch.set_num_threads(1)
     sizes = {name: options[name] for name in ("width", "depth", "heads", "vocab")} | {"hidden": 2 * options["width"]}
@@ -81,7 +81,7 @@ def growth_bytes(kind: str, attention: str, length: int, options: dict[str, Any]
         view = switched(built, combination, Reach(trained=trained, length=window, causal=True))
         lengths = Lengths(trained=trained, multiples=(window // trained,))
         measure_length(view, text, lengths, window, torch.device("cpu"))
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return peak_bytes()
 
     before = evaluate(WARM, WARM)
     return evaluate(options["trained"], length) - before

@@ -13,7 +13,6 @@ before the first step (the interpreter, torch and the model).
 import argparse
 import json
 import multiprocessing
-import resource
 import statistics
 import time
 from collections.abc import Callable
@@ -24,6 +23,8 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from addnorm.lab.peak import peak_bytes
 
 VOCAB = 256
 WIDTH, HEADS = 512, 8
@@ -73,7 +74,7 @@ def serve(side: str, length: int, depth: int, threads: int, pipe: Connection) ->
     torch.manual_seed(0)
     model = SIDES[side](length, depth)
     tokens = torch.randint(VOCAB, (1, length + 1))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = peak_bytes()
     while pipe.recv() == "step":
         start = time.perf_counter()
         with torch.autocast("cpu", torch.bfloat16, enabled=side.endswith("bfloat16")):
@@ -81,8 +82,8 @@ def serve(side: str, length: int, depth: int, threads: int, pipe: Connection) ->
         loss.backward()
         seconds = time.perf_counter() - start
         model.zero_grad(set_to_none=True)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        pipe.send((seconds, (peak - before) / 2**20))
+        peak = peak_bytes()
+        pipe.send((seconds, (peak - before) / 2**30))
 
 
 def measure(sides: list[str], length: int, depth: int, *, rounds: int, threads: int) -> dict[str, tuple[float, float]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from addnorm.report.pages import PAGES
 from addnorm.store import EventWriter, Run, Study
 
 BLOCK = {
@@ -17,6 +18,12 @@ BLOCK = {
     "width": 32,
     "depth": 4,
 }
+
+
+def addresses(*variants: str) -> tuple[str, ...]:
+    """Every page of a study's site; the page of one model once for each of these variants."""
+    plain = ("/" if name == "overview" else f"/{name}" for name in PAGES if name != "model")
+    return (*plain, *(f"/model?variant={variant}" for variant in variants))
 
 
 def model_spec(residual: str = "add", scores: str = "own") -> dict[str, Any]:

@@ -224,6 +224,28 @@ def room(name: str) -> Room:
     return ROOMS[name]
 
 
+def preset_docs() -> dict[str, str]:
+    """The named models with their builders' docstrings, read without importing them.
+
+    `PRESETS` must be a literal mapping of texts to functions; a preset made by a call has no docstring of its own.
+    """
+    tree = ast.parse((Path(__file__).parent / "blocks" / "presets.py").read_text(encoding="utf-8"))
+    builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    (table,) = (
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign)
+        and isinstance(node.target, ast.Name)
+        and node.target.id == "PRESETS"
+        and isinstance(node.value, ast.Dict)
+    )
+    docs = {}
+    for name, builder in zip(table.keys, table.values, strict=True):
+        text = ast.get_docstring(builders[builder.id], clean=False) if isinstance(builder, ast.Name) else None
+        docs[ast.literal_eval(name)] = (text or "").strip()
+    return docs
+
+
 def add_plugin(path: str | Path) -> tuple[Room, str]:
     """Import a user's file and let its sibling take part like a built-in one.
 

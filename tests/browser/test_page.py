@@ -12,17 +12,7 @@ from addnorm.report.write import write_report
 from addnorm.store import write_json
 
 HERE = Path(__file__).parent
-PAGES = (
-    "/",
-    "/ranking",
-    "/curves",
-    "/scalars",
-    "/lengths",
-    "/cost",
-    "/record",
-    "/model?variant=v4m5",
-    "/model?variant=base",
-)
+ADDRESSES = made_study.addresses("v4m5", "base")
 
 
 def test_a_running_study_moves_without_a_reload(tmp_path, window):
@@ -64,6 +54,20 @@ def test_what_a_command_measured_appears_without_a_reload(tmp_path, window):
     write_json(study.path / "extrapolation.json", made_files.evaluation())
     seen.wait("document.querySelectorAll('[data-live=lengths] svg[role=img]').length === 2")
     assert seen.loads == 1
+
+
+@pytest.mark.parametrize("broken", ["fetch", "json"])
+def test_leaving_the_page_while_curves_arrive_is_no_error(tmp_path, window, broken):
+    """A page that is left rejects the request, or the reading of its body if the headers have come already."""
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study")
+    owner = {"fetch": "window", "json": "Response.prototype"}[broken]
+    rejected = "() => { document.title = 'left'; return Promise.reject(new TypeError('Failed to fetch')); }"
+    seen.tab.add_init_script(f"{owner}.{broken} = {rejected}")
+    seen.go("/curves")
+    seen.wait("document.title === 'left'")
+    seen.tab.wait_for_timeout(100)
+    seen.assert_well()
 
 
 def test_the_table_behind_the_curves_follows_zoom_and_events(tmp_path, window):
@@ -187,7 +191,7 @@ def test_without_script_the_page_says_as_much(tmp_path, window):
     assert "as of this page's loading" in made.tab.locator("header").inner_text()
 
 
-@pytest.mark.parametrize("path", ["/", "/curves", "/ranking", "/lengths", "/cost", "/scalars", "/model?variant=base"])
+@pytest.mark.parametrize("path", made_study.addresses("base"))
 def test_everything_can_be_reached_by_the_tab_key(tmp_path, window, path):
     made_files.everything(tmp_path / "study")
     seen = window(tmp_path / "study").go(path)
@@ -227,7 +231,7 @@ def test_no_page_scrolls_sideways(tmp_path, window, width, scheme, language):
             made_study.finish(run)
     made_files.measure(study)
     seen = window(study.path, viewport={"width": width, "height": 780}, color_scheme=scheme)
-    for path in PAGES:
+    for path in ADDRESSES:
         seen.go(f"{path}{'&' if '?' in path else '?'}lang={language}")
         seen.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
         if "curves" in path or "model" in path:
@@ -244,7 +248,7 @@ def test_with_reduced_motion_nothing_moves(tmp_path, window, motion, name):
     assert seen.tab.evaluate("getComputedStyle(document.querySelector('[data-live=card-0]')).animationName") == name
 
 
-@pytest.mark.parametrize("path", ["/lengths", "/scalars", "/curves", "/model?variant=base"])
+@pytest.mark.parametrize("path", made_study.addresses("base"))
 def test_with_reduced_motion_no_page_has_anything_that_could_move(tmp_path, window, path):
     made_files.everything(tmp_path / "study")
     seen = window(tmp_path / "study", reduced_motion="reduce").go(path)
@@ -282,7 +286,7 @@ def test_on_a_phone_no_text_of_a_chart_is_cut_off(tmp_path, window, language):
 def test_every_text_stands_out_from_what_is_behind_it(tmp_path, window, scheme):
     made_files.measure(made_study.failed(tmp_path / "study"))
     seen = window(tmp_path / "study", color_scheme=scheme)
-    for path in PAGES:
+    for path in ADDRESSES:
         seen.go(path)
         ratio, where = seen.tab.evaluate((HERE / "contrast.js").read_text(encoding="utf-8"))
         assert ratio >= 4.5, f"{path}: {where}"

@@ -6,13 +6,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from addnorm import preset
+from addnorm.catalogue import ROOMS
+from addnorm.lab import peak
 from addnorm.lab import plan as planning
 from addnorm.lab.expand import fit_models
 from addnorm.lab.load import load_study
-from addnorm.lab.plan import count, plan
+from addnorm.lab.plan import count, plan, state_bytes
 from addnorm.lab.study import Training
 
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
@@ -108,3 +111,41 @@ def test_the_speed_is_measured_on_a_step_that_does_not_take_long(monkeypatch: py
     assert whole > 1e9
     assert counted[-1].flops < 1e7
     assert len(counted) <= 3
+
+
+@pytest.mark.parametrize("kind", ROOMS["optimizer"].kinds())
+@pytest.mark.parametrize("name", ["base", "gpt2"])
+def test_the_optimizers_state_is_counted_to_the_byte(kind: str, name: str) -> None:
+    """A state may have a size of its own: AdamW counts steps in four bytes for each parameter, however small."""
+    optimizer = ROOMS["optimizer"].make(kind)
+    spec = preset(name, vocab=32, width=16, depth=2, heads=2, kv_heads=2, hidden=32, max_seq=16)
+    real = spec.build()
+    with torch.device("meta"):
+        shapes = spec.build()
+    counted = []
+    for model in (real, shapes):
+        for parameter in model.parameters():
+            parameter.grad = torch.zeros_like(parameter)
+        counted.append(state_bytes(optimizer, model))
+    trained = optimizer.build(optimizer.groups(real))
+    trained.step()
+    held = sum(value.nbytes for state in trained.state.values() for value in state.values())
+    assert counted == [held, held]
+    assert held > sum(parameter.nbytes for parameter in real.parameters()) * (2 if kind == "adamw" else 0)
+
+
+@pytest.mark.parametrize(("platform", "unit"), [("linux", 1024), ("darwin", 1)])
+def test_peak_memory_is_in_bytes_on_every_platform(monkeypatch: pytest.MonkeyPatch, platform: str, unit: int) -> None:
+    class Usage:
+        ru_maxrss = 12_345
+
+    monkeypatch.setattr(peak.sys, "platform", platform)
+    monkeypatch.setattr(peak.resource, "getrusage", lambda who: Usage)
+    assert peak.peak_bytes() == 12_345 * unit
+
+
+def test_peak_memory_is_read_in_one_place() -> None:
+    root = Path(__file__).parents[2]
+    files = [path for folder in ("src", "benchmarks") for path in (root / folder).rglob("*.py")]
+    reading = [path.relative_to(root).as_posix() for path in files if "ru_maxrss" in path.read_text(encoding="utf-8")]
+    assert reading == ["src/addnorm/lab/peak.py"]

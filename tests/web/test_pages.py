@@ -12,6 +12,8 @@ import made_study
 from addnorm.lab.results import ranking
 from addnorm.report.pages import PAGES, Reader, phrases
 from addnorm.store import Study
+from addnorm.web import app as web_app
+from addnorm.web.app import application
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
 ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PAGES} | {"model": "/model?variant=v4m5"}
@@ -325,3 +327,10 @@ def test_a_card_holds_all_that_is_known_of_a_model(tmp_path, client):
         assert word.lower() in said.lower(), word
     made_study.finished(tmp_path / "finished")
     assert "± " in client(tmp_path / "finished").get("/").text
+
+
+def test_every_page_that_is_served_is_among_the_tested_addresses(tmp_path):
+    app = application(made_study.finished(tmp_path / "study").path)
+    served = {route.path for route in app.routes if not route.path.startswith("/static/")} - {"/events", "/curves.json"}
+    assert served == {address.partition("?")[0] for address in made_study.addresses("base")}
+    assert all(path in (web_app.__doc__ or "").split() for path in served), "the module's docstring names every page"

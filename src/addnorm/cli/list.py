@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from addnorm.catalogue import ROOMS, Doc, Room, room
+from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
 from addnorm.cli._output import aligned, print_json
 
 
@@ -58,17 +58,18 @@ def command(options: Options) -> int:
 
 
 def _everything() -> dict[str, tuple[str, ...]]:
-    from addnorm.lab.load import study_names
+    from addnorm.lab.built_in import study_names
 
-    presets = tuple(_presets())
-    return {"study": study_names(), "preset": presets} | {name: found.kinds() for name, found in ROOMS.items()}
+    return {"study": study_names(), "preset": tuple(preset_docs())} | {
+        name: found.kinds() for name, found in ROOMS.items()
+    }
 
 
 def _entries(name: str) -> list[dict[str, Any]]:
     if name == "study":
         return _studies()
     if name == "preset":
-        return [{"kind": kind, "summary": summary} for kind, summary in _presets().items()]
+        return [{"kind": kind, "summary": summary} for kind, summary in preset_docs().items()]
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
@@ -82,14 +83,8 @@ def _entries(name: str) -> list[dict[str, Any]]:
 
 
 def _studies() -> list[dict[str, Any]]:
-    from addnorm.lab.load import profile_names, study_about, study_names
+    from addnorm.lab.built_in import study_about, study_names, study_profiles
 
     return [
-        {"kind": name, "summary": study_about(name), "profiles": list(profile_names(name))} for name in study_names()
+        {"kind": name, "summary": study_about(name), "profiles": list(study_profiles(name))} for name in study_names()
     ]
-
-
-def _presets() -> dict[str, str]:
-    from addnorm.blocks.presets import PRESETS
-
-    return {name: (build.__doc__ or "").strip() for name, build in PRESETS.items()}

@@ -5,7 +5,6 @@ import json
 import math
 import os
 import platform
-import resource
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -23,6 +22,7 @@ from addnorm.lab.data import Dataset
 from addnorm.lab.effective import effective
 from addnorm.lab.executors import Exit
 from addnorm.lab.expand import run_name
+from addnorm.lab.peak import peak_bytes
 from addnorm.lab.plugins import load_plugins
 from addnorm.lab.study import RunSpec
 from addnorm.lab.train import Trainer
@@ -168,7 +168,7 @@ class Attempt:
         state = self.trainer.model.state_dict()
         save_final(self.run.final_path, state)
         self.events.write("end", step=self.trainer.step, reason="finished")
-        self.run.mark("finished", step=self.trainer.step, content_hash=_content_hash(state), peak_bytes=_peak_bytes())
+        self.run.mark("finished", step=self.trainer.step, content_hash=_content_hash(state), peak_bytes=peak_bytes())
         return Exit.DONE
 
 
@@ -242,7 +242,3 @@ def _content_hash(state: dict[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

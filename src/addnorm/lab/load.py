@@ -5,8 +5,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import addnorm
-from addnorm.errors import InputError, UnknownName, did_you_mean
+from addnorm.errors import InputError, did_you_mean
+from addnorm.lab.built_in import study_about, study_file, study_names, study_profiles, study_source
 from addnorm.lab.codec import construct, encode, read
 from addnorm.lab.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.lab.plugins import load_plugins
@@ -16,36 +16,10 @@ from addnorm.lab.strict_yaml import read_yaml_file
 from addnorm.lab.study import Study
 from addnorm.lab.variants import read_variants
 
-_STUDIES = Path(addnorm.__file__).parent / "studies"
+__all__ = ["load_study", "profile_names", "study_about", "study_names", "study_source"]
+
 _PROFILE_FIELDS = (*(field.name for field in fields(Study)), "model")
 _FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
-
-
-def study_names() -> tuple[str, ...]:
-    """Names of the built-in studies."""
-    return tuple(sorted(path.stem for path in _STUDIES.glob("*.yaml")))
-
-
-def study_source(name: str) -> str:
-    """The YAML text of a built-in study, to copy and edit.
-
-    Raises:
-        UnknownName: no such study.
-    """
-    if name not in study_names():
-        raise UnknownName("built-in study", name, study_names())
-    return (_STUDIES / f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def study_about(name: str) -> str:
-    """What a built-in study asks, in a sentence or three.
-
-    Raises:
-        UnknownName: no such study.
-    """
-    if name not in study_names():
-        raise UnknownName("built-in study", name, study_names())
-    return str(read_yaml_file(_STUDIES / f"{name}.yaml").get("about", ""))
 
 
 def load_study(path_or_name: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> Study:
@@ -71,7 +45,7 @@ def load_study(path_or_name: str | Path, *, profile: str | None = None, settings
             f"no study {given!r}.{did_you_mean(given, study_names())} Known: {', '.join(study_names())}. "
             "A study of your own is given as a file (.yaml, .py) or as module:function."
         )
-    return _load_file(_STUDIES / f"{given}.yaml", f"study '{given}'", profile, changes)
+    return _load_file(study_file(given), f"study '{given}'", profile, changes)
 
 
 def profile_names(path_or_name: str | Path) -> tuple[str, ...]:
@@ -82,7 +56,7 @@ def profile_names(path_or_name: str | Path) -> tuple[str, ...]:
     """
     given = str(path_or_name)
     if given in study_names():
-        given = str(_STUDIES / f"{given}.yaml")
+        return study_profiles(given)
     return tuple(_content(Path(given), given).get("profiles") or {})
 
 

@@ -170,19 +170,16 @@ def count(model: ModelSpec, training: Training) -> Counted:
         parameters=sum(p.numel() for p in parameters),
         flops=flops.get_total_flops(),
         # Gradients of the logits exist beside the saved ones when the backward pass begins.
-        peak_bytes=int((2 + state_ratio(training.optimizer)) * weights) + sum(saved.values()) + logits_bytes,
+        peak_bytes=2 * weights + state_bytes(training.optimizer, built) + sum(saved.values()) + logits_bytes,
     )
 
 
-def state_ratio(optimizer: OptimizerSpec) -> float:
-    """Bytes of optimizer state per byte of parameters, seen on a small real one: fused optimizers refuse the meta device."""
-    small = nn.Linear(32, 32, bias=False)
-    small.weight.grad = torch.zeros_like(small.weight)
-    built = optimizer.build(optimizer.groups(small))
+def state_bytes(optimizer: OptimizerSpec, model: nn.Module) -> int:
+    """Bytes of the optimizer's state for a model that has its gradients, after one step of the optimizer itself."""
+    built = optimizer.build(optimizer.groups(model))
     built.step()
-    states = built.state[small.weight].values()
-    sizes = [state.numel() * state.element_size() for state in states if isinstance(state, Tensor)]
-    return sum(sizes) / (small.weight.numel() * small.weight.element_size())
+    tensors = [value for state in built.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """The live page's addresses.
 
-    /                overview         /ranking /curves /scalars /cost /record
+    /                overview         /ranking /curves /scalars /lengths /cost /record
     /model           one model, by ?variant=
     /curves.json     what the curves' script draws
     /events          server-sent events: the sections that changed, as HTML

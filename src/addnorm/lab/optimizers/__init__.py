@@ -47,7 +47,10 @@ class OptimizerSpec(Spec, ABC):
 
     @abstractmethod
     def build(self, groups: list[Group]) -> torch.optim.Optimizer:
-        """The optimizer. The training loop sets `group["lr"]` before every step."""
+        """The optimizer. The training loop sets `group["lr"]` before every step.
+
+        It must be able to step parameters on the meta device too, where a plan counts the bytes of its state.
+        """
 
     def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
         """Share of the parameter that weight decay takes away in a step begun in the present state.

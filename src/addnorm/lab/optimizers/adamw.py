@@ -42,6 +42,8 @@ class AdamW(OptimizerSpec):
 
     def build(self, groups: list[Group]) -> torch.optim.AdamW:
         """The optimizer."""
+        # The fused form refuses the meta device, where a plan counts the bytes of the state.
+        fused = not any(parameter.is_meta for group in groups for parameter in group["params"])
         return torch.optim.AdamW(
-            cast(list[dict[str, object]], groups), lr=self.learning_rate, betas=self.betas, eps=self.eps, fused=True
+            cast(list[dict[str, object]], groups), lr=self.learning_rate, betas=self.betas, eps=self.eps, fused=fused
         )

@@ -29,10 +29,13 @@
     const [path, own] = address.split("?");
     const wanted = new URLSearchParams(own || "");
     for (const [name, value] of query()) wanted.append(name, value);
-    let answer;
-    try { answer = await fetch(`${path}?${wanted}`); } catch { return; }  // the live mark says that the connection is lost
-    if (!answer.ok || mine !== asked) return;
-    draw(await answer.json());
+    let found;
+    try {
+      const answer = await fetch(`${path}?${wanted}`);
+      if (!answer.ok) return;
+      found = await answer.json();
+    } catch { return; }  // the live mark says that the connection is lost; or the page was left while the body was on its way
+    if (mine === asked) draw(found);
   };
 
   const draw = (found) => {

@@ -1,0 +1,112 @@
+"""Commands that need no torch work where it cannot be imported: so they answer in a fraction of a second."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import made_study
+from addnorm.blocks.presets import PRESETS
+from addnorm.catalogue import ROOMS, preset_docs
+from addnorm.cli import commands
+
+# Not an ImportError: one would pass unseen where a library tries torch and goes on without it.
+DRIVER = """
+import contextlib, importlib.abc, io, json, os, sys, traceback
+
+
+class NoTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise RuntimeError("torch was imported")
+        return None
+
+
+sys.meta_path.insert(0, NoTorch())
+from addnorm.cli import main
+
+answers = []
+for arguments in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            code = main(arguments)
+        except Exception:
+            code = traceback.format_exc()
+    answers.append([code, out.getvalue(), err.getvalue()])
+json.dump(answers, sys.stdout)
+"""
+STUDY = "STUDY"
+"""Stands for the folder of a finished study."""
+LISTED = ("study", "preset", *ROOMS)
+LINES: tuple[tuple[str, ...], ...] = (
+    ("--help",),
+    ("--version",),
+    *((name, "--help") for name in commands()),
+    ("list",),
+    ("list", "--json"),
+    *(("list", name, *form) for name in LISTED for form in ((), ("--json",))),
+    ("new", "residual-scores", "--to", f"{STUDY}/mine.yaml"),
+    ("new", "qk-bias", "--to", f"{STUDY}/other.yaml", "--json"),
+    ("status", STUDY),
+    ("status", STUDY, "--json"),
+    *(
+        ("rank", target, *form)
+        for target in (STUDY, "source-003")
+        for form in ((), ("--json",), ("--csv",), ("--latex",))
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], Any]:
+    """Exit code, output and messages of every line, all from one process that cannot import torch."""
+    study = tmp_path_factory.mktemp("without-torch") / "study"
+    made_study.finished(study)
+    given = [[part.replace(STUDY, str(study)) for part in line] for line in LINES]
+    source = str(Path(__file__).parents[2] / "src")
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps(given),
+        env={**os.environ, "PYTHONPATH": source, "COLUMNS": "200"},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=120,
+    )
+    return dict(zip(LINES, json.loads(done.stdout), strict=True))
+
+
+@pytest.mark.parametrize("line", LINES, ids=" ".join)
+def test_the_command_needs_no_torch(answers: dict[tuple[str, ...], Any], line: tuple[str, ...]) -> None:
+    code, out, err = answers[line]
+    assert code == 0, f"{code}\n{err}"
+    assert out
+    assert err == ""
+
+
+def test_torch_really_cannot_be_imported_there() -> None:
+    planned = subprocess.run(
+        [sys.executable, "-c", DRIVER],
+        input=json.dumps([["plan", "residual-scores"]]),
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")},
+        capture_output=True,
+        check=True,
+        text=True,
+        timeout=120,
+    )
+    ((code, _, _),) = json.loads(planned.stdout)
+    assert "torch was imported" in code
+
+
+def test_presets_read_are_presets_built(answers: dict[tuple[str, ...], Any]) -> None:
+    imported = {name: (build.__doc__ or "").split() for name, build in PRESETS.items()}
+    assert list(preset_docs()) == list(imported), "in the same order"
+    assert {name: text.split() for name, text in preset_docs().items()} == imported
+    listed = json.loads(answers["list", "preset", "--json"][1])["preset"]
+    assert [entry["kind"] for entry in listed] == list(imported)
+    assert all(entry["summary"] for entry in listed[:7])
