@@ -177,8 +177,8 @@ def test_rank_in_other_forms(finished, capsys, option, sign):
     assert sign in out
 
 
-def test_rank_on_the_printed_numbers_of_source_003(capsys):
-    code, out, _ = said(capsys, "rank", "source-003")
+def test_rank_on_the_printed_numbers_of_kuang_2025(capsys):
+    code, out, _ = said(capsys, "rank", "kuang-2025")
     assert code == 0
     assert "v4m7" in out
 

@@ -2,9 +2,9 @@ r"""One bias vector for all heads.
 
     q_h <- W_q^h x + a,        k_h <- W_k^h x + b,        a, b in R^{d_k}, the same for every head h
 
-Why: source 001's effect needs a preferred direction per rotary frequency; this asks whether heads need their own.
+Why: Su's (2023) effect needs a preferred direction per rotary frequency; this asks whether heads need their own.
 
-Source: source 001 and its comments.
+Source: Su (2023) and its comments.
 Differs from the source: nothing.
 """
 

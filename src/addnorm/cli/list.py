@@ -1,4 +1,4 @@
-"""Show what there is: studies, presets, mechanisms, corpora, optimizers.
+"""Show what there is: studies, presets, mechanisms, corpora, optimizers, and the documents that they cite.
 
 Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula, and each study
 with its profiles.
@@ -20,7 +20,7 @@ from addnorm.cli._output import aligned, print_json
 @dataclass(frozen=True)
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
-    """`study`, `preset`, or a room such as `residual`, `scores`, `norm`, `position`, `optimizer`; all rooms if not given."""
+    """`study`, `preset`, `source`, or a room such as `residual`, `scores`, `norm`, `optimizer`; all rooms if not given."""
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own, to be listed too."""
     json: bool = False
@@ -40,7 +40,9 @@ def command(options: Options) -> int:
             print_json(found)
         else:
             print(aligned([("room", "kinds"), *((name, ", ".join(kinds)) for name, kinds in found.items())]))
-            print("\n`addnorm list ROOM` tells what each kind does.")
+            print(
+                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the documents that are cited."
+            )
         return 0
     entries = _entries(options.room)
     if options.json:
@@ -52,6 +54,8 @@ def command(options: Options) -> int:
                 print(f"\n{entry['formula']}\n")
             if entry.get("source"):
                 print(f"    Source: {entry['source']}")
+            if entry.get("address"):
+                print(f"    {entry['address']}")
             if entry.get("profiles"):
                 print(f"    Profiles: {', '.join(entry['profiles'])}")
     return 0
@@ -69,10 +73,12 @@ def _entries(name: str) -> list[dict[str, Any]]:
         return _studies()
     if name == "preset":
         return [{"kind": kind, "summary": summary} for kind, summary in _presets().items()]
+    if name == "source":
+        return _sources()
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
-        raise UnknownName("room", name, ("study", "preset", *ROOMS))
+        raise UnknownName("room", name, ("study", "preset", "source", *ROOMS))
     chosen: Room = room(name)
     docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
     return [
@@ -86,6 +92,19 @@ def _studies() -> list[dict[str, Any]]:
 
     return [
         {"kind": name, "summary": study_about(name), "profiles": list(profile_names(name))} for name in study_names()
+    ]
+
+
+def _sources() -> list[dict[str, Any]]:
+    from addnorm.references import REFERENCES
+
+    return [
+        {
+            "kind": each.key,
+            "summary": ". ".join(filter(None, (each.author or "Author not known", each.title, each.title_en))),
+            "address": each.address or "address not known",
+        }
+        for each in REFERENCES
     ]
 
 

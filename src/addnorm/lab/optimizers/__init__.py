@@ -33,7 +33,7 @@ class OptimizerSpec(Spec, ABC):
     weight_decay: float
     """Decoupled: a step takes learning rate · weight_decay of the parameter away."""
     decay_on: Literal["matrices", "everything"] = "matrices"
-    """What decays: `matrices` leaves out biases, norms and learned scalars; `everything` is source 003's set-up."""
+    """What decays: `matrices` leaves out biases, norms and learned scalars; `everything` is Kuang's (2025) set-up."""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.learning_rate) and self.learning_rate > 0):
