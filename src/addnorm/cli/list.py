@@ -41,7 +41,7 @@ def command(options: Options) -> int:
         else:
             print(aligned([("room", "kinds"), *((name, ", ".join(kinds)) for name, kinds in found.items())]))
             print(
-                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the documents that are cited."
+                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists what is cited (docs/sources.md)."
             )
         return 0
     entries = _entries(options.room)
@@ -54,8 +54,8 @@ def command(options: Options) -> int:
                 print(f"\n{entry['formula']}\n")
             if entry.get("source"):
                 print(f"    Source: {entry['source']}")
-            if entry.get("address"):
-                print(f"    {entry['address']}")
+            if "address" in entry:
+                print(f"    {entry['address'] or 'address not known'}")
             if entry.get("profiles"):
                 print(f"    Profiles: {', '.join(entry['profiles'])}")
     return 0
@@ -65,7 +65,8 @@ def _everything() -> dict[str, tuple[str, ...]]:
     from addnorm.lab.load import study_names
 
     presets = tuple(_presets())
-    return {"study": study_names(), "preset": presets} | {name: found.kinds() for name, found in ROOMS.items()}
+    own = {"study": study_names(), "preset": presets, "source": tuple(each["kind"] for each in _sources())}
+    return own | {name: found.kinds() for name, found in ROOMS.items()}
 
 
 def _entries(name: str) -> list[dict[str, Any]]:
@@ -102,7 +103,7 @@ def _sources() -> list[dict[str, Any]]:
         {
             "kind": each.key,
             "summary": ". ".join(filter(None, (each.author or "Author not known", each.title, each.title_en))),
-            "address": each.address or "address not known",
+            "address": each.address or None,
         }
         for each in REFERENCES
     ]
