@@ -103,6 +103,19 @@ def test_list_studies_gives_their_profiles(capsys):
     assert {"quick", "paper"} <= set(json.loads(out)["study"][0]["profiles"])
 
 
+def test_list_source_gives_title_and_address(capsys):
+    _, out, _ = said(capsys, "list")
+    assert "docs/sources.md" in out
+    _, out, _ = said(capsys, "list", "source")
+    assert "Su (2023)\n    苏剑林" in out
+    assert "    https://kexue.fm/archives/9577\n" in out
+    assert "    address not known\n" in out
+    _, out, _ = said(capsys, "list", "source", "--json")
+    addresses = {each["kind"]: each["address"] for each in json.loads(out)["source"]}
+    assert addresses["Anonymous (n.d.)"] is None
+    assert addresses["Su (2020)"] == "https://kexue.fm/archives/8027"
+
+
 def test_new_writes_a_study_that_loads_and_refuses_to_overwrite(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = said(capsys, "new", "residual-scores", "--json")
@@ -177,8 +190,8 @@ def test_rank_in_other_forms(finished, capsys, option, sign):
     assert sign in out
 
 
-def test_rank_on_the_printed_numbers_of_source_003(capsys):
-    code, out, _ = said(capsys, "rank", "source-003")
+def test_rank_on_the_printed_numbers_of_kuang_2025(capsys):
+    code, out, _ = said(capsys, "rank", "kuang-2025")
     assert code == 0
     assert "v4m7" in out
 

@@ -109,7 +109,7 @@ def test_the_shift_follows_its_switch(norm: str, shift: bool) -> None:
 
 
 def test_bias_before_batch_norm_in_training_changes_nothing() -> None:
-    """Source 000: the batch mean takes it away; before layer norm only its mean component goes."""
+    """Anonymous (n.d.): the batch mean takes it away; before layer norm only its mean component goes."""
     x = torch.randn(2, 6, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     bias = torch.linspace(-1, 2, 8, dtype=torch.float64)
     batch = make("norm", "batch").build(8, shift=True).double().train()

@@ -60,7 +60,7 @@ def test_partial_rotation_leaves_the_rest(fraction: float) -> None:
 
 
 def test_scores_with_biases_expand_into_four_terms() -> None:
-    """(R_m (q + a)) . (R_n (k + b)) = q R k + a R k + q R b + a R b with R = R_{n-m}, source 001."""
+    """(R_m (q + a)) . (R_n (k + b)) = q R k + a R k + q R b + a R b with R = R_{n-m}, Su (2023)."""
     q, k, a, b = vectors(4)
     whole = rotated(q + a) @ rotated(k + b).T
     terms = [rotated(left) @ rotated(right).T for left in (q, a) for right in (k, b)]

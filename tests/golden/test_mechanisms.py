@@ -18,7 +18,7 @@ def count(spec: ModelSpec) -> int:
         return sum(p.numel() for p in Transformer(spec).parameters())
 
 
-def test_base_has_source_003s_51_7_million() -> None:
+def test_base_has_kuang_2025s_51_7_million() -> None:
     embedding = head = 32_000 * 512
     attention = 512 * 512 + 2 * 512 * 256 + 512 * 512  # q; k and v with half the heads; o
     feedforward = 3 * 512 * 1024  # gate, up, down
@@ -75,7 +75,7 @@ EXTRA = {
 
 
 @pytest.mark.parametrize(("name", "extra"), EXTRA.items())
-def test_models_of_source_003_add_a_handful_of_scalars(name: str, extra: int) -> None:
+def test_models_of_kuang_2025_add_a_handful_of_scalars(name: str, extra: int) -> None:
     assert count(preset(name)) == 51_651_072 + extra
 
 

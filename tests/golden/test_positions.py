@@ -160,7 +160,7 @@ def test_sandwich_is_the_inner_product_of_sinusoidal_positions() -> None:
 
 @pytest.mark.parametrize("scale", [1.0, 0.25])
 def test_gau_additive_with_a_and_b_on_the_first_of_each_pair_is_sandwich(scale: float) -> None:
-    """a = b = [sqrt(λ), 0, sqrt(λ), 0, …], source 001; the roots are exact in binary, so only the sum's order rounds."""
+    """a = b = [sqrt(λ), 0, sqrt(λ), 0, …], Su (2023); the roots are exact in binary, so only the sum's order rounds."""
     sizes = shape(heads=3, head_dim=8)
     additive, sandwich = build("gau_additive", sizes), build("sandwich", sizes, scale=scale)
     with torch.no_grad():

@@ -47,7 +47,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         "addnorm/py.typed",
         "addnorm/__main__.py",
         "addnorm/studies/residual-scores.yaml",
-        "addnorm/studies/source_003/results.json",
+        "addnorm/studies/published/kuang_2025/results.json",
         "addnorm/kernels/grouped_attention/derivation.md",
         "addnorm/report/pages/static/uPlot.iife.js",
         "addnorm/report/pages/static/uPlot.LICENSE.txt",

@@ -1,4 +1,4 @@
-"""`explain` on fresh runs: the pattern of source 003 at small scale, predicted from the schedule."""
+"""`explain` on fresh runs: the pattern of Kuang (2025) at small scale, predicted from the schedule."""
 
 import json
 

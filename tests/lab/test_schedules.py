@@ -81,17 +81,17 @@ def test_constant_stays_at_the_peak() -> None:
 
 
 class TestDecayFactor:
-    SOURCE_003 = (Cosine(warmup=0.015), AdamW(learning_rate=3e-4, weight_decay=0.1), 170_025)
+    KUANG_2025 = (Cosine(warmup=0.015), AdamW(learning_rate=3e-4, weight_decay=0.1), 170_025)
 
-    def test_of_source_003_is_the_number_that_it_prints(self) -> None:
+    def test_of_kuang_2025_is_the_number_that_it_prints(self) -> None:
         # `b` of V4M4's first layer gets no gradient, starts at 1 and ends, in float32, at "0.078046".
-        assert f"{decay_factor(*self.SOURCE_003):.5f}" == "0.07805"
-        assert f"{decay_factor(*self.SOURCE_003, dtype=np.float32):.6f}" == "0.078046"
+        assert f"{decay_factor(*self.KUANG_2025):.5f}" == "0.07805"
+        assert f"{decay_factor(*self.KUANG_2025, dtype=np.float32):.6f}" == "0.078046"
 
-    def test_of_source_003_is_close_to_the_integral(self) -> None:
+    def test_of_kuang_2025_is_close_to_the_integral(self) -> None:
         # Σ lr·wd = 3e-5 (W/2 + (N - W)/2) up to half a step at either end, each of at most 3e-5.
         exponent = 3e-5 * 170_025 / 2
-        assert -math.log(decay_factor(*self.SOURCE_003)) == pytest.approx(exponent, abs=2 * 3e-5 + 170_025 * 3e-5**2)
+        assert -math.log(decay_factor(*self.KUANG_2025)) == pytest.approx(exponent, abs=2 * 3e-5 + 170_025 * 3e-5**2)
 
     @pytest.mark.parametrize("warmup", [0.0, 0.1])
     def test_is_what_a_trained_scalar_without_gradient_shows_to_the_bit(self, warmup: float) -> None:

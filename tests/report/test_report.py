@@ -95,6 +95,14 @@ def test_it_says_what_was_used_with_this_studys_numbers(study: Path) -> None:
     assert "PROVISIONAL" not in text
 
 
+def test_it_lists_the_documents_that_are_cited(study: Path) -> None:
+    text = (study / "report" / "report.html").read_text(encoding="utf-8")
+    cited = text[text.index('<ul class="references">') :]
+    assert "Su (2023): <cite>苏剑林 (Su Jianlin)" in cited
+    assert "kexue.fm/archives/9577</li>" in cited
+    assert "address not known</li>" in cited
+
+
 def test_figures_and_tables_stand_beside_it(study: Path) -> None:
     folder = study / "report"
     for name in figures.FIGURES:

@@ -274,13 +274,22 @@ def test_links_keep_a_language_that_was_chosen(tmp_path, client):
     assert 'href="/model?lang=en&amp;variant=base"' in asked.get("/ranking?lang=en").text
 
 
+@pytest.mark.parametrize(("language", "key"), [("en", "Kuang (2025)"), ("zh", "Kuang（2025）")])
+def test_a_page_links_the_documents_that_it_cites(tmp_path, client, language, key):
+    made_study.finished(tmp_path / "study")
+    text = client(tmp_path / "study").get(f"/model?variant=v4m5&lang={language}").text
+    cited = text[text.index('<ul class="references">') :]
+    assert key in cited
+    assert '<a href="https://kexue.fm/archives/9577" rel="noreferrer">kexue.fm/archives/9577</a>' in cited
+
+
 def test_a_models_page_explains_its_mechanisms_in_chinese(tmp_path, client):
     made_study.finished(tmp_path / "study")
     text = client(tmp_path / "study").get("/model?variant=v4m5&lang=zh").text
     assert "分数求和，每对层有一个可学习的正除数。" in text
     assert "每层选择听取哪些更早层的分数" in text
     assert "Scores summed" not in text
-    english = re.findall(r'lang="en"[^>]*>([^<]*)<', text)
+    english = re.findall(r'lang="en"[^>]*>([^<]*)<', text.partition('<ul class="references">')[0])
     assert [words for words in english if words != "English"], "sources are citations"
     assert all(re.search(r"arXiv|source|20\d\d|Source|nothing", words) for words in english if words != "English")
 

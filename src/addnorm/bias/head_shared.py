@@ -3,9 +3,9 @@ r"""One bias vector for all heads.
     q_h <- q_h + a,        a in R^{d_k}, the same for every head h        if bias.q
     k_h <- k_h + b,        b in R^{d_k}, the same for every head h        if bias.k
 
-Why: source 001's effect needs a preferred direction per rotary frequency; this asks whether heads need their own.
+Why: Su's (2023) effect needs a preferred direction per rotary frequency; this asks whether heads need their own.
 
-Source: source 001 and its comments.
+Source: Su (2023) and its comments.
 Differs from the source: nothing.
 """
 

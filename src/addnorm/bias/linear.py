@@ -5,9 +5,9 @@ r"""The usual bias: one number per head and entry, as in a linear layer.
 
 h heads of queries, g of keys; q and k are what the projections give, or a gated attention unit's scaled Z.
 
-Why: what every library means by `bias=True`. Without rotary position b cannot matter (source 000).
+Why: what every library means by `bias=True`. Without rotary position b cannot matter (Anonymous, n.d.).
 
-Source: source 001; source 000 §2.1.
+Source: Su (2023); Anonymous (n.d.) §2.1.
 Differs from the source: nothing.
 """
 

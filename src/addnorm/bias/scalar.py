@@ -5,7 +5,7 @@ r"""One number for all heads and entries.
 
 Why: the smallest bias that can still make the fourth term a^T R b decay with distance.
 
-Source: source 001, comments.
+Source: Su (2023), comments.
 Differs from the source: nothing.
 """
 

@@ -4,7 +4,7 @@ r"""One number for all heads and entries, and the same one for queries and keys.
 
 Why: one number per layer is the least a bias can be; the fourth term is a^2 1^T R_{n-m} 1.
 
-Source: source 001, comments.
+Source: Su (2023), comments.
 Differs from the source: nothing.
 """
 

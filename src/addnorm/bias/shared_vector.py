@@ -4,7 +4,7 @@ r"""One bias vector for all heads, and the same one for queries and keys.
 
 Why: with a = b the fourth term a^T R_{n-m} a is a sum of cosines with positive weights, largest at distance zero.
 
-Source: source 001 and its comments.
+Source: Su (2023) and its comments.
 Differs from the source: nothing.
 """
 

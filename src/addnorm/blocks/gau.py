@@ -8,7 +8,7 @@ A is the softmax of the scores, or relu(scores)² divided by the number of keys 
 attention and one feed-forward branch.
 
 Source: Hua et al. 2022, "Transformer Quality in Linear Time", arXiv:2202.10447, gated attention unit; GAU-α,
-https://github.com/ZhuiyiTechnology/GAU-alpha (SiLU on Z too, γ that start at one); source 001.
+https://github.com/ZhuiyiTechnology/GAU-alpha (SiLU on Z too, γ that start at one); Su (2023).
 Differs from the source: γ of the paper start at random; the paper divides squared scores by the length, which in a causal
 model would let later tokens change earlier ones, so what is counted is what a row sees, as in GAU-α's code.
 GAU-α's own softmax has scores times log n / log 512 ("softmax_plus"); here that is the evaluation switch `log_n`.

@@ -1,4 +1,4 @@
-"""Named models: those of the textbooks, and every model of source 003 under its own name."""
+"""Named models: those of the textbooks, and every model of Kuang (2025) under its own name."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
@@ -66,7 +66,7 @@ def _llama() -> ModelSpec:
 
 
 def _gau_alpha() -> ModelSpec:
-    """Su 2022, GAU-α base, as source 001 trains it: causal, post-norm RMS, rotary, 24 units in 12 pairs, no biases, tied.
+    """Su 2022, GAU-α base, as Su (2023) trains it: causal, post-norm RMS, rotary, 24 units in 12 pairs, no biases, tied.
 
     Differs from the source: the norms have a gain, attention is the plain softmax (there its temperature depends on the
     length), matrices start normal as in all presets; the rate of dropout is not known and none here.
@@ -85,11 +85,11 @@ def _gau_alpha() -> ModelSpec:
 
 
 def _base() -> ModelSpec:
-    """Source 003's baseline: Llama-type, 51.7 M parameters, grouped queries."""
+    """Kuang's (2025) baseline: Llama-type, 51.7 M parameters, grouped queries."""
     return ModelSpec(width=512, depth=8, heads=8, kv_heads=4, hidden=1024, max_seq=2048)
 
 
-def _of_source_003(residual: ResidualSpec | None = None, scores: str = "own") -> Callable[[], ModelSpec]:
+def _of_kuang_2025(residual: ResidualSpec | None = None, scores: str = "own") -> Callable[[], ModelSpec]:
     def build() -> ModelSpec:
         join = residual or _make["residual"]("add")
         return replace(_base(), residual=join, scores=_make["scores"](scores))
@@ -105,18 +105,18 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "realformer": _realformer,
     "gau_alpha": _gau_alpha,
     "base": _base,
-    "v2m1": _of_source_003(_make["residual"]("cumulative", weights="mean")),
-    "v2m3": _of_source_003(_make["residual"]("cumulative", weights="softmax")),
-    "v3m1": _of_source_003(_make["residual"]("replay", weights="sum")),
-    "v3m3_1": _of_source_003(_make["residual"]("replay", weights="mean")),
-    "v3m3_2": _of_source_003(_make["residual"]("replay", weights="softmax")),
-    "v4m1": _of_source_003(scores="sum"),
-    "v4m2": _of_source_003(scores="root_mean"),
-    "v4m3": _of_source_003(scores="mean"),
-    "v4m4": _of_source_003(scores="power"),
-    "v4m5": _of_source_003(scores="weighted"),
-    "v4m6": _of_source_003(scores="weighted_power"),
-    "v4m7": _of_source_003(scores="free"),
+    "v2m1": _of_kuang_2025(_make["residual"]("cumulative", weights="mean")),
+    "v2m3": _of_kuang_2025(_make["residual"]("cumulative", weights="softmax")),
+    "v3m1": _of_kuang_2025(_make["residual"]("replay", weights="sum")),
+    "v3m3_1": _of_kuang_2025(_make["residual"]("replay", weights="mean")),
+    "v3m3_2": _of_kuang_2025(_make["residual"]("replay", weights="softmax")),
+    "v4m1": _of_kuang_2025(scores="sum"),
+    "v4m2": _of_kuang_2025(scores="root_mean"),
+    "v4m3": _of_kuang_2025(scores="mean"),
+    "v4m4": _of_kuang_2025(scores="power"),
+    "v4m5": _of_kuang_2025(scores="weighted"),
+    "v4m6": _of_kuang_2025(scores="weighted_power"),
+    "v4m7": _of_kuang_2025(scores="free"),
 }
 
 ROOM_OF_FIELD = {

@@ -21,11 +21,11 @@ from addnorm.errors import JobError
 @dataclass(frozen=True)
 class Options:
     target: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs, or of one run; or `source-003` for the values that source printed."""
+    """Folder of a study's runs, or of one run; or `kuang-2025` for the values that Kuang (2025) prints."""
     norms: bool = False
     """Also the norms' gains and shifts."""
     tables: bool = False
-    """Print, per layer, the vector with mean, std, min and max, as source 003's appendix does."""
+    """Print, per layer, the vector with mean, std, min and max, as Kuang's (2025) appendix does."""
     plugin: tuple[str, ...] = ()
     """Files with the mechanisms of your own that the runs use."""
     json: bool = False

@@ -27,7 +27,7 @@ class Options:
     """Switches to evaluate beside the models as they are, without retraining: `log_n,yarn`; `+` joins those that are on
     together. `addnorm list switch` prints them."""
     scoring: Literal["window", "ending"] = "window"
-    """Which losses are shown and ranked: of every position of a window, as in source 001, or of the same last targets at
+    """Which losses are shown and ranked: of every position of a window, as in Su (2023), or of the same last targets at
     every length."""
     windows: int = 24
     """Windows of the longest length."""

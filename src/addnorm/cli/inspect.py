@@ -2,7 +2,7 @@
 
 Every measure is taken at the start (before the first step) and at the end, on held-out text of the run's own data, and is
 kept in the run's folder as insight.json. With --terms, the four terms of a score with rotary position and q/k biases instead
-(source 001), of a run or of a folder with a Transformers checkpoint; a run's are kept as terms.json.
+(Su, 2023), of a run or of a folder with a Transformers checkpoint; a run's are kept as terms.json.
 
 For example:
     addnorm inspect runs/first/base-s0-1a2b3c4d

@@ -1,4 +1,4 @@
-"""Show what there is: studies, presets, mechanisms, corpora, optimizers.
+"""Show what there is: studies, presets, mechanisms, corpora, optimizers, and the documents that they cite.
 
 Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula, and each study
 with its profiles.
@@ -20,7 +20,7 @@ from addnorm.cli._output import aligned, print_json
 @dataclass(frozen=True)
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
-    """`study`, `preset`, or a room such as `residual`, `scores`, `norm`, `position`, `optimizer`; all rooms if not given."""
+    """`study`, `preset`, `source`, or a room such as `residual`, `scores`, `norm`, `optimizer`; all rooms if not given."""
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own, to be listed too."""
     json: bool = False
@@ -40,7 +40,9 @@ def command(options: Options) -> int:
             print_json(found)
         else:
             print(aligned([("room", "kinds"), *((name, ", ".join(kinds)) for name, kinds in found.items())]))
-            print("\n`addnorm list ROOM` tells what each kind does.")
+            print(
+                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists what is cited (docs/sources.md)."
+            )
         return 0
     entries = _entries(options.room)
     if options.json:
@@ -52,6 +54,8 @@ def command(options: Options) -> int:
                 print(f"\n{entry['formula']}\n")
             if entry.get("source"):
                 print(f"    Source: {entry['source']}")
+            if "address" in entry:
+                print(f"    {entry['address'] or 'address not known'}")
             if entry.get("profiles"):
                 print(f"    Profiles: {', '.join(entry['profiles'])}")
     return 0
@@ -60,9 +64,8 @@ def command(options: Options) -> int:
 def _everything() -> dict[str, tuple[str, ...]]:
     from addnorm.lab.built_in import study_names
 
-    return {"study": study_names(), "preset": tuple(preset_docs())} | {
-        name: found.kinds() for name, found in ROOMS.items()
-    }
+    own = {"study": study_names(), "preset": tuple(preset_docs()), "source": tuple(each["kind"] for each in _sources())}
+    return own | {name: found.kinds() for name, found in ROOMS.items()}
 
 
 def _entries(name: str) -> list[dict[str, Any]]:
@@ -70,10 +73,12 @@ def _entries(name: str) -> list[dict[str, Any]]:
         return _studies()
     if name == "preset":
         return [{"kind": kind, "summary": summary} for kind, summary in preset_docs().items()]
+    if name == "source":
+        return _sources()
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
-        raise UnknownName("room", name, ("study", "preset", *ROOMS))
+        raise UnknownName("room", name, ("study", "preset", "source", *ROOMS))
     chosen: Room = room(name)
     docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
     return [
@@ -87,4 +92,17 @@ def _studies() -> list[dict[str, Any]]:
 
     return [
         {"kind": name, "summary": study_about(name), "profiles": list(study_profiles(name))} for name in study_names()
+    ]
+
+
+def _sources() -> list[dict[str, Any]]:
+    from addnorm.references import REFERENCES
+
+    return [
+        {
+            "kind": each.key,
+            "summary": ". ".join(filter(None, (each.author or "Author not known", each.title, each.title_en))),
+            "address": each.address or None,
+        }
+        for each in REFERENCES
     ]

@@ -3,7 +3,7 @@
 For example:
     addnorm rank runs/first
     addnorm rank runs/first --reference base --margin 0.01
-    addnorm rank source-003
+    addnorm rank kuang-2025
 """
 
 import sys
@@ -15,6 +15,7 @@ import tyro
 
 from addnorm.cli._output import print_json
 from addnorm.errors import JobError
+from addnorm.references import names_printed_results
 
 if TYPE_CHECKING:
     from addnorm.lab.statistics import Ranking
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Options:
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs; or a JSON file of published results; or `source-003` for that source's printed table."""
+    """Folder of a study's runs; or a JSON file of published results; or `kuang-2025` for the table that Kuang (2025) prints."""
     reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Variants to compare with, in place of the study's own. May be given more than once."""
     margin: float | None = None
@@ -74,7 +75,7 @@ def _ranking(options: Options) -> "Ranking":
         overrides["references"] = options.reference
     if options.margin is not None:
         overrides["margin"] = options.margin
-    if str(options.dir) == "source-003" or options.dir.suffix == ".json":
+    if names_printed_results(options.dir) or options.dir.suffix == ".json":
         return ranking_of_published(options.dir, overrides)
     from addnorm.store import Study
 

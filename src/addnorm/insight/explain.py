@@ -14,35 +14,36 @@ from addnorm.insight.printed import explain_printed, judge_conclusions, read_pri
 from addnorm.insight.recorded import explain_run
 from addnorm.lab.load import load_study
 from addnorm.lab.study import RunSpec
+from addnorm.references import names_printed_results
 from addnorm.store import Run, Study, write_json
 
 NAME = "explain.json"
-SOURCE_003 = Path(addnorm.__file__).parent / "studies" / "source_003" / "scalars.json"
+KUANG_2025 = Path(addnorm.__file__).parent / "studies" / "published" / "kuang_2025" / "scalars.json"
 
 
 def explain(target: Path, *, norms: bool = False) -> dict[str, Any]:
     """What the learned scalars of a study's runs show.
 
     Args:
-        target: a study's folder, a run's folder, or `source-003` for the values that source printed.
+        target: a study's folder, a run's folder, or `kuang-2025` for the values that Kuang (2025) prints.
         norms: also the norms' gains and shifts.
 
     Returns:
         `runs` (see `Explained.to_json`), `spread` over seeds per variant and entry, `skipped` runs with the reason, and for
-        printed values the source's `conclusions` with a verdict each.
+        printed values the document's `conclusions` with a verdict each.
 
     Raises:
         InputError: the folder holds neither a study nor a run, or nothing in it can be explained.
     """
-    if str(target) == "source-003":
-        return explain_source_003()
+    if names_printed_results(target):
+        return explain_kuang_2025()
     if (target / "study.json").exists():
         runs = Study(target).runs()
     elif (target / "spec.json").exists():
         runs = [Run(target)]
     else:
         raise InputError(
-            f"{target} holds neither a study nor a run. Give a folder made by `addnorm run`, or source-003."
+            f"{target} holds neither a study nor a run. Give a folder made by `addnorm run`, or kuang-2025."
         )
     found: list[Explained] = []
     skipped: dict[str, str] = {}
@@ -65,9 +66,9 @@ def keep_explained(folder: Path, found: dict[str, Any]) -> None:
     write_json(folder / NAME, {"time": time.time(), **found})
 
 
-def explain_source_003() -> dict[str, Any]:
-    """Source 003's printed values, explained from them and its training set-up alone."""
-    content = read_printed(SOURCE_003)
+def explain_kuang_2025() -> dict[str, Any]:
+    """Kuang's (2025) printed values, explained from them and its training set-up alone."""
+    content = read_printed(KUANG_2025)
     study = load_study("residual-scores", profile="paper")
     found = {}
     for variant in content["variants"]:

@@ -88,7 +88,7 @@ def _printed_values(printed: Mapping[str, Any], name: str) -> list[float]:
 
 
 def read_printed(path: Path) -> dict[str, Any]:
-    """A file of printed end values, such as source 003's.
+    """A file of printed end values, such as Kuang's (2025).
 
     Raises:
         InputError: the file is missing or of another form.

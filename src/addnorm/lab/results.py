@@ -4,7 +4,8 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from addnorm.lab.statistics import Ranking, Result, rank, read_published, say, source_003
+from addnorm.lab.statistics import Ranking, Result, kuang_2025, rank, read_published, say
+from addnorm.references import names_printed_results
 from addnorm.store import Damaged, RunStatus, Study
 
 
@@ -77,12 +78,12 @@ def ranking(
 
 
 def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None) -> Ranking:
-    """The ranking of numbers that somebody else printed: `source-003`, or a JSON file of the same form.
+    """The ranking of numbers that somebody else printed: `kuang-2025`, or a JSON file of the same form.
 
     Raises:
         InputError: the file is missing or not of that form, or an unknown reference.
     """
-    published = source_003() if str(path) == "source-003" else read_published(path)
+    published = kuang_2025() if names_printed_results(path) else read_published(path)
     chosen = {"references": published.references, "margin": 0.005, **(overrides or {})}
     return rank(
         published.results,

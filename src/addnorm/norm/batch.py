@@ -3,10 +3,10 @@ r"""Batch norm: each entry is standardised over the batch and all positions, the
     y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j + beta_j        if bias.norm
     y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j        if not bias.norm
 
-Why: source 000 compares what a bias before it can do. In training a position sees statistics of later ones, so a causal
+Why: Anonymous (n.d.) compares what a bias before it can do. In training a position sees statistics of later ones, so a causal
 model leaks through them; in evaluation running statistics are used and nothing leaks.
 
-Source: Ioffe and Szegedy 2015, arXiv:1502.03167; source 000 eq. 3.
+Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Anonymous (n.d.) eq. 3.
 Differs from the source: statistics are taken over positions as well as over the batch. Padding takes part in them.
 """
 

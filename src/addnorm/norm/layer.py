@@ -5,7 +5,7 @@ r"""Layer norm: each position's entries are standardised, then scaled and shifte
 
 Why: the size of the stream no longer depends on depth or on the batch.
 
-Source: Ba et al. 2016, "Layer Normalization", arXiv:1607.06450; source 000 eq. 5; source 004 §13.4.
+Source: Ba et al. 2016, "Layer Normalization", arXiv:1607.06450; Anonymous (n.d.) eq. 5; Zhang (2026) §13.4.
 Differs from the source: nothing.
 """
 

@@ -4,7 +4,7 @@ r"""No norm: what goes in comes out.
 
 Why: residuals such as ReZero train without; and it shows what a norm is for.
 
-Source: Bachlechner et al. 2020, arXiv:2003.04887; source 002.
+Source: Bachlechner et al. 2020, arXiv:2003.04887; Su (2020).
 Differs from the source: nothing.
 """
 

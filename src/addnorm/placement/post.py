@@ -9,7 +9,7 @@ r"""Post-norm: the stream itself is normalised after every branch.
 Why: the original Transformer, GPT-1 and BERT. Its gradients shrink towards the first layers, so depth and large learning
 rates are hard for it; what it reaches when it trains is good.
 
-Source: Vaswani et al. 2017, arXiv:1706.03762; source 002; source 004 §13.4.
+Source: Vaswani et al. 2017, arXiv:1706.03762; Su (2020); Zhang (2026) §13.4.
 Differs from the source: nothing. It normalises whatever the residual's write returns as the stream.
 """
 

@@ -8,7 +8,7 @@ r"""Pre-norm: every branch normalises its own input, and one norm closes the str
 
 Why: the stream is a clean sum, so gradients pass undamped; GPT-2 and everything after it.
 
-Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", arXiv:2002.04745; source 004 §13.4.
+Source: Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture", arXiv:2002.04745; Zhang (2026) §13.4.
 Differs from the source: nothing.
 """
 

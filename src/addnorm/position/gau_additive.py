@@ -7,10 +7,10 @@ r"""GAU's additive position: the score of two learned vectors, rotated as querie
 theta_j = theta^{-2j/d_k}; a and b are learned, one pair of vectors per layer and head. With a = b = [√λ, 0, √λ, 0, …] it is
 `sandwich` with scale λ.
 
-Why: the fourth term of rotary attention with q and k biases, alone: what source 001 holds responsible for extrapolation.
+Why: the fourth term of rotary attention with q and k biases, alone: what Su (2023) holds responsible for extrapolation.
 
 Source: Hua et al. 2022, "Transformer Quality in Linear Time", arXiv:2202.10447, pseudocode of its
-relative position bias, as source 001, eq. 1, quotes it.
+relative position bias, as Su (2023), eq. 1, quotes it.
 Differs from the source: queries and keys are not rotated as well.
 """
 

@@ -6,8 +6,8 @@ r"""Sandwich: the inner product of two sinusoidal positions joins the score.
 Why: a sum of waves of geometric lengths falls about as the logarithm of the distance; nothing to learn.
 
 Source: Chi et al. 2022, "Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis",
-arXiv:2212.10356; source 001.
-Differs from the source: one lambda for all heads, as source 001 writes it, and as many waves as pairs in a head; the paper
+arXiv:2212.10356; Su (2023).
+Differs from the source: one lambda for all heads, as Su (2023) writes it, and as many waves as pairs in a head; the paper
 scales every head differently and takes off a constant, which softmax does not see.
 """
 

@@ -4,7 +4,7 @@ r"""The plain residual connection: a branch's output is added to the stream.
 
 Why: the gradient of the sum has an identity term, so it reaches every layer however small the branches' own gradients are.
 
-Source: He et al. 2015, "Deep Residual Learning", arXiv:1512.03385; source 004 §13.2.
+Source: He et al. 2015, "Deep Residual Learning", arXiv:1512.03385; Zhang (2026) §13.2.
 Differs from the source: nothing.
 """
 

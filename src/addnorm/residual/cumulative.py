@@ -7,7 +7,7 @@ learned numbers, zero at the start (so it starts as `mean`), none at the first l
 
 Why: every layer sees what the earlier feed-forwards wrote, undiluted by the layers between.
 
-Source: source 003, V2M1 ("CLT", `mean`) and V2M3 (tuned CLT, `softmax`).
+Source: Kuang (2025), V2M1 ("CLT", `mean`) and V2M3 (tuned CLT, `softmax`).
 Differs from the source: nothing.
 """
 

@@ -6,7 +6,7 @@ W maps the width to 1 (`scalar`: one gate per position) or to the width (`vector
 
 Why: a layer may close itself for some positions; at the start every gate is one half.
 
-Source: source 004 §13.6.2.
+Source: Zhang (2026) §13.6.2.
 Differs from the source: its sketch leaves the width of the gate open; both readings are offered. x_l is the stream, not
 the normed branch input.
 """

@@ -11,7 +11,7 @@ Weights `sum`: c = 1; `mean`: c = 1/m; `softmax`: c_m = softmax of m learned num
 
 Why: `cumulative` adds what earlier layers said of an old input; here they speak of the present one. Layer m costs m layers.
 
-Source: source 003, V3M1 (`sum`), V3M3.1 (`mean`), V3M3.2 (`softmax`).
+Source: Kuang (2025), V3M1 (`sum`), V3M3.1 (`mean`), V3M3.2 (`softmax`).
 Differs from the source: scope `feedforward` is ours, for comparison. The earlier layers run as one batched call. Of gated
 attention units, which the source does not have, a pair is a layer: both run again, each with its old pattern.
 """

@@ -4,7 +4,7 @@ r"""ReZero: every branch is scaled by its own learned scalar, zero at the start 
 
 Why: with scalars at zero the network starts as the identity, so gradients reach every layer at any depth.
 
-Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887, eq. 1; source 002.
+Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887, eq. 1; Su (2020).
 Differs from the source: nothing. Usually used with placement `none`.
 """
 

@@ -4,7 +4,7 @@ r"""Scaled residual: every branch joins with the same fixed weight.
 
 Why: smaller steps keep the stream's size and the gradients of deep networks in hand, at no cost.
 
-Source: source 004 §13.6.2 and source 002 (after Mescheder et al. 2018, arXiv:1801.04406).
+Source: Zhang (2026) §13.6.2 and Su (2020) (after Mescheder et al. 2018, arXiv:1801.04406).
 Differs from the source: nothing.
 """
 

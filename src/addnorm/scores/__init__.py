@@ -4,7 +4,7 @@ Layer m attends with softmax( sum_i s_{m,i} Q_i K_i^T + position bias + mask ) V
 `terms(m)` layers. Scores are summed first; position bias, mask and soft-cap are applied once to the sum. A sibling says how
 many layers join and with which weights; the engine (`kernels/grouped_attention`) does the rest without an s x s matrix.
 
-Learned positive numbers a are kept as a = exp(alpha) with alpha learned, as in source 003.
+Learned positive numbers a are kept as a = exp(alpha) with alpha learned, as in Kuang (2025).
 """
 
 from abc import ABC, abstractmethod

@@ -2,10 +2,10 @@ r"""Queries and keys are summed over the layers before they meet, instead of the
 
     A_m = Qt_m Kt_m^T / sqrt(d_k),        Qt_m = Q_m + Qt_{m-1},        Kt_m = K_m + Kt_{m-1}
 
-Why: source 002 reads RealFormer as a residual of Q and K without one of V. It costs no more than plain attention; unlike
+Why: Su (2020) reads RealFormer as a residual of Q and K without one of V. It costs no more than plain attention; unlike
 `sum` it also has the cross terms Q_i K_j^T.
 
-Source: source 002, last equation.
+Source: Su (2020), last equation.
 Differs from the source: nothing.
 """
 

@@ -5,7 +5,7 @@ r"""Scores summed with one learned positive divisor per pair of layers, the head
 
 Why: the same family as `weighted` in another parametrisation; what differs is where weight decay pulls to.
 
-Source: source 003 V4M7.
+Source: Kuang (2025) V4M7.
 Differs from the source: nothing. a = exp(alpha) with alpha learned.
 """
 

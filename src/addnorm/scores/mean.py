@@ -5,7 +5,7 @@ r"""The running mean of all layers' scores.
 
 Why: RealFormer's own variant for deep models, where a plain sum grows with depth.
 
-Source: He et al. 2020, "RealFormer", arXiv:2012.11747 (xLarge); source 003 V4M3.
+Source: He et al. 2020, "RealFormer", arXiv:2012.11747 (xLarge); Kuang (2025) V4M3.
 Differs from the source: nothing.
 """
 

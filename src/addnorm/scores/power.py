@@ -6,7 +6,7 @@ r"""Scores summed, with learned powers of the head width and of the depth below.
 
 Why: lets each layer choose how strongly the sum is damped. Two learned numbers per layer, of any sign.
 
-Source: source 003 V4M4.
+Source: Kuang (2025) V4M4.
 Differs from the source: nothing. b_1 cannot learn (1^b = 1, its gradient is exactly zero), and within a layer a and b share
 one gradient direction: see `addnorm explain`.
 """

@@ -5,9 +5,9 @@ r"""Scores summed and divided by the square root of their number.
 
 Why: a sum of m independent scores keeps the variance of one.
 
-Source: source 003 V4M2.
-Differs from the source: it prints 1/(sqrt(d_k) m), which would be its own Method 3, yet reports another result; the radical
-is read as covering both factors.
+Source: Kuang (2025) V4M2.
+Differs from the source: nothing. The printed report has 1/(sqrt(d_k) m), which is its own Method 3; its repository has the
+radical over both factors.
 """
 
 from dataclasses import dataclass

@@ -6,7 +6,7 @@ r"""RealFormer: the scores of all layers so far are summed.
 
 Why: a direct path from the first layer's scores to the last; attention is refined from layer to layer instead of found anew.
 
-Source: He et al. 2020, "RealFormer", arXiv:2012.11747; source 002; source 003 V4M1.
+Source: He et al. 2020, "RealFormer", arXiv:2012.11747; Su (2020); Kuang (2025) V4M1.
 Differs from the source: the sum is of raw scores, before masks and position biases.
 """
 

@@ -5,7 +5,7 @@ r"""Scores summed with one learned positive divisor per pair of layers.
 
 Why: each layer chooses which earlier layers' scores it listens to. m numbers at layer m, kept as a = exp(alpha).
 
-Source: source 003 V4M5.
+Source: Kuang (2025) V4M5.
 Differs from the source: nothing.
 """
 

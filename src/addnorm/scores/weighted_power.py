@@ -5,7 +5,7 @@ r"""Scores summed with a learned divisor and a learned power of the head width p
 
 Why: the source's most general rule. One direction per pair is redundant: (ln a, b) enter only through ln a + b ln d_k.
 
-Source: source 003 V4M6.
+Source: Kuang (2025) V4M6.
 Differs from the source: nothing. a = exp(alpha) with alpha learned, as the source's printed values show.
 """
 

@@ -1,6 +1,6 @@
 """Early exit: the loss when the final norm and the head read the stream after an earlier layer.
 
-Source: source 002 expects RealFormer to be good at this, because its layers' attention changes less from one to the next.
+Source: Su (2020) expects RealFormer to be good at this, because its layers' attention changes less from one to the next.
 """
 
 import torch

@@ -5,7 +5,7 @@ r"""Whose scores a layer lives on: the part of its summed scores that each joini
 Covariance and variance are taken along a row, over its visible positions, because a softmax does not see what is the same
 for a whole row. The shares of a layer add up to one; a term that works against the sum has a negative one.
 
-Why: source 002's readers found layers whose own Q K^T had become nothing, so that they lived on the first layer's scores.
+Why: Su's (2020) readers found layers whose own Q K^T had become nothing, so that they lived on the first layer's scores.
 """
 
 from collections.abc import Sequence

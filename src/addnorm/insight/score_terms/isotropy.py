@@ -5,7 +5,7 @@ r"""How far from isotropic queries and keys are: the norm of their mean directio
 N isotropic independent vectors have about N^{-1/2} by chance. Positions of one text are not independent, so read it as the
 least that can be told from 0.
 
-Source: source 001 ("各向同性"): isotropic q and k make the second and third term small in the mean.
+Source: Su (2023) ("各向同性"): isotropic q and k make the second and third term small in the mean.
 """
 
 import torch

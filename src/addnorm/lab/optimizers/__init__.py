@@ -33,7 +33,7 @@ class OptimizerSpec(Spec, ABC):
     """Decoupled: a step takes learning rate · weight_decay of the parameter away."""
     decay_on: Literal["matrices", "everything"] = "matrices"
     """What decays: `matrices` (embeddings, the head, hidden matrices) leaves out biases, norms, learned scalars and tables,
-    by the roles that modules declare; `everything` is source 003's set-up."""
+    by the roles that modules declare; `everything` is Kuang's (2025) set-up."""
 
     def __post_init__(self) -> None:
         if not self.learning_rate > 0:

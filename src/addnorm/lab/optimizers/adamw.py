@@ -3,7 +3,7 @@ r"""AdamW: Adam with decoupled weight decay.
     m = beta_1 m + (1 - beta_1) g,    v = beta_2 v + (1 - beta_2) g^2
     theta = theta - lr (m / (1 - beta_1^t)) / (sqrt(v / (1 - beta_2^t)) + eps) - lr wd theta
 
-Why: what nearly every published Transformer is trained with, source 003's models among them.
+Why: what nearly every published Transformer is trained with, Kuang's (2025) models among them.
 
 Source: Loshchilov and Hutter 2017, "Decoupled Weight Decay Regularization", arXiv:1711.05101, algorithm 2.
 Differs from the source: the decay is multiplied by the learning rate, as in PyTorch, so the schedule reaches it too.

@@ -5,7 +5,7 @@ r"""Tiger: the sign of the momentum, scaled by each matrix's own size.
                                                  eta = lr / 2                            for everything else
 
 Why: one state per parameter instead of AdamW's two, and a learning rate that is a relative step, so it carries over
-between widths. Source 001 trains its models with it.
+between widths. Su (2023) trains its models with it.
 
 Source: Su Jianlin 2023, "Tiger: A Tight-fisted Optimizer", https://kexue.fm/archives/9512 (update rule, learning rate
 and defaults beta 0.965, weight decay 0.01, learning rate 0.001 to 0.002); code https://github.com/bojone/tiger.

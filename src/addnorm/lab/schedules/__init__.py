@@ -5,7 +5,7 @@ first update of a warmed-up run has learning rate zero) and the schedule's own f
 after it, which never quite reaches its end: the end belongs to update number `steps`, which is not run. That is the
 convention of Hugging Face's `get_cosine_schedule_with_warmup`. With it, 170 025 steps of cosine from 3e-4 with 1.5 %
 warm-up and weight decay 0.1 leave 0.0780502 of an undriven parameter, and 0.078046 in float32 arithmetic: the value
-that source 003 prints.
+that Kuang (2025) prints.
 """
 
 import math

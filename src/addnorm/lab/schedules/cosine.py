@@ -2,7 +2,7 @@ r"""Cosine: half a cosine wave from the peak down to a final share of it.
 
     factor = final + (1 - final) (1 + cos(pi p)) / 2,    p = (step - W) / (steps - W) after W warm-up steps
 
-Why: what source 003 and most published language models are trained with.
+Why: what Kuang (2025) and most published language models are trained with.
 
 Source: Loshchilov and Hutter 2016, "SGDR", arXiv:1608.03983, equation 5, without restarts.
 Differs from the source: a linear warm-up comes before it.

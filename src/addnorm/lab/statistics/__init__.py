@@ -6,7 +6,7 @@ docs/guide/ranking.md; that its error rates hold is simulated in the tests.
 
 from addnorm.lab.statistics.pairs import FEWEST_SEEDS
 from addnorm.lab.statistics.procedure import rank, require_margin
-from addnorm.lab.statistics.published import Published, read_published, source_003
+from addnorm.lab.statistics.published import Published, kuang_2025, read_published
 from addnorm.lab.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
 from addnorm.lab.statistics.result import ENDED, STATES, Result
 from addnorm.lab.statistics.sentence import JOINTS, SENTENCES, Sentence, listed, say
@@ -26,10 +26,10 @@ __all__ = [
     "Value",
     "VariantRank",
     "Verdict",
+    "kuang_2025",
     "listed",
     "rank",
     "read_published",
     "require_margin",
     "say",
-    "source_003",
 ]

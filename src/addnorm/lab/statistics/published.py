@@ -45,10 +45,10 @@ def read_published(path: str | Path) -> Published:
         raise InputError(f"results file {path}, line {error.lineno}: not JSON: {error.msg}.") from error
 
 
-def source_003() -> Published:
-    """The eighteen runs that source 003 prints, with its own tiers among the notes."""
-    file = files("addnorm") / "studies" / "source_003" / "results.json"
-    return _parse(json.loads(file.read_text(encoding="utf-8")), "source_003/results.json")
+def kuang_2025() -> Published:
+    """The eighteen runs that Kuang (2025) prints, with its own tiers among the notes."""
+    file = files("addnorm") / "studies" / "published" / "kuang_2025" / "results.json"
+    return _parse(json.loads(file.read_text(encoding="utf-8")), "kuang_2025/results.json")
 
 
 def _parse(text: Any, where: str) -> Published:

@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from addnorm.references import REFERENCES
 from addnorm.report.pages import numbers
 from addnorm.report.pages.audits import audits
 from addnorm.report.pages.cards import Card, cards, furthest, totals
@@ -337,6 +338,6 @@ def _environment() -> Environment:
     )
     for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
         made.globals[name] = getattr(numbers, name)
-    made.globals |= {"dash": dash, "shape": shape}
+    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES}
     made.filters["prose"] = prose
     return made

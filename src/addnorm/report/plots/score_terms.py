@@ -1,4 +1,4 @@
-"""Source 001's two pictures per layer: the four terms against the distance, and the scores of models side by side.
+"""Su's (2023) two pictures per layer: the four terms against the distance, and the scores of models side by side.
 
 Heads are averaged; bands are the least and the greatest of the heads' bands over samples. Lines differ in dashes, so that a
 copy without colour can be read.

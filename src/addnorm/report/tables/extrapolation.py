@@ -1,4 +1,4 @@
-"""Evaluation at lengths as tables: source 001's layout (a line per model, a column per length), losses with verdicts, and
+"""Evaluation at lengths as tables: Su's (2023) layout (a line per model, a column per length), losses with verdicts, and
 the buckets of positions; text, CSV and LaTeX.
 
 Every function takes the JSON of `addnorm extrapolate --json`, not the objects behind it.
@@ -67,7 +67,7 @@ def csv(found: Mapping[str, Any]) -> str:
 
 
 def latex(found: Mapping[str, Any]) -> str:
-    r"""Source 001's table of accuracies as a `tabular` with booktabs rules."""
+    r"""Su's (2023) table of accuracies as a `tabular` with booktabs rules."""
     about = f"Accuracy in per cent, trained at {found['trained']} tokens; {_scored(found)}."
     lines = []
     for label, *cells in _table(found, _accuracy):

@@ -25,7 +25,7 @@ def text(explained: Json) -> str:
 
 
 def tables(explained: Json) -> str:
-    """The appendix of source 003 for any run: formula, then per layer the vector, its mean, standard deviation, least and
+    """The appendix of Kuang (2025) for any run: formula, then per layer the vector, its mean, standard deviation, least and
     largest. Numbers that are learned as logarithms (`log_a`) are printed as themselves (`a`), as that source prints them."""
     blocks = []
     for run in explained["runs"]:

@@ -1,23 +1,23 @@
-"""What source 003's printed scalars really show, found from nothing but them and its training set-up."""
+"""What Kuang's (2025) printed scalars really show, found from nothing but them and its training set-up."""
 
 import json
 
 import pytest
 
 from addnorm.cli import main
-from addnorm.insight.explain import SOURCE_003, explain_source_003
+from addnorm.insight.explain import KUANG_2025, explain_kuang_2025
 
 
 @pytest.fixture(scope="module")
 def explained():
-    found = explain_source_003()
+    found = explain_kuang_2025()
     return {run["variant"]: run for run in found["runs"]} | {"conclusions": found["conclusions"]}
 
 
 def test_the_decay_factor_is_the_one_that_an_undriven_parameter_shows(explained):
     for variant in ("v4m4", "v4m5", "v4m6", "v4m7"):
         assert explained[variant]["decay_factor"] == pytest.approx(0.078046, abs=5e-7)
-    printed = json.loads(SOURCE_003.read_text(encoding="utf-8"))["variants"]["v4m4"]["parameters"]["b"][0]
+    printed = json.loads(KUANG_2025.read_text(encoding="utf-8"))["variants"]["v4m4"]["parameters"]["b"][0]
     assert printed == 0.078046
 
 
@@ -64,9 +64,9 @@ def test_effective_coefficients_are_those_of_the_printed_formulas(explained):
 
 
 def test_the_appendix_comes_out_as_it_was_printed(capsys):
-    assert main(["explain", "source-003", "--tables"]) == 0
+    assert main(["explain", "kuang-2025", "--tables"]) == 0
     out = capsys.readouterr().out
-    # Source 003, v4m5, layer 3: mean 1.103168, std 0.429878, min 0.500667, max 1.698866.
+    # Kuang (2025), v4m5, layer 3: mean 1.103168, std 0.429878, min 0.500667, max 1.698866.
     assert "Layer 3 (vector length: 4): [1.698866, 1.209758, 1.003381, 0.500667]" in out
     assert "mean 1.103168  std 0.429878  min 0.500667  max 1.698866" in out
     # v4m6, layer 7: b mean 0.425618, std 0.100873;  v4m7, layer 6: min 2.044385, max 5.614102.
@@ -75,10 +75,10 @@ def test_the_appendix_comes_out_as_it_was_printed(capsys):
 
 
 def test_another_value_for_the_undriven_parameter_would_not_pass_for_one(monkeypatch):
-    content = json.loads(SOURCE_003.read_text(encoding="utf-8"))
+    content = json.loads(KUANG_2025.read_text(encoding="utf-8"))
     content["variants"]["v4m4"]["parameters"]["b"][0] += 1e-4
     content["variants"]["v4m6"]["parameters"]["b"][3][1] += 0.01
     monkeypatch.setattr("addnorm.insight.explain.read_printed", lambda path: content)
-    changed = {run["variant"]: run for run in explain_source_003()["runs"]}
+    changed = {run["variant"]: run for run in explain_kuang_2025()["runs"]}
     assert changed["v4m4"]["undriven"] == []
     assert len(changed["v4m6"]["lockstep"]) == 35

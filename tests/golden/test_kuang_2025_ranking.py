@@ -1,11 +1,11 @@
-"""Source 003's eighteen printed runs: what an honest ranking can and cannot say about them."""
+"""Kuang's (2025) eighteen printed runs: what an honest ranking can and cannot say about them."""
 
 import math
 from pathlib import Path
 
 import pytest
 
-from addnorm.lab.statistics import Ranking, rank, source_003
+from addnorm.lab.statistics import Ranking, kuang_2025, rank
 from addnorm.report.tables.ranking import text
 
 PRINTED = """
@@ -21,20 +21,20 @@ v4m6_2 50.16 2.5420 12.70 | v4m7 50.10 2.5443 12.73 | v4m7_2 50.15 2.5429 12.72
 
 @pytest.fixture(scope="module")
 def ranking() -> Ranking:
-    published = source_003()
+    published = kuang_2025()
     return rank(published.results, references=published.references, assumed_sd=published.assumed_sd)
 
 
 def test_the_shipped_file_holds_the_printed_numbers() -> None:
     cells = [cell.split() for line in PRINTED.strip().splitlines() for cell in line.split("|")]
     printed = {name: tuple(map(float, numbers)) for name, *numbers in cells}
-    shipped = {r.run: (round(100 * (r.accuracy or 0), 2), r.loss, r.perplexity) for r in source_003().results}
+    shipped = {r.run: (round(100 * (r.accuracy or 0), 2), r.loss, r.perplexity) for r in kuang_2025().results}
     assert shipped == printed
     assert len(shipped) == 18
 
 
 def test_perplexity_is_the_exponential_of_the_loss() -> None:
-    for result in source_003().results:
+    for result in kuang_2025().results:
         # Four digits of loss move exp(loss) by 0.0006, two digits of perplexity round by 0.005.
         assert abs(math.exp(result.finished_loss) - (result.perplexity or 0)) < 0.0057
 
@@ -78,7 +78,7 @@ def test_what_it_would_take(ranking: Ranking) -> None:
 
 
 def test_without_an_assumption_nothing_can_be_planned() -> None:
-    published = source_003()
+    published = kuang_2025()
     ranking = rank(published.results, references=published.references)
     assert all(c.seeds_needed is None for row in ranking.variants for c in row.versus.values())
     assert any("the runs themselves cannot say how large the noise is" in warning for warning in ranking.warnings)
@@ -86,7 +86,7 @@ def test_without_an_assumption_nothing_can_be_planned() -> None:
 
 def test_the_sources_tiers_follow_accuracy_against_loss_in_one_place(ranking: Ranking) -> None:
     """It puts v4m6 and v4m7 above v2m1, by accuracy; by loss both lie below it."""
-    order = source_003().notes["tiers"]["order"]
+    order = kuang_2025().notes["tiers"]["order"]
     tier = {name: index for index, names in enumerate(order) for name in names}
     means = {row.variant: row.mean or 0 for row in ranking.variants}
     assert tier.keys() == means.keys()
