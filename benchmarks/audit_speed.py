@@ -30,7 +30,7 @@ def measure(depth: int, width: int) -> dict[str, float]:
     from transformers import BertConfig, BertModel
 
     import addnorm
-    from addnorm.lab.peak import peak_bytes
+    from addnorm.training.peak_memory import peak_bytes
 
     sizes = {"num_hidden_layers": depth, "hidden_size": width, "intermediate_size": 4 * width}
     model = BertModel(BertConfig(**sizes, num_attention_heads=width // 64)).eval()

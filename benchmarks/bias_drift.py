@@ -15,13 +15,13 @@ import torch
 from safetensors.torch import load_file
 
 import addnorm
+from addnorm.data import Dataset
 from addnorm.insight.bias_walk import Precision, Walk, walk_on_noise, walks
-from addnorm.lab.codec import decode
-from addnorm.lab.data import Dataset
-from addnorm.lab.optimizers.adamw import AdamW
-from addnorm.lab.study import RunSpec
-from addnorm.lab.train import Trainer
+from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.store import Run, Study
+from addnorm.study.codec import decode
+from addnorm.study.definition import RunSpec
+from addnorm.training.loop import Trainer
 
 KINDS = ("k", "q", "v", "o", "up", "down", "norm")
 Table = dict[str, list[list[str]] | list[str]]

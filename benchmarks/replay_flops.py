@@ -7,8 +7,8 @@ from interleaved import interleaved
 from torch.nn import functional as F
 
 import addnorm
-from addnorm.lab.plan import count
-from addnorm.lab.study import Training
+from addnorm.study.definition import Training
+from addnorm.supervision.plan import count
 
 SIZES = {
     "quick": {"vocab": 256, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "batch": 8, "seq": 128},

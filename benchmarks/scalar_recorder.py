@@ -11,11 +11,11 @@ import torch
 
 import addnorm
 from addnorm.catalogue import ROOMS
-from addnorm.lab.corpora.stdlib import Stdlib
-from addnorm.lab.data import prepare
-from addnorm.lab.study import RunSpec, Training
-from addnorm.lab.tokenizers.bytes import Bytes
-from addnorm.lab.train import Trainer
+from addnorm.data import prepare
+from addnorm.data.corpora.stdlib import Stdlib
+from addnorm.data.tokenizers.bytes import Bytes
+from addnorm.study.definition import RunSpec, Training
+from addnorm.training.loop import Trainer
 
 SIZES = {"vocab": 256, "width": 64, "depth": 8, "heads": 4, "kv_heads": 2, "hidden": 128, "max_seq": 128}
 

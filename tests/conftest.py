@@ -10,9 +10,9 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined: the kernels then run, slowly, on this machine
 
-from addnorm.lab.load import load_study
-from addnorm.lab.run import run
 from addnorm.store import Lock, Study
+from addnorm.study.loading import load_study
+from addnorm.supervision.run import run
 
 torch.set_num_threads(1)
 

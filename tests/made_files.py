@@ -8,7 +8,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import made_study
-from addnorm.lab.statistics import say
+from addnorm.statistics import say
 from addnorm.store import Run, Study, write_json
 
 TERMS = ("qRk", "aRk", "qRb", "aRb", "sum")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from addnorm.report.pages import PAGES
+from addnorm.reporting.pages import PAGES
 from addnorm.store import EventWriter, Run, Study
 
 BLOCK = {

@@ -19,10 +19,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from addnorm.lab.results import ranking_of_published, results
-from addnorm.report.tables.extrapolation import text as lengths
-from addnorm.report.tables.ranking import text
+from addnorm.reporting.tables.extrapolation import text as lengths
+from addnorm.reporting.tables.ranking import text
 from addnorm.store import Study
+from addnorm.store.results import ranking_of_published, results
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"

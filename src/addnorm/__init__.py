@@ -7,14 +7,14 @@ __version__ = "0.1.0"
 
 # torch takes seconds to import and half of the commands never need it, so public names are imported when first used.
 _HOMES = {
-    "preset": "addnorm.blocks.presets",
-    "ModelSpec": "addnorm.blocks.spec",
-    "generate": "addnorm.blocks.generation",
+    "preset": "addnorm.model.presets",
+    "ModelSpec": "addnorm.model.spec",
+    "generate": "addnorm.model.generation",
     "attend": "addnorm.kernels.grouped_attention",
-    "load": "addnorm.lab.export",
-    "load_spec": "addnorm.lab.export",
-    "load_study": "addnorm.lab.load",
-    "run": "addnorm.lab.run",
+    "load": "addnorm.training.export",
+    "load_spec": "addnorm.training.export",
+    "load_study": "addnorm.study.loading",
+    "run": "addnorm.supervision.run",
     "audit": "addnorm.audit",
     "equivalent": "addnorm.audit",
     "lint": "addnorm.audit",
@@ -22,18 +22,18 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from addnorm.audit import audit as audit
-    from addnorm.audit import equivalent as equivalent
-    from addnorm.audit import lint as lint
-    from addnorm.blocks.generation import generate as generate
-    from addnorm.blocks.presets import preset as preset
-    from addnorm.blocks.spec import ModelSpec as ModelSpec
     from addnorm.kernels.grouped_attention import attend as attend
-    from addnorm.lab.export import load as load
-    from addnorm.lab.export import load_spec as load_spec
-    from addnorm.lab.load import load_study as load_study
-    from addnorm.lab.run import run as run
+    from addnorm.model.generation import generate as generate
+    from addnorm.model.presets import preset as preset
+    from addnorm.model.spec import ModelSpec as ModelSpec
+    from addnorm.redundancy import audit as audit
+    from addnorm.redundancy import equivalent as equivalent
+    from addnorm.redundancy import lint as lint
     from addnorm.store import open_runs as open_runs
+    from addnorm.study.loading import load_study as load_study
+    from addnorm.supervision.run import run as run
+    from addnorm.training.export import load as load
+    from addnorm.training.export import load_spec as load_spec
 
 __all__ = [
     "ModelSpec",

@@ -201,10 +201,10 @@ ROOMS: dict[str, Room] = {
         Room("placement", "addnorm.placement", "PlacementSpec"),
         Room("bias", "addnorm.bias", "QKBiasSpec"),
         Room("position", "addnorm.position", "PositionSpec"),
-        Room("corpus", "addnorm.lab.corpora", "CorpusSpec"),
-        Room("tokenizer", "addnorm.lab.tokenizers", "TokenizerSpec"),
-        Room("optimizer", "addnorm.lab.optimizers", "OptimizerSpec"),
-        Room("schedule", "addnorm.lab.schedules", "ScheduleSpec"),
+        Room("corpus", "addnorm.data.corpora", "CorpusSpec"),
+        Room("tokenizer", "addnorm.data.tokenizers", "TokenizerSpec"),
+        Room("optimizer", "addnorm.optimization.optimizers", "OptimizerSpec"),
+        Room("schedule", "addnorm.optimization.schedules", "ScheduleSpec"),
         Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
     )
 }

@@ -7,8 +7,8 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.report.pages import Reader
-from addnorm.report.write import write_report
+from addnorm.reporting.pages import Reader
+from addnorm.reporting.write import write_report
 from addnorm.store import write_json
 
 HERE = Path(__file__).parent

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from addnorm.audit import static
-from addnorm.audit.space import Space
 from addnorm.cli import main
+from addnorm.redundancy.graph import method as static
+from addnorm.redundancy.graph.joint_space import Space
 
 pytestmark = pytest.mark.compiled
 

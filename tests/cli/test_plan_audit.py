@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.cli import main
 from addnorm.cli import plan as plan_command
 from addnorm.errors import InputError
-from addnorm.lab.load import load_study
-from addnorm.lab.run import frozen_plan
+from addnorm.model.spec import ModelSpec
 from addnorm.store import Study
+from addnorm.study.loading import load_study
+from addnorm.supervision.run import frozen_plan
 from addnorm.targets import study as audited
 
 pytestmark = pytest.mark.compiled

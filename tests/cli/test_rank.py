@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import addnorm.lab.run
+import addnorm.supervision.run
 from addnorm.cli import main
 from addnorm.store import Run, Study
 
@@ -254,7 +254,7 @@ def test_run_takes_more_seeds_and_refuses_any_other_change(
     tmp_path: Path, tiny_study_text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From `run` to `rank` as a user gives them; only the training itself is left out."""
-    monkeypatch.setattr(addnorm.lab.run, "supervise", lambda *given, **options: [])
+    monkeypatch.setattr(addnorm.supervision.run, "supervise", lambda *given, **options: [])
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(tiny_study_text, encoding="utf-8")
     command = ["run", str(file), "--out", str(out), "--json"]

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import made_study
-from addnorm.blocks.presets import PRESETS
 from addnorm.catalogue import ROOMS, preset_docs
 from addnorm.cli import commands
+from addnorm.model.presets import PRESETS
 
 # Not an ImportError: one would pass unseen where a library tries torch and goes on without it.
 DRIVER = """

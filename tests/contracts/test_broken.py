@@ -8,10 +8,10 @@ import pytest
 from siblings import missing_from
 from tracing import compiles, exports
 
-from addnorm.blocks.contract import check_mechanism, tiny
-from addnorm.blocks.laws import LAWS, BrokenLaw
 from addnorm.catalogue import ROOMS, Spec, add_plugin, remove_plugin
 from addnorm.errors import InputError
+from addnorm.testing.contract import check_mechanism, tiny
+from addnorm.testing.laws import LAWS, BrokenLaw
 
 FOLDER = Path(__file__).parent / "broken"
 Loaded = tuple[str, Spec, str]

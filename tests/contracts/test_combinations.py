@@ -7,11 +7,11 @@ import pytest
 from siblings import mechanisms, siblings
 
 from addnorm.bias import Biases
-from addnorm.blocks.contract import shrunk, tiny
-from addnorm.blocks.laws import LAWS
-from addnorm.blocks.presets import ROOM_OF_FIELD
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS, Spec
+from addnorm.model.presets import ROOM_OF_FIELD
+from addnorm.model.spec import ModelSpec
+from addnorm.testing.contract import shrunk, tiny
+from addnorm.testing.laws import LAWS
 
 # What joining two mechanisms can spoil; the other laws look at each mechanism by itself.
 TOGETHER = ("keeps_shape_and_dtype", "has_finite_gradients", "is_causal", "ignores_padding", "decodes_with_a_cache")

@@ -8,12 +8,12 @@ from tracing import compiles, exports
 
 from addnorm import preset
 from addnorm.bias import Biases
-from addnorm.blocks.contract import shrunk
-from addnorm.blocks.gau import Gau
-from addnorm.blocks.laws import LAWS
-from addnorm.blocks.presets import ROOM_OF_FIELD
-from addnorm.blocks.spec import Dropout, ModelSpec
 from addnorm.catalogue import ROOMS, Spec
+from addnorm.model.gau import Gau
+from addnorm.model.presets import ROOM_OF_FIELD
+from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.testing.contract import shrunk
+from addnorm.testing.laws import LAWS
 
 FIELD = {room: field for field, room in ROOM_OF_FIELD.items()}
 MECHANISMS = mechanisms()

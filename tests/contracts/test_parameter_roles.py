@@ -12,15 +12,15 @@ from torch import nn
 
 from addnorm import preset
 from addnorm.bias import Biases
-from addnorm.blocks.contract import shrunk, tiny
-from addnorm.blocks.model import Transformer
-from addnorm.blocks.presets import PRESETS, ROOM_OF_FIELD
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS, Spec
 from addnorm.errors import InputError
-from addnorm.lab.optimizers import OptimizerSpec
+from addnorm.model.presets import PRESETS, ROOM_OF_FIELD
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
+from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.residual import Residual
 from addnorm.roles import roles
+from addnorm.testing.contract import shrunk, tiny
 
 FIELD = {room: field for field, room in ROOM_OF_FIELD.items()}
 MATRICES = {"embedding", "head", "hidden_matrix"}
@@ -108,7 +108,7 @@ def test_decay_reaches_matrices_alone(spec: ModelSpec) -> None:
 
 
 def linear_maps(model: Transformer) -> Iterator[tuple[str, nn.Module]]:
-    from addnorm.blocks.linear import Linear
+    from addnorm.model.linear import Linear
 
     for path, module in model.named_modules():
         if isinstance(module, Linear) and not (path == "head" and model.spec.tied):

@@ -3,9 +3,9 @@
 import pytest
 
 from addnorm import preset
-from addnorm.blocks.contract import shrunk
-from addnorm.blocks.laws import LAWS
-from addnorm.blocks.presets import PRESETS
+from addnorm.model.presets import PRESETS
+from addnorm.testing.contract import shrunk
+from addnorm.testing.laws import LAWS
 
 
 @pytest.mark.parametrize("preset_name", PRESETS)

@@ -7,11 +7,11 @@ import torch
 from siblings import mechanisms, name
 
 from addnorm import ModelSpec
-from addnorm.blocks.contract import check_mechanism, fields_are_documented, spec_round_trips, tiny
-from addnorm.blocks.laws import LAWS, rounding, some_tokens, subject
 from addnorm.catalogue import ROOMS, Spec
 from addnorm.errors import InputError
 from addnorm.residual import ResidualSpec
+from addnorm.testing.contract import check_mechanism, fields_are_documented, spec_round_trips, tiny
+from addnorm.testing.laws import LAWS, rounding, some_tokens, subject
 
 MECHANISMS = mechanisms()
 every_mechanism = pytest.mark.parametrize(("room", "spec"), MECHANISMS, ids=[name(*m) for m in MECHANISMS])

@@ -5,8 +5,8 @@ from siblings import mechanisms, name, siblings
 from tracing import compiles, exports
 
 from addnorm import preset
-from addnorm.blocks.contract import shrunk, tiny
 from addnorm.catalogue import ROOMS, Spec
+from addnorm.testing.contract import shrunk, tiny
 
 pytestmark = pytest.mark.compiled
 

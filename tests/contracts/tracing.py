@@ -5,8 +5,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from addnorm.blocks.laws import BrokenLaw, rounding, some_tokens, subject
-from addnorm.blocks.spec import ModelSpec
+from addnorm.model.spec import ModelSpec
+from addnorm.testing.laws import BrokenLaw, rounding, some_tokens, subject
 
 
 def exports(spec: ModelSpec) -> None:

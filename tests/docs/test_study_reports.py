@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from addnorm.cli import commands
-from addnorm.lab.load import load_study, study_names
-from addnorm.lab.results import ranking_of_published
-from addnorm.lab.statistics import read_published
+from addnorm.statistics import read_published
+from addnorm.store.results import ranking_of_published
+from addnorm.study.loading import load_study, study_names
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"
 REPORTS = sorted(FOLDER.glob("*.md"))

@@ -7,11 +7,11 @@ import torch
 from torch import Tensor
 
 from addnorm.bias import Biases
-from addnorm.blocks.contract import shrunk
-from addnorm.blocks.laws import rounding, some_tokens, subject
-from addnorm.blocks.model import Transformer
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
+from addnorm.testing.contract import shrunk
+from addnorm.testing.laws import rounding, some_tokens, subject
 
 torch.set_num_threads(1)
 

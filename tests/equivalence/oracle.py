@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from addnorm.blocks.model import Transformer
+from addnorm.model.transformer import Transformer
 
 
 class Oracle:

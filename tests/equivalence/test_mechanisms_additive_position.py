@@ -12,12 +12,12 @@ from oracle import Oracle
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from addnorm.blocks.gau import Gau
-from addnorm.blocks.laws import some_tokens, subject
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS
 from addnorm.kernels.grouped_attention import DistanceBias
+from addnorm.model.gau import Gau
+from addnorm.model.spec import ModelSpec
 from addnorm.position import DistancePosition
+from addnorm.testing.laws import some_tokens, subject
 
 LENGTH = 512
 """At four and eight times as long, a tile of scores of the default model has one size and the length decides what is needed."""

@@ -12,12 +12,12 @@ from torch.nn import functional as F
 
 from addnorm import preset
 from addnorm.bias import Biases
-from addnorm.blocks.contract import shrunk
-from addnorm.blocks.gau import Gau
-from addnorm.blocks.laws import rounding, some_tokens, subject
-from addnorm.blocks.model import Transformer
-from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
+from addnorm.model.gau import Gau
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
+from addnorm.testing.contract import shrunk
+from addnorm.testing.laws import rounding, some_tokens, subject
 
 KEY_DIM = 8
 

@@ -9,8 +9,8 @@ from oracle import Oracle
 from torch import Tensor
 
 from addnorm.bias import Biases
-from addnorm.blocks.laws import some_tokens, subject
-from addnorm.blocks.layer import Branch
+from addnorm.model.layer import Branch
+from addnorm.testing.laws import some_tokens, subject
 
 Block = Callable[[Oracle, Branch, Callable[[Tensor], Tensor], Tensor], Tensor]
 

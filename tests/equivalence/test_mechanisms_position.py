@@ -9,10 +9,10 @@ from comparing import gradients, make, tiny
 from torch import Tensor
 
 from addnorm.bias import Biases
-from addnorm.blocks.laws import rounding, some_tokens, subject
-from addnorm.blocks.model import Transformer
 from addnorm.catalogue import ROOMS
+from addnorm.model.transformer import Transformer
 from addnorm.position import Position
+from addnorm.testing.laws import rounding, some_tokens, subject
 
 SEQ, DIM = 7, 8
 

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm import preset
-from addnorm.blocks.contract import shrunk
-from addnorm.blocks.laws import rounding, some_tokens, subject
-from addnorm.blocks.model import Transformer
+from addnorm.model.transformer import Transformer
+from addnorm.testing.contract import shrunk
+from addnorm.testing.laws import rounding, some_tokens, subject
 
 
 class PlainGPT2(nn.Module):

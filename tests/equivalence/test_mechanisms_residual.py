@@ -9,9 +9,9 @@ from comparing import assert_same_function, gradients, make, tiny, twins
 from oracle import Oracle
 
 from addnorm.bias import Biases
-from addnorm.blocks.laws import some_tokens, subject
-from addnorm.blocks.passage import Pattern
-from addnorm.blocks.spec import ModelSpec
+from addnorm.model.forward_context import Pattern
+from addnorm.model.spec import ModelSpec
+from addnorm.testing.laws import some_tokens, subject
 
 WEIGHTS = ("sum", "mean", "softmax")
 SCOPES = ("layer", "feedforward")

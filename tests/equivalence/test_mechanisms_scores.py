@@ -8,9 +8,9 @@ import torch
 from comparing import assert_same_function, gradients, make, tiny, twins
 from oracle import Oracle
 
-from addnorm.blocks.laws import some_tokens, subject
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.testing.laws import some_tokens, subject
 
 KINDS = ROOMS["scores"].kinds()
 

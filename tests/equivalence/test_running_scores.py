@@ -4,10 +4,10 @@ import pytest
 import torch
 from comparing import assert_same_function, make, tiny
 
-from addnorm.blocks.laws import some_tokens, subject
-from addnorm.blocks.passage import CARRY_LENGTH, Passage
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.model.forward_context import CARRY_LENGTH, Passage
+from addnorm.testing.laws import some_tokens, subject
 
 SHARED = ["sum", "mean", "root_mean", "power"]
 

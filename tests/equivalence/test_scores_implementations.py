@@ -11,9 +11,9 @@ import pytest
 import torch
 from comparing import gradients, make, tiny
 
-from addnorm.blocks.laws import subject
-from addnorm.blocks.spec import Dropout
 from addnorm.catalogue import ROOMS
+from addnorm.model.spec import Dropout
+from addnorm.testing.laws import subject
 
 KINDS = ROOMS["scores"].kinds()
 LONG = 133

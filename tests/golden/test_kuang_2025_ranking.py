@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from addnorm.lab.statistics import Ranking, kuang_2025, rank
-from addnorm.report.tables.ranking import text
+from addnorm.reporting.tables.ranking import text
+from addnorm.statistics import Ranking, kuang_2025, rank
 
 PRINTED = """
 base 50.21 2.5297 12.55 | base_2 50.21 2.5297 12.55 | v2m1 50.10 2.5340 12.60

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from addnorm import preset
-from addnorm.blocks.model import Transformer
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
 
 
 def count(spec: ModelSpec) -> int:

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.model.spec import ModelSpec
 from addnorm.position import Position
 from addnorm.shape import Shape
 

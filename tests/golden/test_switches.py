@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import ROOMS
 from addnorm.insight.extrapolation.switches import Reach
+from addnorm.model.spec import ModelSpec
 from addnorm.position.rope import Rope
 
 TRAINED = 64

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from addnorm.lab.checkpoint import save_final
-from addnorm.lab.codec import decode
-from addnorm.lab.load import load_study
-from addnorm.lab.run import frozen_plan
-from addnorm.lab.study import RunSpec
 from addnorm.store import Run, Study
+from addnorm.study.codec import decode
+from addnorm.study.definition import RunSpec
+from addnorm.study.loading import load_study
+from addnorm.supervision.run import frozen_plan
+from addnorm.training.checkpoint import save_final
 
 TEXT = """
 name: untrained

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from addnorm import preset
-from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.insight.bias_walk import Precision, Walk, walk_on_noise, walks
-from addnorm.lab.optimizers.adamw import AdamW
+from addnorm.model.spec import ModelSpec
+from addnorm.optimization.optimizers.adamw import AdamW
 
 STEPS, RATE = 40, 1e-3
 

@@ -7,8 +7,8 @@ import pytest
 
 from addnorm.cli import main
 from addnorm.insight.learned import redundant_directions
-from addnorm.lab.load import load_study
-from addnorm.lab.run import run
+from addnorm.study.loading import load_study
+from addnorm.supervision.run import run
 
 DECAYING = """
 name: decaying

@@ -13,13 +13,13 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from addnorm import preset
-from addnorm.blocks.contract import shrunk, tiny
-from addnorm.blocks.presets import PRESETS
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.insight.flow import Windows, attention, flow, own_scores
-from addnorm.lab.objective import Scored
+from addnorm.model.presets import PRESETS
 from addnorm.norm.batch import Batch
 from addnorm.placement.post import Post
+from addnorm.testing.contract import shrunk, tiny
+from addnorm.training.objective import Scored
 
 DOUBLE = torch.float64
 CLOSE = 1e-9

@@ -9,9 +9,9 @@ import torch
 
 from addnorm.cli import main
 from addnorm.insight.flow import INSIGHT, Settings, inspect_run, runs
-from addnorm.lab.checkpoint import save_step
-from addnorm.lab.trained import trained
 from addnorm.store import Run, Study
+from addnorm.training.checkpoint import save_step
+from addnorm.training.trained import trained
 
 FEW = Settings(sequences=4, map_sequences=2)
 

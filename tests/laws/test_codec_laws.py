@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from addnorm.bias import Biases
-from addnorm.blocks.spec import Dropout, ModelSpec
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.lab.codec import canonical, decode, digest, encode
-from addnorm.lab.study import Training
+from addnorm.model.spec import Dropout, ModelSpec
 from addnorm.residual.rezero import ReZero
+from addnorm.study.codec import canonical, decode, digest, encode
+from addnorm.study.definition import Training
 
 SPECS = [
     *(room.spec_class(kind) for room in ROOMS.values() for kind in room.kinds()),

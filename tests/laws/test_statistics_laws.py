@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from addnorm.lab.statistics import Ranking, Result, rank
-from addnorm.lab.statistics.family import equivalence_p, holm, intervals
-from addnorm.lab.statistics.power import seeds_needed
+from addnorm.statistics import Ranking, Result, rank
+from addnorm.statistics.family import equivalence_p, holm, intervals
+from addnorm.statistics.power import seeds_needed
 
 LAWS = settings(max_examples=60, deadline=None)
 MARGIN = 0.005

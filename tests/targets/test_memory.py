@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertModel, LlamaConfig
 
-from addnorm.audit.memory import budget_bytes, needed_bytes
 from addnorm.errors import InputError
+from addnorm.redundancy.execution.memory import budget_bytes, needed_bytes
 from addnorm.targets import resolve
 from addnorm.targets.shrinking import pattern
 

@@ -8,9 +8,9 @@ import torch
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.lab.export import export_run
 from addnorm.store import Run, Study
 from addnorm.targets import resolve
+from addnorm.training.export import export_run
 
 
 def test_a_finished_run_and_its_export_are_the_same_model(finished: Path, tmp_path: Path):

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 import made_study
-from addnorm.audit.exporting import NotExported
-from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
-from addnorm.report.pages import phrases
+from addnorm.model.spec import ModelSpec
+from addnorm.redundancy.graph.export import NotExported
+from addnorm.reporting.pages import phrases
 from addnorm.store import read_json
 from addnorm.targets import study as audits
 

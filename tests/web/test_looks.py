@@ -3,8 +3,8 @@
 import pytest
 
 import made_study
-from addnorm.report.pages import PAGES
-from addnorm.store.looks import looks
+from addnorm.reporting.pages import PAGES
+from addnorm.store.peeks import looks
 
 
 def count(folder):

@@ -9,9 +9,9 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.lab.results import ranking
-from addnorm.report.pages import PAGES, Reader, phrases
+from addnorm.reporting.pages import PAGES, Reader, phrases
 from addnorm.store import Study
+from addnorm.store.results import ranking
 from addnorm.web import app as web_app
 from addnorm.web.app import application
 

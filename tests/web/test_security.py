@@ -7,7 +7,7 @@ import pytest
 
 import made_study
 from addnorm.errors import InputError
-from addnorm.report.pages import PAGES
+from addnorm.reporting.pages import PAGES
 from addnorm.web.app import application
 from addnorm.web.security import hosts_of, is_loopback
 

@@ -26,7 +26,7 @@ from addnorm.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
-    from addnorm.audit import Audit, Certificate
+    from addnorm.redundancy import Audit, Certificate
     from addnorm.targets import Target
 
 
@@ -103,8 +103,8 @@ def _audit_study(options: Options, folder: Path) -> int:
 
 def _audit(options: Options, name: str) -> int:
     import addnorm
-    from addnorm.report.tables import audit as tables
-    from addnorm.report.tables import certificate as certificates
+    from addnorm.reporting.tables import audit as tables
+    from addnorm.reporting.tables import certificate as certificates
 
     target, memory = _within(options, name)
     found = addnorm.audit(
@@ -137,7 +137,7 @@ def _audit(options: Options, name: str) -> int:
 
 def _diff(options: Options, first: str, second: str) -> int:
     import addnorm
-    from addnorm.report.tables import certificate as certificates
+    from addnorm.reporting.tables import certificate as certificates
 
     one, other = _own_weights(options, first), _own_weights(options, second)
     result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
@@ -155,7 +155,7 @@ def _own_weights(options: Options, name: str) -> "Target":
     Raises:
         InputError: it does not fit into memory.
     """
-    from addnorm.audit.memory import gb, needed_bytes
+    from addnorm.redundancy.execution.memory import gb, needed_bytes
 
     target, _ = _within(options, name)
     if target.shrunk:
@@ -180,7 +180,7 @@ def _within(options: Options, name: str) -> "tuple[Target, int]":
     Raises:
         InputError: that is more than may be taken.
     """
-    from addnorm.audit.memory import budget_bytes, carried_bytes, gb, model_bytes
+    from addnorm.redundancy.execution.memory import budget_bytes, carried_bytes, gb, model_bytes
 
     budget = budget_bytes(options.memory)
     target = _resolved(options, name, memory=budget)
@@ -207,7 +207,7 @@ def _rewritten(options: Options, name: str, target: "Target", found: "Audit") ->
 
 
 def _size_told(options: Options, target: "Target", needed: int) -> str:
-    from addnorm.audit.memory import gb
+    from addnorm.redundancy.execution.memory import gb
 
     if not target.shrunk:
         return f"analysed at real size, within about {gb(needed)}"
@@ -254,8 +254,8 @@ def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any
 
 
 def _write_reports(options: Options, said: Mapping[str, Any]) -> None:
-    from addnorm.report.tables.audit_html import html
-    from addnorm.report.tables.audit_sarif import sarif
+    from addnorm.reporting.tables.audit_html import html
+    from addnorm.reporting.tables.audit_sarif import sarif
 
     if options.sarif is not None:
         options.sarif.write_text(json.dumps(sarif(said), indent=2, ensure_ascii=False), encoding="utf-8")

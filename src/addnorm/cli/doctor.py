@@ -57,7 +57,7 @@ def _torch(folder: Path) -> tuple[bool, str]:
 
 
 def _devices(folder: Path) -> tuple[bool, str]:
-    from addnorm.lab.executors.local import LocalExecutor
+    from addnorm.supervision.executors.local import LocalExecutor
 
     executor = LocalExecutor.of_this_machine()
     kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
@@ -97,7 +97,7 @@ def _locks(folder: Path) -> tuple[bool, str]:
 def _step(folder: Path) -> tuple[bool, str]:
     import torch
 
-    from addnorm.blocks.presets import preset
+    from addnorm.model.presets import preset
 
     model = preset("base", vocab=64, width=32, depth=2, heads=4, kv_heads=2, hidden=64, max_seq=32).build()
     tokens = torch.arange(32).remainder(64).unsqueeze(0)

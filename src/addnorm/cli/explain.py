@@ -34,10 +34,10 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.insight.explain import explain, keep_explained
-    from addnorm.report.tables import scalars
+    from addnorm.reporting.tables import scalars
 
     if options.plugin:
-        from addnorm.lab.plugins import load_plugins
+        from addnorm.study.plugins import load_plugins
 
         load_plugins(options.plugin, Path.cwd())
     found = explain(options.target, norms=options.norms)

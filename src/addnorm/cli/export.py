@@ -26,9 +26,9 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.lab.export import export_run
-    from addnorm.lab.plugins import load_plugins
     from addnorm.store import Run
+    from addnorm.study.plugins import load_plugins
+    from addnorm.training.export import export_run
 
     load_plugins(options.plugin, Path.cwd())
     to = options.to or Path("exported") / options.run.name

@@ -39,8 +39,8 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.insight.flow import Settings, inspect
-    from addnorm.lab.plugins import load_plugins
-    from addnorm.report.tables import flow
+    from addnorm.reporting.tables import flow
+    from addnorm.study.plugins import load_plugins
 
     load_plugins(options.plugin, Path.cwd())
     if options.four_terms.terms:

@@ -31,7 +31,7 @@ def command(options: Options) -> int:
     if options.plugin:
         from pathlib import Path
 
-        from addnorm.lab.plugins import load_plugins
+        from addnorm.study.plugins import load_plugins
 
         load_plugins(options.plugin, Path.cwd())
     if options.room is None:
@@ -62,7 +62,7 @@ def command(options: Options) -> int:
 
 
 def _everything() -> dict[str, tuple[str, ...]]:
-    from addnorm.lab.built_in import study_names
+    from addnorm.study.built_in import study_names
 
     own = {"study": study_names(), "preset": tuple(preset_docs()), "source": tuple(each["kind"] for each in _sources())}
     return own | {name: found.kinds() for name, found in ROOMS.items()}
@@ -88,7 +88,7 @@ def _entries(name: str) -> list[dict[str, Any]]:
 
 
 def _studies() -> list[dict[str, Any]]:
-    from addnorm.lab.built_in import study_about, study_names, study_profiles
+    from addnorm.study.built_in import study_about, study_names, study_profiles
 
     return [
         {"kind": name, "summary": study_about(name), "profiles": list(study_profiles(name))} for name in study_names()

@@ -25,7 +25,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.lab.built_in import study_source
+    from addnorm.study.built_in import study_source
 
     text = study_source(options.study)
     path = options.to or Path(f"{options.study}.yaml")

@@ -17,7 +17,7 @@ import tyro
 from addnorm.cli._output import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
-    from addnorm.lab.study import Study
+    from addnorm.study.definition import Study
 
 UNASKED = 10_000_000
 """Parameters up to which a variant's biases are audited without being asked: a second or two for each."""
@@ -40,10 +40,10 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.lab.executors.local import LocalExecutor
-    from addnorm.lab.expand import fit_models, validate
-    from addnorm.lab.load import load_study
-    from addnorm.lab.plan import plan
+    from addnorm.study.expansion import fit_models, validate
+    from addnorm.study.loading import load_study
+    from addnorm.supervision.executors.local import LocalExecutor
+    from addnorm.supervision.plan import plan
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     fitted = fit_models(study, study.tokenizer.size)

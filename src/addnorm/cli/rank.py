@@ -18,7 +18,7 @@ from addnorm.errors import JobError
 from addnorm.references import names_printed_results
 
 if TYPE_CHECKING:
-    from addnorm.lab.statistics import Ranking
+    from addnorm.statistics import Ranking
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.report.tables import ranking as tables
+    from addnorm.reporting.tables import ranking as tables
 
     found = _ranking(options).to_json()
     if options.json:
@@ -68,7 +68,7 @@ def _go_on(folder: Path) -> str:
 
 
 def _ranking(options: Options) -> "Ranking":
-    from addnorm.lab.results import ranking, ranking_of_published
+    from addnorm.store.results import ranking, ranking_of_published
 
     overrides: dict[str, object] = {}
     if options.reference:

@@ -36,8 +36,8 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.report.pages import Reader
-    from addnorm.report.write import write_report
+    from addnorm.reporting.pages import Reader
+    from addnorm.reporting.write import write_report
 
     reader = Reader(options.dir)
     skipped = _inspected(options) if options.inspect else {}
@@ -68,7 +68,7 @@ def command(options: Options) -> int:
 def _inspected(options: Options) -> dict[str, str]:
     """Runs that could not be inspected, with the reason; the report is written without them."""
     from addnorm.insight.flow import inspect
-    from addnorm.lab.plugins import load_plugins
+    from addnorm.study.plugins import load_plugins
 
     load_plugins(options.plugin, Path.cwd())
     try:

@@ -51,9 +51,9 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.cli._live import LiveTable, Silent
-    from addnorm.lab.load import load_study
-    from addnorm.lab.mirroring import Mirroring
-    from addnorm.lab.run import default_out, run
+    from addnorm.study.loading import load_study
+    from addnorm.supervision.run import default_out, run
+    from addnorm.supervision.tracking import Mirroring
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)

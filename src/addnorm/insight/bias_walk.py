@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.blocks.model import generator_for
-from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
-from addnorm.lab.optimizers import OptimizerSpec
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import generator_for
+from addnorm.optimization.optimizers import OptimizerSpec
 
 Precision = Literal["float64", "float32", "bfloat16 autocast", "bfloat16"]
 """Of a whole training step; under autocast parameters and their updates stay float32."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import room
 from addnorm.errors import InputError
-from addnorm.lab.effective import effective_of_values
-from addnorm.lab.encoding import encode
+from addnorm.model.spec import ModelSpec
+from addnorm.study.encoding import encode
+from addnorm.training.effective import effective_of_values
 
 _NAME = re.compile(r"(.+)\[(.*)\]")
 

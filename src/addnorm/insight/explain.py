@@ -12,10 +12,10 @@ from addnorm.errors import InputError
 from addnorm.insight.explained import Explained
 from addnorm.insight.printed import explain_printed, judge_conclusions, read_printed
 from addnorm.insight.recorded import explain_run
-from addnorm.lab.load import load_study
-from addnorm.lab.study import RunSpec
 from addnorm.references import names_printed_results
 from addnorm.store import Run, Study, write_json
+from addnorm.study.definition import RunSpec
+from addnorm.study.loading import load_study
 
 NAME = "explain.json"
 KUANG_2025 = Path(addnorm.__file__).parent / "studies" / "published" / "kuang_2025" / "scalars.json"

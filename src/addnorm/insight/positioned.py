@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from addnorm.blocks.model import Transformer
+from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
 

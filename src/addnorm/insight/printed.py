@@ -13,8 +13,8 @@ from addnorm.errors import InputError
 from addnorm.insight.coefficients import coefficients, formula, mechanism, position_of
 from addnorm.insight.explained import Explained
 from addnorm.insight.learned import Entry, lockstep
-from addnorm.lab.schedules import decay_factor
-from addnorm.lab.study import RunSpec
+from addnorm.optimization.schedules import decay_factor
+from addnorm.study.definition import RunSpec
 
 
 def explain_printed(content: Mapping[str, Any], spec: RunSpec, variant: str) -> Explained:

@@ -14,9 +14,9 @@ from addnorm.errors import InputError
 from addnorm.insight.coefficients import coefficients, formula, mechanism, position_of
 from addnorm.insight.explained import Explained
 from addnorm.insight.learned import ROUNDING, Direction, Entry, lockstep, redundant_directions
-from addnorm.lab.codec import decode
-from addnorm.lab.study import RunSpec
 from addnorm.store import Run
+from addnorm.study.codec import decode
+from addnorm.study.definition import RunSpec
 
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
 

@@ -13,7 +13,7 @@ from addnorm.errors import InputError, JobError
 from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
-from addnorm.store.looks import LOCK, NAME, looks, record_look
+from addnorm.store.peeks import LOCK, NAME, looks, record_look
 from addnorm.store.run import Run, RunStatus
 
 FORMAT = 1

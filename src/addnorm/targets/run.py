@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from addnorm.blocks.model import Transformer
-from addnorm.lab.export import SPEC, export_run, load
-from addnorm.lab.plugins import load_plugins
+from addnorm.model.transformer import Transformer
 from addnorm.store import Run
+from addnorm.study.plugins import load_plugins
 from addnorm.targets.input_spec import make_inputs
 from addnorm.targets.target import Target
+from addnorm.training.export import SPEC, export_run, load
 
 _BATCH, _SEQ = 4, 12
 

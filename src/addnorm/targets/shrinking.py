@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from addnorm.audit.memory import gb, needed_bytes
 from addnorm.errors import InputError
+from addnorm.redundancy.execution.memory import gb, needed_bytes
 
 _DEPTHS = ("num_hidden_layers", "encoder_layers", "decoder_layers", "num_layers", "num_decoder_layers")
 _HIDDEN = ("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "n_inner", "ffn_dim")

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from addnorm.audit.memory import needed_bytes
 from addnorm.errors import InputError, did_you_mean
+from addnorm.redundancy.execution.memory import needed_bytes
 from addnorm.targets.example_inputs import example_inputs
 from addnorm.targets.input_spec import make_inputs
 from addnorm.targets.shrinking import shrunk_config

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from addnorm.audit import analyse
-from addnorm.audit.tracked import follow
-from addnorm.blocks.spec import ModelSpec
+from addnorm.model.spec import ModelSpec
+from addnorm.redundancy import analyse
+from addnorm.redundancy.execution.tracked_parameters import follow
 from addnorm.targets.run import some_tokens
 
 

@@ -26,9 +26,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from addnorm.errors import InputError
-from addnorm.report.pages import LANGUAGES, PAGES, Pages, Reader, Snapshot, View, preferred
-from addnorm.report.pages.curves import Selection, curves
-from addnorm.report.pages.render import STATIC, asset_hash, query_of, shows_results
+from addnorm.reporting.pages import LANGUAGES, PAGES, Pages, Reader, Snapshot, View, preferred
+from addnorm.reporting.pages.curves import Selection, curves
+from addnorm.reporting.pages.render import STATIC, asset_hash, query_of, shows_results
 from addnorm.web.live import Live
 from addnorm.web.looks import Looks
 from addnorm.web.security import Guard, hosts_of, is_loopback

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from addnorm.errors import AddnormError
-from addnorm.report.pages.changes import changed_sections, runs_with_news
-from addnorm.report.pages.reader import Reader
-from addnorm.report.pages.snapshot import Snapshot
+from addnorm.reporting.pages.changes import changed_sections, runs_with_news
+from addnorm.reporting.pages.reader import Reader
+from addnorm.reporting.pages.snapshot import Snapshot
 
 _KEPT = 4096
 

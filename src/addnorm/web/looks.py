@@ -1,4 +1,4 @@
-"""A page that shows results is a look at them, and looks are recorded (see `addnorm.store.looks`).
+"""A page that shows results is a look at them, and looks are recorded (see `addnorm.store.peeks`).
 
 Recorded is a look at new results, not a loading of the page: once per set of finished runs, and not at all if a look at as many
 of the same plan's runs stands there already, be it by another page or by `addnorm rank`. Before any run has finished there is
@@ -9,9 +9,9 @@ import threading
 from pathlib import Path
 
 from addnorm.errors import AddnormError
-from addnorm.report.pages.snapshot import Snapshot
+from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.store.extension import hashes
-from addnorm.store.looks import looks, record_look
+from addnorm.store.peeks import looks, record_look
 
 
 class Looks:

@@ -13,7 +13,7 @@ from studies import finish, untrained
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.extrapolate import extrapolate
 from addnorm.insight.extrapolation.switches import parse_switches
-from addnorm.lab.statistics import Result, rank
+from addnorm.statistics import Result, rank
 from addnorm.store import Run, Study
 
 VARIANTS = """

@@ -5,13 +5,13 @@ import pytest
 import torch
 
 import addnorm
+from addnorm.data import prepare
+from addnorm.data.corpora.text import Text
+from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths, parse_lengths
 from addnorm.insight.extrapolation.measure import measure_length
 from addnorm.insight.extrapolation.windows import num_stretches, stretches
-from addnorm.lab.corpora.text import Text
-from addnorm.lab.data import prepare
-from addnorm.lab.tokenizers.bytes import Bytes
 
 
 def lengths(*multiples: int) -> Lengths:

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from addnorm.data import Dataset
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.measure import measure_length
 from addnorm.insight.extrapolation.recorded import (
@@ -18,11 +19,10 @@ from addnorm.insight.extrapolation.recorded import (
 )
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, switched
 from addnorm.insight.extrapolation.windows import Stretches, num_stretches, stretches
-from addnorm.lab.data import Dataset
-from addnorm.lab.export import run_spec
-from addnorm.lab.study import RunSpec
-from addnorm.lab.trained import trained
 from addnorm.store import Run
+from addnorm.study.definition import RunSpec
+from addnorm.training.export import run_spec
+from addnorm.training.trained import trained
 
 
 def basis_of(run: Run, spec: RunSpec, dataset: Dataset, request: Request) -> Basis:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from addnorm.data import Dataset
 from addnorm.errors import InputError, UnknownName
 from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_lengths
 from addnorm.insight.extrapolation.recorded import NAME, Request, settings_of
@@ -14,12 +15,11 @@ from addnorm.insight.extrapolation.summary import Line, Scoring, summarise
 from addnorm.insight.extrapolation.switches import Combination, name_of, require_all
 from addnorm.insight.extrapolation.windows import num_stretches
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
-from addnorm.lab.data import Dataset
-from addnorm.lab.export import run_spec
-from addnorm.lab.plugins import load_plugins
-from addnorm.lab.statistics import Sentence, listed, require_margin, say
-from addnorm.lab.study import RunSpec
+from addnorm.statistics import Sentence, listed, require_margin, say
 from addnorm.store import Run, Study, write_json
+from addnorm.study.definition import RunSpec
+from addnorm.study.plugins import load_plugins
+from addnorm.training.export import run_spec
 
 WINDOWS = 24
 """Windows of the longest length that are evaluated unless asked otherwise."""

@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.recorded import find, read
-from addnorm.lab.statistics import FEWEST_SEEDS, Ranking, Result, Sentence, rank, say
+from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, Sentence, rank, say
 from addnorm.store import Run, RunStatus, Study
 
 Scoring = Literal["window", "ending"]

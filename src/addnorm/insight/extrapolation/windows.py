@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int64
 
+from addnorm.data import Dataset, held_batches, mask_tokens
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths
-from addnorm.lab.data import Dataset, held_batches, mask_tokens
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

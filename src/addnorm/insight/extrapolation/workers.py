@@ -16,8 +16,8 @@ import torch
 from addnorm.errors import AddnormError, InputError, JobError
 from addnorm.insight.extrapolation.evaluate import evaluate_run
 from addnorm.insight.extrapolation.recorded import Request
-from addnorm.lab.plugins import load_plugins
 from addnorm.store import Run
+from addnorm.study.plugins import load_plugins
 
 
 def default_workers() -> int:

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from addnorm.blocks.passage import Pattern
+from addnorm.model.forward_context import Pattern
 
 ONE_HOT = 0.9
 """A row with more than this share of its attention at one position counts as one-hot."""

@@ -5,10 +5,10 @@ Source: Su (2020) expects RealFormer to be good at this, because its layers' att
 
 import torch
 
-from addnorm.blocks.model import Transformer
 from addnorm.insight.flow.observe import Seen
-from addnorm.lab.objective import Measured, Scored, compare
+from addnorm.model.transformer import Transformer
 from addnorm.residual import map_stream
+from addnorm.training.objective import Measured, Scored, compare
 
 
 @torch.no_grad()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from addnorm.blocks.model import Transformer
 from addnorm.insight.flow.observe import watched
 from addnorm.insight.flow.stream import Squares
-from addnorm.lab.objective import Measured, Scored, compare
+from addnorm.model.transformer import Transformer
+from addnorm.training.objective import Measured, Scored, compare
 
 
 @dataclass(frozen=True, kw_only=True)

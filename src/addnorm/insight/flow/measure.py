@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from addnorm.blocks.model import Transformer
 from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.early_exit import exits
 from addnorm.insight.flow.gradients import Gradients, gradients
 from addnorm.insight.flow.observe import SeenSite, watched
 from addnorm.insight.flow.own_scores import ScoreTally
 from addnorm.insight.flow.stream import StreamTally
-from addnorm.lab.objective import Measured, Scored
+from addnorm.model.transformer import Transformer
+from addnorm.training.objective import Measured, Scored
 
 _MEAN_OF_LAYER = ("share", "entropy", "entropy_share", "one_hot", "similarity", "mean_similarity", "own_share")
 

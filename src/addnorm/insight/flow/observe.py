@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from addnorm.blocks.layer import Branch
-from addnorm.blocks.model import Transformer
-from addnorm.blocks.passage import Passage, Pattern
+from addnorm.model.forward_context import Passage, Pattern
+from addnorm.model.layer import Branch
+from addnorm.model.transformer import Transformer
 from addnorm.residual import Site, stream_of
 
 

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from addnorm.blocks.passage import Pattern
+from addnorm.model.forward_context import Pattern
 
 ROWS = 128
 """Query positions looked at together."""

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 import addnorm
+from addnorm.data import Dataset, held_batches
 from addnorm.errors import AddnormError, InputError
 from addnorm.insight.flow.measure import Windows, flow
-from addnorm.lab.data import Dataset, held_batches
-from addnorm.lab.objective import score
-from addnorm.lab.trained import Trained, trained
 from addnorm.store import Run, Study
 from addnorm.store.files import Damaged, read_json, write_json
+from addnorm.training.objective import score
+from addnorm.training.trained import Trained, trained
 
 INSIGHT = "insight.json"
 """The file's name, in the run's folder."""

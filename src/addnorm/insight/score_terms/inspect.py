@@ -9,17 +9,17 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 
+from addnorm.data import Dataset
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths
 from addnorm.insight.extrapolation.recorded import digest_of, require_finished
 from addnorm.insight.extrapolation.windows import num_stretches, stretches
 from addnorm.insight.score_terms import hugging_face, ours
 from addnorm.insight.score_terms.measured import measure
-from addnorm.lab.data import Dataset
-from addnorm.lab.export import run_spec
-from addnorm.lab.study import RunSpec
-from addnorm.lab.trained import trained
 from addnorm.store import Run, write_json
+from addnorm.study.definition import RunSpec
+from addnorm.training.export import run_spec
+from addnorm.training.trained import trained
 
 NAME = "terms.json"
 FORMAT = 1

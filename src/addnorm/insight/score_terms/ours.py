@@ -11,12 +11,12 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.blocks.attention import Attention
-from addnorm.blocks.gau import GatedAttentionUnit
-from addnorm.blocks.model import Transformer
 from addnorm.errors import InputError
 from addnorm.insight.positioned import Wrapped, with_position
 from addnorm.insight.score_terms.parts import Parts
+from addnorm.model.attention import Attention
+from addnorm.model.gau import GatedAttentionUnit
+from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
 

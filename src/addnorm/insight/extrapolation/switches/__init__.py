@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from addnorm.blocks.model import Transformer
-from addnorm.blocks.spec import ModelSpec
 from addnorm.catalogue import Spec, room
 from addnorm.errors import InputError
 from addnorm.insight.positioned import with_position
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
 

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
+from addnorm.model.spec import ModelSpec
 from addnorm.position import Position
 from addnorm.position._rotation import frequencies
 from addnorm.position.rope import Angles, Rope, RopePosition

@@ -20,9 +20,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.positioned import Wrapped
+from addnorm.model.spec import ModelSpec
 from addnorm.position import Position
 
 

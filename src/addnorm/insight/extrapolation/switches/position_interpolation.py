@@ -14,9 +14,9 @@ Differs from the source: no fine-tuning afterwards.
 from dataclasses import dataclass
 from typing import ClassVar
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
 from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
+from addnorm.model.spec import ModelSpec
 from addnorm.position import Position
 
 

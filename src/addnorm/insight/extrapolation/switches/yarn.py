@@ -17,10 +17,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-from addnorm.blocks.spec import ModelSpec
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
+from addnorm.model.spec import ModelSpec
 from addnorm.position import Position
 
 

@@ -1,0 +1,8 @@
+"""From a corpus to batches: token files prepared once, then read as a pure function of seed and step."""
+
+from addnorm.data.batches import held_batches, train_batch
+from addnorm.data.dataset import Dataset
+from addnorm.data.masking import Masked, mask_tokens
+from addnorm.data.preparation import prepare
+
+__all__ = ["Dataset", "Masked", "held_batches", "mask_tokens", "prepare", "train_batch"]

@@ -1,8 +1,0 @@
-"""From a corpus to batches: token files prepared once, then read as a pure function of seed and step."""
-
-from addnorm.lab.data.batches import held_batches, train_batch
-from addnorm.lab.data.dataset import Dataset
-from addnorm.lab.data.masking import Masked, mask_tokens
-from addnorm.lab.data.preparation import prepare
-
-__all__ = ["Dataset", "Masked", "held_batches", "mask_tokens", "prepare", "train_batch"]

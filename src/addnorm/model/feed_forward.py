@@ -1,0 +1,57 @@
+"""The feed-forward branch: two matrices with a non-linearity between, plain or gated."""
+
+from typing import Literal
+
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from addnorm.bias import Biases
+from addnorm.model.linear import Linear
+from addnorm.shape import Shape
+
+Activation = Literal["gelu", "relu", "swiglu"]
+
+
+class FeedForward(nn.Module):
+    """down( activation( up(x) ) ).
+
+    Source: Vaswani et al. 2017, arXiv:1706.03762 §3.3 (ReLU); GPT-1 (GELU, exact).
+    """
+
+    def __init__(
+        self, shape: Shape, activation: Literal["gelu", "relu"], biases: Biases, std: float, out_std: float
+    ) -> None:
+        super().__init__()
+        self.activation = activation
+        self.up = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
+        self.down = Linear(shape.hidden, shape.width, bias=biases.down, std=out_std)
+
+    def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
+        h = self.up(x)
+        return self.down(F.gelu(h) if self.activation == "gelu" else F.relu(h))
+
+
+class GatedFeedForward(nn.Module):
+    """down( silu(gate(x)) * up(x) ).
+
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", arXiv:2002.05202 (SwiGLU).
+    """
+
+    def __init__(self, shape: Shape, biases: Biases, std: float, out_std: float) -> None:
+        super().__init__()
+        self.gate = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
+        self.up = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
+        self.down = Linear(shape.hidden, shape.width, bias=biases.down, std=out_std)
+
+    def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+def build_feed_forward(
+    shape: Shape, activation: Activation, biases: Biases, *, std: float, out_std: float
+) -> FeedForward | GatedFeedForward:
+    """The feed-forward branch of the given activation."""
+    if activation == "swiglu":
+        return GatedFeedForward(shape, biases, std, out_std)
+    return FeedForward(shape, activation, biases, std, out_std)

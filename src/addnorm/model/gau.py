@@ -1,0 +1,123 @@
+r"""The gated attention unit: attention and a gated feed-forward in one branch.
+
+    (U, V, Z) = SiLU( x W_i )                        U, V: seq × hidden;  Z: seq × key_dim
+    Q = Z ⊙ γ_q + a,   K = Z ⊙ γ_k + b               a, b: the q and k biases, if switched on
+    O = ( U ⊙ A V ) W_o                              A: one head's attention, from the scores of Q and K
+
+A is the softmax of the scores, or relu(scores)² divided by the number of keys that the row sees. Two units stand for one
+attention and one feed-forward branch.
+
+Source: Hua et al. 2022, "Transformer Quality in Linear Time", arXiv:2202.10447, gated attention unit; GAU-α,
+https://github.com/ZhuiyiTechnology/GAU-alpha (SiLU on Z too, γ that start at one); Su (2023).
+Differs from the source: γ of the paper start at random; the paper divides squared scores by the length, which in a causal
+model would let later tokens change earlier ones, so what is counted is what a row sees, as in GAU-α's code.
+GAU-α's own softmax has scores times log n / log 512 ("softmax_plus"); here that is the evaluation switch `log_n`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from addnorm.bias import Biases, QKBiasSpec
+from addnorm.errors import InputError
+from addnorm.fields import check_fields
+from addnorm.kernels.grouped_attention import Normalisation
+from addnorm.model.forward_context import Passage
+from addnorm.model.linear import Linear
+from addnorm.roles import ParameterRole
+from addnorm.shape import Shape
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gau:
+    """What a model of gated attention units has beside the sizes of every model; `hidden` is the width of U and V.
+
+    Raises:
+        InputError: a value of the wrong type or an unknown choice.
+    """
+
+    key_dim: int = 128
+    """Width of Z, of the queries and of the keys."""
+    normalisation: Normalisation = "softmax"
+    """How scores become attention."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "gau")
+        if self.key_dim < 1:
+            raise InputError(f"gau.key_dim must be at least 1, got {self.key_dim}.")
+
+
+class GatedAttentionUnit(nn.Module):
+    """One unit, without its norms; `shape` has one head of width key_dim and a layer for every unit."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"query_scale": "vector", "key_scale": "vector"}
+
+    def __init__(
+        self, shape: Shape, layer: int, biases: Biases, qk_bias: QKBiasSpec, *, std: float, out_std: float
+    ) -> None:
+        super().__init__()
+        self.layer = layer
+        self.sizes = [shape.hidden, shape.hidden, shape.head_dim]
+        self.input = Linear(shape.width, sum(self.sizes), bias=biases.up, std=std)
+        self.query_scale = nn.Parameter(torch.ones(shape.head_dim))
+        self.key_scale = nn.Parameter(torch.ones(shape.head_dim))
+        self.output = Linear(shape.hidden, shape.width, bias=biases.o, std=out_std)
+        self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
+
+    def forward(self, x: Float[Tensor, "batch seq width"], passage: Passage) -> Float[Tensor, "batch seq width"]:
+        gate, value, base = self._parts(self.input(x))
+        q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
+        query = _scaled(base, self.query_scale, q_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
+        key = _scaled(base, self.key_scale, k_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
+        pattern = passage.pattern(self.layer, query, key)
+        if passage.cache is not None:
+            value = passage.cache.values[self.layer].append(value)
+        return self.output(gate * self.join(pattern.apply(value)))
+
+    @property
+    def value_projection(self) -> Linear:
+        """The matrix that `gate_and_value` reads."""
+        return self.input
+
+    def gate_and_value(
+        self, projected: Float[Tensor, "*batch seq entries"]
+    ) -> tuple[Float[Tensor, "*batch seq hidden"], Float[Tensor, "*batch 1 seq hidden"]]:
+        """U, and V as the value of the one head."""
+        gate, value, _ = self._parts(projected)
+        return gate, value
+
+    def _parts(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        gate, value, base = F.silu(projected).split(self.sizes, dim=-1)
+        return gate, value.unsqueeze(-3), base
+
+    def join(self, x: Float[Tensor, "*batch 1 seq hidden"]) -> Float[Tensor, "*batch seq hidden"]:
+        """The one head's entries."""
+        return x.squeeze(-3)
+
+
+def _scaled(base: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
+    # To the type of the projection: under autocast scale and offset are wider.
+    return (base * scale if offset is None else base * scale + offset).to(base.dtype)
+
+
+def require_one_head(shape: Shape, biases: Biases, activation: str) -> None:
+    """Raises:
+    InputError: settings that only attention and feed-forward branches have.
+    """
+    if shape.heads != 1:
+        raise InputError(f"a gated attention unit has a single head, got heads {shape.heads}. Set heads: 1.")
+    if activation != "swiglu":
+        raise InputError(
+            f"a gated attention unit is gated by SiLU, as 'swiglu' is, got activation {activation!r}. Leave it at 'swiglu'."
+        )
+    for one, other, matrix in (("up", "v", "makes U, V and Z"), ("down", "o", "writes to the stream")):
+        if getattr(biases, one) != getattr(biases, other):
+            raise InputError(
+                f"in a gated attention unit one matrix {matrix}: bias.{one} and bias.{other} are one switch, "
+                f"got {getattr(biases, one)} and {getattr(biases, other)}. Set both alike."
+            )

@@ -1,0 +1,81 @@
+"""Text generation with a cache that is exact for every mechanism."""
+
+import math
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor
+
+from addnorm.errors import InputError
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer, require_token_shape
+
+
+@torch.no_grad()
+def generate(
+    model: Transformer,
+    tokens: Int64[Tensor, "batch seq"],
+    *,
+    new_tokens: int,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    seed: int = 0,
+) -> Int64[Tensor, "batch longer"]:
+    """The tokens and `new_tokens` more, each sampled from the model's prediction.
+
+    Args:
+        model: a causal model; it is put into evaluation mode for the call and back afterwards.
+        tokens: the prompt, at least one token.
+        new_tokens: how many to add.
+        temperature: 0 takes the likeliest token; 1 samples from the model's distribution.
+        top_k: sample among the k likeliest tokens only; None for all.
+        seed: of the sampling.
+
+    Raises:
+        InputError: a masked model, a prompt that is empty, not of shape [batch, seq] or holds ids outside the vocabulary,
+            a negative or broken temperature, count or seed, or more positions than are known.
+    """
+    if not isinstance(getattr(model, "spec", None), ModelSpec):  # what torch.compile wraps around a model passes it on
+        raise InputError(f"generation needs a model made by a spec's build(), got a {type(model).__name__}.")
+    if model.spec.objective != "causal":
+        raise InputError("generation needs a causal model; this one is masked.")
+    _check_prompt(tokens, model.spec.vocab)
+    for name, value, least in (("new_tokens", new_tokens, 0), ("top_k", top_k, 1), ("seed", seed, 0)):
+        if not (value is None and name == "top_k") and not (isinstance(value, int) and least <= value < 2**63):
+            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+    if not 0 <= temperature < math.inf:
+        raise InputError(f"temperature must be a finite number of at least 0, got {temperature!r}.")
+    was_training = model.training
+    model.eval()
+    try:
+        cache = model.new_cache()
+        generator = torch.Generator(tokens.device).manual_seed(seed)
+        pieces = [tokens]
+        for _ in range(new_tokens):
+            logits = model(pieces[-1], cache=cache)[:, -1]
+            pieces.append(_sample(logits, temperature, top_k, generator))
+        return torch.cat(pieces, dim=1)
+    finally:
+        model.train(was_training)
+
+
+def _check_prompt(tokens: Tensor, vocab: int) -> None:
+    require_token_shape(tokens)
+    if not tokens.numel():
+        raise InputError(f"generation needs a prompt of at least one token, got shape {list(tokens.shape)}.")
+    # Here, once per call, and not in every forward pass: on an accelerator the answer would have to be waited for.
+    least, most = int(tokens.min()), int(tokens.max())
+    if least < 0 or most >= vocab:
+        raise InputError(
+            f"token ids must lie in [0, vocab): this model has vocab {vocab}, the prompt holds {least} to {most}. "
+            "Use the tokenizer that the model was trained with."
+        )
+
+
+def _sample(logits: Tensor, temperature: float, top_k: int | None, generator: torch.Generator) -> Tensor:
+    if temperature == 0:
+        return logits.argmax(dim=-1, keepdim=True)
+    if top_k is not None and top_k < logits.shape[-1]:
+        threshold = logits.topk(top_k, dim=-1).values[:, -1:]
+        logits = logits.masked_fill(logits < threshold, float("-inf"))
+    return torch.multinomial(torch.softmax(logits / temperature, dim=-1), 1, generator=generator)

@@ -1,0 +1,184 @@
+"""Named models: those of the textbooks, and every model of Kuang (2025) under its own name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from addnorm.bias import Biases
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.errors import InputError, UnknownName, did_you_mean
+from addnorm.model.gau import Gau
+from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.residual import ResidualSpec
+
+_make = {room: ROOMS[room].make for room in MECHANISM_ROOMS}
+
+
+def _gpt1() -> ModelSpec:
+    """Radford et al. 2018: post-norm, learned positions, GELU, biases everywhere, tied."""
+    return replace(_gpt2(), placement=_make["placement"]("post"), max_seq=512, vocab=40_478, init_branch="same")
+
+
+def _gpt2() -> ModelSpec:
+    """Radford et al. 2019, 124 M: pre-norm, learned positions, GELU, biases everywhere, tied."""
+    return ModelSpec(
+        vocab=50_257,
+        width=768,
+        depth=12,
+        heads=12,
+        hidden=3072,
+        max_seq=1024,
+        norm=_make["norm"]("layer"),
+        placement=_make["placement"]("pre"),
+        position=_make["position"]("learned"),
+        bias=Biases.all(True, head=False),
+        activation="gelu",
+        tied=True,
+        dropout=Dropout.all(0.1),
+        init_branch="depth",
+    )
+
+
+def _bert() -> ModelSpec:
+    """Devlin et al. 2018, base: post-norm with a norm on the embeddings, masked, biases everywhere, tied.
+
+    Differs from the source: no segment embeddings, and the head has no transform layer of its own.
+    """
+    return replace(
+        _gpt2(),
+        objective="masked",
+        vocab=30_522,
+        max_seq=512,
+        placement=_make["placement"]("post", embedding=True),
+        bias=Biases.all(True),
+        init_branch="same",
+    )
+
+
+def _realformer() -> ModelSpec:
+    """He et al. 2020 on BERT-base: post-norm and summed scores."""
+    return replace(_bert(), scores=_make["scores"]("sum"))
+
+
+def _llama() -> ModelSpec:
+    """Touvron et al. 2023, 7 B: pre-norm RMS, rotary positions, SwiGLU, no biases, untied, no dropout."""
+    return ModelSpec(width=4096, depth=32, heads=32, hidden=11_008, max_seq=2048)
+
+
+def _gau_alpha() -> ModelSpec:
+    """Su 2022, GAU-α base, as Su (2023) trains it: causal, post-norm RMS, rotary, 24 units in 12 pairs, no biases, tied.
+
+    Differs from the source: the norms have a gain, attention is the plain softmax (there its temperature depends on the
+    length), matrices start normal as in all presets; the rate of dropout is not known and none here.
+    """
+    return ModelSpec(
+        vocab=12_000,
+        width=768,
+        depth=12,
+        heads=1,
+        hidden=1536,
+        max_seq=512,
+        gau=Gau(),
+        placement=_make["placement"]("post"),
+        tied=True,
+    )
+
+
+def _base() -> ModelSpec:
+    """Kuang's (2025) baseline: Llama-type, 51.7 M parameters, grouped queries."""
+    return ModelSpec(width=512, depth=8, heads=8, kv_heads=4, hidden=1024, max_seq=2048)
+
+
+def _of_kuang_2025(residual: ResidualSpec | None = None, scores: str = "own") -> Callable[[], ModelSpec]:
+    def build() -> ModelSpec:
+        join = residual or _make["residual"]("add")
+        return replace(_base(), residual=join, scores=_make["scores"](scores))
+
+    return build
+
+
+PRESETS: dict[str, Callable[[], ModelSpec]] = {
+    "gpt1": _gpt1,
+    "gpt2": _gpt2,
+    "bert": _bert,
+    "llama": _llama,
+    "realformer": _realformer,
+    "gau_alpha": _gau_alpha,
+    "base": _base,
+    "v2m1": _of_kuang_2025(_make["residual"]("cumulative", weights="mean")),
+    "v2m3": _of_kuang_2025(_make["residual"]("cumulative", weights="softmax")),
+    "v3m1": _of_kuang_2025(_make["residual"]("replay", weights="sum")),
+    "v3m3_1": _of_kuang_2025(_make["residual"]("replay", weights="mean")),
+    "v3m3_2": _of_kuang_2025(_make["residual"]("replay", weights="softmax")),
+    "v4m1": _of_kuang_2025(scores="sum"),
+    "v4m2": _of_kuang_2025(scores="root_mean"),
+    "v4m3": _of_kuang_2025(scores="mean"),
+    "v4m4": _of_kuang_2025(scores="power"),
+    "v4m5": _of_kuang_2025(scores="weighted"),
+    "v4m6": _of_kuang_2025(scores="weighted_power"),
+    "v4m7": _of_kuang_2025(scores="free"),
+}
+
+ROOM_OF_FIELD = {
+    "residual": "residual",
+    "scores": "scores",
+    "norm": "norm",
+    "placement": "placement",
+    "position": "position",
+    "qk_bias": "bias",
+}
+"""Which room each of `ModelSpec`'s mechanism fields takes its siblings from."""
+
+
+def preset(name: str, **overrides: Any) -> ModelSpec:
+    """A named model, with any of its fields changed.
+
+    Args:
+        name: see `PRESETS`; `addnorm list preset` prints them.
+        overrides: fields of `ModelSpec`. A mechanism is given as a spec (`Scale(alpha=0.3)`), as its kind (`"rezero"`), or as a
+            mapping (`{"kind": "scale", "alpha": 0.3}`); `dropout` also as one rate, `bias` also as one switch for all or
+            as a mapping of switches to change.
+
+    Raises:
+        UnknownName: no such preset or kind.
+        InputError: no such field, or sizes that do not fit together.
+    """
+    if name not in PRESETS:
+        raise UnknownName("preset", name, PRESETS)
+    spec = PRESETS[name]()
+    known = [field.name for field in fields(ModelSpec)]
+    changes = {}
+    for key, value in overrides.items():
+        if key not in known:
+            raise InputError(f"a model has no field {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
+        changes[key] = _as_field(key, value, spec)
+    return replace(spec, **changes)
+
+
+def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
+    if key in ROOM_OF_FIELD:
+        room = ROOMS[ROOM_OF_FIELD[key]]
+        if isinstance(value, str):
+            return room.make(value)
+        if isinstance(value, Mapping):
+            if "kind" not in value:
+                raise InputError(f"{key} as a mapping needs a 'kind'. Known: {', '.join(room.kinds())}.")
+            return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
+    if key == "dropout" and isinstance(value, int | float):
+        return Dropout.all(float(value))
+    if key == "gau" and isinstance(value, Mapping):  # settings to change
+        return replace(spec.gau or Gau(), **_known(value, Gau, "gau has no setting"))
+    if key == "bias":
+        if isinstance(value, bool):
+            return Biases.all(value)
+        if isinstance(value, Mapping):  # switches to change
+            return replace(spec.bias, **_known(value, Biases, "bias has no switch"))
+    return value
+
+
+def _known(changes: Mapping[str, Any], cls: type[Biases | Gau], complaint: str) -> Mapping[str, Any]:
+    known = [field.name for field in fields(cls)]
+    for name in changes:
+        if name not in known:
+            raise InputError(f"{complaint} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known)}.")
+    return changes

@@ -1,0 +1,60 @@
+r"""SGD with momentum and decoupled weight decay.
+
+    m = mu m + g,    theta = theta - lr m - lr wd theta
+
+Why: the plain reference. Nothing rescales the gradient, so a scalar's move shows its gradient.
+
+Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 1 (SGDW).
+Differs from the source: the decay is multiplied by the learning rate and the learning rate by nothing inside m, as in
+PyTorch; torch.optim.SGD itself adds the decay to the gradient, hence to the momentum.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from addnorm.optimization.optimizers import Group, OptimizerSpec, require_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sgd(OptimizerSpec):
+    """Spec of SGD.
+
+    Raises:
+        InputError: a field is out of range.
+    """
+
+    learning_rate: float = 0.1
+    weight_decay: float = 0.0
+    momentum: float = 0.9
+    """Share of the momentum that stays in a step."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_share("momentum", self.momentum)
+
+    def build(self, groups: list[Group]) -> "DecoupledSgd":
+        """The optimizer."""
+        return DecoupledSgd(groups, lr=self.learning_rate, momentum=self.momentum)
+
+
+class DecoupledSgd(torch.optim.Optimizer):
+    """SGD whose weight decay stays out of the momentum."""
+
+    def __init__(self, groups: Any, *, lr: float, momentum: float) -> None:
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                momentum = state["momentum"].mul_(group["momentum"]).add_(parameter.grad)
+                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(momentum, alpha=group["lr"])

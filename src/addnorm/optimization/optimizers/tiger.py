@@ -1,0 +1,85 @@
+r"""Tiger: the sign of the momentum, scaled by each matrix's own size.
+
+    m = beta m + (1 - beta) g
+    theta = theta - eta (sign(m) + wd theta),    eta = lr · max(RMS(theta), rms_floor)   for matrices
+                                                 eta = lr / 2                            for everything else
+
+Why: one state per parameter instead of AdamW's two, and a learning rate that is a relative step, so it carries over
+between widths. Su (2023) trains its models with it.
+
+Source: Su Jianlin 2023, "Tiger: A Tight-fisted Optimizer", https://kexue.fm/archives/9512 (update rule, learning rate
+and defaults beta 0.965, weight decay 0.01, learning rate 0.001 to 0.002); code https://github.com/bojone/tiger.
+Differs from the source: which parameters are matrices goes by their roles (see parameter_groups), not by name; a
+matrix that starts at zero may move, through rms_floor (in the source its step is zero for ever); the page's one RMS
+per matrix also for embeddings (the code takes one per row); no step is skipped for a gradient with NaN, and gradients
+are not accumulated in the momentum: a run that diverges is reported, and the training loop accumulates.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from addnorm.errors import InputError
+from addnorm.optimization.optimizers import Group, OptimizerSpec, require_share
+
+
+@dataclass(frozen=True, kw_only=True)
+class TigerSpec(OptimizerSpec):
+    """Spec of Tiger.
+
+    Raises:
+        InputError: a field is out of range.
+    """
+
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.01
+    beta: float = 0.965
+    """Share of the momentum that stays in a step."""
+    rms_floor: float = 1e-3
+    """Least size a matrix is taken to have; 0 is the source's rule, which never moves a matrix that starts at zero."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_share("beta", self.beta)
+        if not self.rms_floor >= 0:
+            raise InputError(f"rms_floor must be 0 or more, got {self.rms_floor}.")
+
+    def build(self, groups: list[Group]) -> "Tiger":
+        """The optimizer."""
+        return Tiger(groups, lr=self.learning_rate, beta=self.beta, rms_floor=self.rms_floor)
+
+    def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
+        """Share of the parameter that weight decay takes away: eta · weight_decay."""
+        return float(_eta(parameter, {"rms_floor": self.rms_floor, **group}) * group["weight_decay"])
+
+
+class Tiger(torch.optim.Optimizer):
+    """Tiger; a group's `role` says whether its parameters are matrices."""
+
+    def __init__(self, groups: Any, *, lr: float, beta: float, rms_floor: float) -> None:
+        defaults = {"lr": lr, "beta": beta, "rms_floor": rms_floor, "weight_decay": 0.0, "role": "matrix"}
+        super().__init__(groups, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run
+        """One update of every parameter that has a gradient."""
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                state = self.state[parameter]
+                if "momentum" not in state:
+                    state["momentum"] = torch.zeros_like(parameter)
+                momentum = state["momentum"].lerp_(parameter.grad, 1 - group["beta"])
+                move = torch.sign(momentum).add_(parameter, alpha=group["weight_decay"])
+                parameter.sub_(move.mul_(_eta(parameter, group)))
+
+
+def _eta(parameter: torch.Tensor, group: Mapping[str, Any]) -> float | torch.Tensor:
+    # One-dimensional parameters are element-wise whatever the group says, so hand-made groups are safe too.
+    if group["role"] == "elementwise" or parameter.ndim < 2:
+        return float(group["lr"] / 2)
+    rms: torch.Tensor = parameter.detach().square().mean().sqrt()
+    return rms.clamp_min(group["rms_floor"]) * float(group["lr"])

@@ -1,0 +1,1 @@
+"""Linear algebra of the audit: null spaces, singular values, structured linear maps."""

@@ -1,0 +1,184 @@
+"""Inputs of the same kind as an example: fresh values, and other lengths where the model takes them."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.checks import check_call
+from addnorm.redundancy.execution.copies import call_on
+from addnorm.redundancy.execution.float64 import Lift
+from addnorm.redundancy.execution.inputs import Inputs, own
+from addnorm.redundancy.execution.observation import Observe
+
+_MASKED = -1e4
+"""Entries at or below this are masks."""
+
+
+@dataclass
+class _Lookups(TorchFunctionMode):
+    """Notes how many rows the tables have that each integer tensor looks up."""
+
+    rows: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.nn.functional.embedding and len(args) > 1:
+            self._note(args[0], args[1])
+        if func is Tensor.__getitem__ and isinstance(args[1], Tensor) and not args[1].is_floating_point():
+            self._note(args[1], args[0])
+        return func(*args, **kwargs)
+
+    def _note(self, index: Tensor, table: Tensor) -> None:
+        place = index.data_ptr()
+        self.rows[place] = min(self.rows.get(place, table.shape[0]), table.shape[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """What fresh inputs look like: the example, and the range of every integer tensor that is looked up in a table."""
+
+    example: Inputs
+    rows: tuple[int | None, ...]
+    """For each tensor of the example, how many rows the table has that it selects from; None where it selects none."""
+
+    @classmethod
+    def of(cls, model: nn.Module, example: Inputs) -> "Kind":
+        """Watch one call of a copy of the model.
+
+        A view of an input counts as the input: `ids[:, :-1]` starts at the same address.
+        """
+        lookups, mine = _Lookups(), own(example)
+        with torch.no_grad(), Lift(), lookups:
+            call_on(model, mine)
+        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(mine)))
+
+    def fresh(self, seed: int, start: int = 0) -> Inputs:
+        """The example with other values: rows in turn for what selects rows, floats of the same mean and spread; masks,
+        flags, and integers that select nothing are kept.
+
+        Args:
+            seed: of the random numbers.
+            start: how far through the rows to begin; the rows come in a random order that depends on their number alone, so
+                calls that begin where others ended read all of them.
+        """
+        generator = torch.Generator().manual_seed(seed)
+        rows, alone = iter(self.rows), len(self.rows) == 1
+        return _each(self.example, lambda leaf: _fresh(leaf, next(rows), alone, generator, start))
+
+    @property
+    def step(self) -> int:
+        """Rows that one call reads of every table that its integers select from; 0 where they select from none."""
+        read = [int((leaf >= 0).sum()) for leaf, rows in self._selecting]
+        return min(read, default=0)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the longest table that integers select from."""
+        return max((rows for _, rows in self._selecting), default=0)
+
+    @property
+    def _selecting(self) -> list[tuple[Tensor, int]]:
+        both = zip(_tensors(self.example), self.rows, strict=True)
+        return [(leaf, rows) for leaf, rows in both if rows is not None and not leaf.is_floating_point()]
+
+    def resized(self, dim: int, size: int) -> "Kind | None":
+        """The same call at another length (dimension 1) or batch size (dimension 0): every tensor's dimensions from `dim` on
+        that have the old size get the new one. None where no tensor has such a dimension."""
+        sizes = [leaf.shape[dim] for leaf in _tensors(self.example) if leaf.dim() > dim]
+        if not sizes or size < 1:
+            return None
+        old = sizes[0]
+        # An integer tensor's trailing dimensions are positions; a float's last one is its width, except for square masks.
+        return Kind(example=_each(self.example, lambda leaf: _resize(leaf, dim, old, size)), rows=self.rows)
+
+
+def _each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
+    """The same call with every tensor changed."""
+
+    def one(leaf: Any) -> Any:
+        return change(leaf) if isinstance(leaf, Tensor) else leaf
+
+    return Inputs(args=tree_map(one, inputs.args), kwargs=tree_map(one, inputs.kwargs))
+
+
+def cast(inputs: Inputs, dtype: torch.dtype) -> Inputs:
+    """The same call on the CPU, floating-point tensors in `dtype`."""
+    return _each(inputs, lambda leaf: leaf.detach().to("cpu", dtype if leaf.is_floating_point() else leaf.dtype))
+
+
+def _tensors(inputs: Inputs) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves([inputs.args, dict(inputs.kwargs)]) if isinstance(leaf, Tensor)]
+
+
+def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generator, start: int) -> Tensor:
+    if rows is not None and not leaf.is_floating_point():
+        return _rows_in_turn(leaf, rows, generator, start)
+    if leaf.is_floating_point() and (alone or not _is_mask(leaf)):  # a lone tensor of ones is data, not a mask
+        spread = float(leaf.double().std(correction=0)) or 1.0
+        noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
+        return (noise * spread + float(leaf.double().mean())).to(leaf)
+    if leaf.dtype in (torch.int64, torch.int32) and leaf.numel() and int(leaf.max()) > 1:
+        seen = leaf[leaf >= 0]
+        drawn = seen[torch.randint(0, seen.numel(), leaf.shape, generator=generator).to(leaf.device)]
+        return torch.where(leaf < 0, leaf, drawn)
+    return leaf.clone()
+
+
+def _rows_in_turn(leaf: Tensor, rows: int, generator: torch.Generator, start: int) -> Tensor:
+    order = torch.randperm(rows, generator=torch.Generator().manual_seed(rows))
+    kept = leaf < 0
+    free = int((~kept).sum())
+    drawn = order[(start + torch.arange(free)) % rows][torch.randperm(free, generator=generator)]
+    made = leaf.clone()
+    made[~kept] = drawn.to(leaf)
+    return made
+
+
+def _is_mask(leaf: Tensor) -> bool:
+    return bool((leaf <= _MASKED).any()) or bool(((leaf == 0) | (leaf == 1)).all())
+
+
+def _resize(leaf: Tensor, dim: int, old: int, size: int) -> Tensor:
+    for axis in range(dim, leaf.dim()):
+        last_of_floats = leaf.is_floating_point() and axis == leaf.dim() - 1 and axis > dim and not _is_mask(leaf)
+        if leaf.shape[axis] == old and not last_of_floats and (axis == dim or dim > 0):
+            places = torch.arange(size, device=leaf.device) % old
+            leaf = leaf.index_select(axis, places)
+    return leaf.clone()
+
+
+def lengths(model: nn.Module, kind: Kind, observe: Observe) -> dict[int, Kind]:
+    """The kinds of input at other lengths that the model takes, by length; empty where it takes only its example's.
+
+    A length is taken when the model runs there and its output is finite: models that check their lengths refuse by raising.
+    """
+    found: dict[int, Kind] = {}
+    sizes = [leaf.shape[1] for leaf in _tensors(kind.example) if leaf.dim() > 1]
+    if not sizes:
+        return found
+    for size in sorted({max(2, math.ceil(sizes[0] / 2)), sizes[0] + 1, sizes[0] + 5} - {sizes[0]}):
+        other = kind.resized(1, size)
+        if other is not None and runs(model, other.example, observe):
+            found[size] = other
+    return found
+
+
+def runs(model: nn.Module, inputs: Inputs, observe: Observe) -> bool:
+    """Whether the model takes these inputs."""
+    try:
+        check_call(model, inputs, observe)
+    except InputError:
+        return False
+    return True

@@ -1,0 +1,206 @@
+"""How a model uses its parameters, seen by running it once."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.copies import plain_copy
+from addnorm.redundancy.execution.inputs import Inputs, own
+
+Kind = Literal["added", "looked up", "joined", "other"]
+
+_MOVES = frozenset(
+    {
+        "view",
+        "_unsafe_view",
+        "reshape",
+        "t",
+        "transpose",
+        "permute",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "slice",
+        "select",
+        "split",
+        "split_with_sizes",
+        "chunk",
+        "clone",
+        "_to_copy",
+        "alias",
+        "detach",
+        "repeat",
+        "contiguous",
+        "flip",
+        "roll",
+        "unbind",
+        "movedim",
+        "narrow",
+        "as_strided",
+        "lift_fresh",
+        "neg",
+        "copy",
+    }
+)
+"""Operations whose output is the parameter's numbers in another order or shape (or their negatives)."""
+_ADDITIONS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
+_BIAS_AT = {
+    "addmm": 0,
+    "baddbmm": 0,
+    "addbmm": 0,
+    "addmv": 0,
+    "_addmm_activation": 0,
+    "linear": 2,
+    "convolution": 2,
+    "_convolution": 2,
+    "mkldnn_convolution": 2,
+    "mkldnn_linear": 2,
+    "layer_norm": 3,
+    "native_layer_norm": 3,
+    "group_norm": 3,
+    "native_group_norm": 2,
+    "batch_norm": 2,
+    "native_batch_norm": 2,
+    "_native_batch_norm_legit": 2,
+    "_native_batch_norm_legit_no_training": 2,
+    "_batch_norm_no_update": 2,
+    "_batch_norm_with_update": 2,
+    "cudnn_batch_norm": 2,
+}
+"""Where an operation takes its bias."""
+_RECURRENT = frozenset(
+    {"mkldnn_rnn_layer", "lstm", "gru", "rnn_tanh", "rnn_relu", "_thnn_fused_lstm_cell", "_cudnn_rnn"}
+)
+"""Fused recurrent layers: their vectors are biases."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Use:
+    """One use of a parameter."""
+
+    kind: Kind
+    constant_enough: bool = True
+    """For `added`: constant along the data's first axis and one more, or data of fewer than three axes, or one axis
+    of its own.
+    """
+
+
+class _Watch(TorchDispatchMode):
+    """Follows parameters through moves and notes how each is used."""
+
+    def __init__(self, parameters: dict[str, torch.Tensor], original: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.original = {each.untyped_storage().data_ptr(): name for name, each in original.named_parameters()}
+        self.foreign = ""
+        """The first parameter of the original, not of the copy, that the copy reads."""
+        self.names = {id(parameter): {name} for name, parameter in parameters.items()}
+        self.kept: list[torch.Tensor] = []  # an id stays unique only while its tensor lives
+        self.found: dict[str, list[Use]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        op = func.overloadpacket.__name__
+        given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        mine = [leaf for leaf in given if id(leaf) in self.names]
+        for leaf in given:
+            if leaf.numel() and leaf.layout == torch.strided and not self.foreign:
+                self.foreign = self.original.get(leaf.untyped_storage().data_ptr(), "")
+        if mine:
+            self._note(op, func, args, out, mine)
+        return out
+
+    def _note(self, op: str, func: Any, args: tuple[Any, ...], out: Any, mine: list[torch.Tensor]) -> None:
+        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        alone = all(id(leaf) in self.names for leaf in tensors)
+        scaled = op in ("mul", "div") and len(tensors) - len(mine) <= (1 if op == "mul" else 0)
+        moved = op in _MOVES or (op in ("cat", "stack", "constant_pad_nd") and alone)
+        combined = op in _ADDITIONS and alone  # a sum of parameters is no use yet, what is done with it is
+        if moved or combined or (scaled and all(leaf.dim() == 0 for leaf in tensors if id(leaf) not in self.names)):
+            names = set().union(*(self.names[id(leaf)] for leaf in mine))
+            for leaf in tree_leaves(out):
+                if isinstance(leaf, torch.Tensor):
+                    self.names[id(leaf)] = names
+                    self.kept.append(leaf)
+            return
+        for leaf in mine:
+            use = self._use(op, args, out, leaf)
+            for name in self.names[id(leaf)]:
+                self.found.setdefault(name, []).append(use)
+
+    def _use(self, op: str, args: tuple[Any, ...], out: Any, leaf: torch.Tensor) -> Use:
+        if op in _ADDITIONS:
+            return Use(kind="added", constant_enough=_constant_enough(leaf.shape, out.shape))
+        if op in _RECURRENT:
+            return Use(kind="added" if leaf.dim() == 1 else "other")
+        place = _BIAS_AT.get(op)
+        if place is not None and place < len(args) and args[place] is leaf:
+            others = [each for at, each in enumerate(args) if at != place]
+            return Use(kind="added" if all(each is not leaf for each in others) else "other")
+        if op in ("embedding", "index_select", "index", "gather") and args[0] is leaf:
+            return Use(kind="looked up")
+        return Use(kind="joined" if op in ("cat", "stack") else "other")
+
+
+def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
+    padded = (1,) * (len(out) - len(shape)) + tuple(shape)
+    if len(out) < 3 or sum(size > 1 for size in padded) <= 1:
+        return True
+    return padded[0] == 1 and sum(size == 1 for size in padded) >= 2
+
+
+def uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
+    """Every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
+
+    Raises:
+        InputError: the inputs do not fit the model, it cannot be watched, or a copy of it is not on its own.
+    """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        call(plain_copy(model).eval(), inputs)  # where the inputs are at fault, that is what it says
+    spare = plain_copy(model).eval()
+    for parameter in spare.parameters():
+        # Frozen attention takes a fused path that hides its biases.
+        parameter.requires_grad_(parameter.is_floating_point())
+    watch = _Watch(dict(spare.named_parameters()), model)
+    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+        try:
+            with watch:
+                call(spare, inputs)
+        except InputError as error:
+            raise InputError(
+                f"an audit watches the operations of {type(model).__name__}, and one of them cannot be watched, as torch.cond "
+                f"or torch.func inside a model: {error.__cause__} Audit the parts of the model that do without it."
+            ) from error
+    if watch.foreign:
+        raise InputError(
+            f"an audit moves parameters of a copy, but a copy of {type(model).__name__} reads {watch.foreign} of the original: "
+            "a function or hook that it holds refers to it. Let the function take the module as an argument."
+        )
+    return {name: tuple(found) for name, found in watch.found.items()}
+
+
+def call(model: Callable[..., Any], inputs: Inputs) -> Any:
+    """Run the model on example inputs.
+
+    Raises:
+        InputError: it raised; the message is its own.
+    """
+    mine = own(inputs)
+    try:
+        return model(*mine.args, **mine.kwargs)
+    # Any model may raise anything on inputs that do not fit it; whatever it is, the user has to see it as such.
+    except Exception as error:
+        shapes = [
+            list(leaf.shape) for leaf in tree_leaves((inputs.args, inputs.kwargs)) if isinstance(leaf, torch.Tensor)
+        ]
+        raise InputError(
+            f"the example inputs must fit the model; tensors of shapes {shapes} arrived and it raised "
+            f"{type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,1 @@
+"""The static method: constraints on parameter shifts, read off the exported graph."""

@@ -1,0 +1,332 @@
+"""Going through the graph once: every node gets a `Value`, every demand is solved on the way."""
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any, cast
+
+import torch
+from torch import fx
+from torch.utils._pytree import tree_leaves
+
+from addnorm.redundancy.algebra.linear_map import LinearMap
+from addnorm.redundancy.execution.tracked_parameters import Entry, Tracked
+from addnorm.redundancy.graph.aliases import Aliases, name_of
+from addnorm.redundancy.graph.elimination import Elimination
+from addnorm.redundancy.graph.export import Program, example_value, source_of
+from addnorm.redundancy.graph.joint_space import Space
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Rule, Site, tensors, unchanged
+from addnorm.redundancy.graph.rules import rules
+from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, still
+from addnorm.redundancy.graph.value import Loose, Out, Value
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocker:
+    """A demand that takes freedom from one parameter."""
+
+    op: str
+    """The operation, as torch names it: `softmax`, `layer_norm`; `output` for the observed output itself."""
+    module: str
+    """Path of the module that called it; empty for the model itself."""
+    where: str
+    """file:line of the call, the innermost outside torch; empty if unknown."""
+    rank: int
+    """Degrees of freedom of this parameter that the demand touches."""
+    demand: str
+    """What must hold: `unchanged`, or `constant along axis 3`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Propagation:
+    """What one pass through the graph found."""
+
+    space: Space
+    blockers: Mapping[str, tuple[Blocker, ...]]
+    assumptions: tuple[str, ...]
+
+
+def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked: Tracked) -> Propagation:
+    """Read the null space off a graph.
+
+    Args:
+        program: from `export`.
+        weights: a parameter's or buffer's numbers by name; asked when the graph first reads it, forgotten after the
+        last reader. tracked: what may move.
+    """
+    walk = _Walk(program, weights, tracked)
+    for node in program.nodes:
+        walk.visit(node)
+    walk.observe()
+    return walk.result()
+
+
+class _Walk:
+    def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: Tracked) -> None:
+        self.program, self.weights, self.tracked = program, weights, tracked
+        self.elimination = Elimination()
+        self.blocks = {entry.name: self.elimination.block(entry.size, entry.name) for entry in tracked.entries}
+        self.values: dict[fx.Node, Value | list[Value] | None] = {}
+        self.blockers: dict[str, list[Blocker]] = {entry.name: [] for entry in tracked.entries}
+        self.assumptions: dict[str, None] = {}
+        self.table = rules()
+        self.aliases = Aliases(program.nodes)
+        self.needed = self._needed()
+        readers = {}
+        for node in program.nodes:
+            for source in self.aliases.sources(node) if node in self.needed else ():
+                readers[source] = node
+        self.freed: dict[fx.Node, list[fx.Node]] = {}
+        for source, last in readers.items():
+            if source not in program.observed:
+                self.freed.setdefault(last, []).append(source)
+
+    def visit(self, node: fx.Node) -> None:
+        """Give one node its value, and forget what only it read."""
+        if node not in self.needed:
+            return
+        if node.op != "placeholder":
+            held = self.aliases.holder[node]
+            self.values[node] = self._called(node) if held is node else self._viewed(node, held)
+        for source in self.freed.get(node, ()):
+            self.values.pop(source, None)
+
+    def observe(self) -> None:
+        """The observed outputs must not move."""
+        for node in self.program.observed:
+            value = self._value(node)
+            if isinstance(value, Value):
+                self._site(node, "output", None, [value.shape]).unchanged(value)
+
+    def result(self) -> Propagation:
+        """What is left free."""
+        maps: dict[str, dict[int, LinearMap]] = {}
+        for name, block in self.blocks.items():
+            maps[name] = {
+                free: each
+                for free, each in self.elimination.express(block).items()
+                if each.width and len(each.rows) and (each.matrix is None or bool(each.matrix.any()))
+            }
+        return Propagation(
+            space=Space(self.tracked, maps),
+            blockers={name: tuple(found) for name, found in self.blockers.items()},
+            assumptions=tuple(self.assumptions),
+        )
+
+    def _needed(self) -> set[fx.Node]:
+        """Nodes on the way to an observed one; not those whose numbers are written over before anything reads them."""
+        found: set[fx.Node] = set()
+        waiting = list(self.program.observed)
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting.extend(self.aliases.sources(node))
+        return found
+
+    def _viewed(self, node: fx.Node, held: fx.Node) -> Value | list[Value] | None:
+        """The value of a node that holds the numbers of another."""
+        value = self._current(held)
+        shape = tuple(node.meta["val"].shape)
+        if not isinstance(value, Value) or value.shape == shape:
+            return value
+        (out,) = self._ruled(self._site(node, "view", node.target, [shape]), "view", (value,), {})
+        number = None if value.known is None else value.known.reshape(shape)
+        shift = self.elimination.now(out.shift)
+        return Value(shape, shift, number, out.loose, out.sums, out.masked, node.name, out.plane)
+
+    def _value(self, node: fx.Node) -> Value | list[Value] | None:
+        if node in self.values:
+            return self.values[node]
+        if node.op == "placeholder":
+            self.values[node] = self._placeholder(node)
+            return self.values[node]
+        raise KeyError(node.name)
+
+    def _placeholder(self, node: fx.Node) -> Value | None:
+        example = example_value(node)
+        if not isinstance(example, torch.Tensor):
+            return None
+        shape = tuple(example.shape)
+        constant = self.program.constants.get(node.name)
+        if constant is not None:
+            return Value(shape, still(shape), constant.detach().cpu())
+        name = self.program.parameters.get(node.name)
+        if name is None:
+            return Value(shape, still(shape))
+        numbers = self.weights(name).detach().cpu()
+        known = (
+            numbers if name in self.program.buffers or not numbers.is_floating_point() else numbers.to(torch.float64)
+        )
+        entry = self.tracked.by_name.get(name)
+        if entry is None:
+            return Value(shape, still(shape), known)
+        return Value(shape, self.elimination.now(_birth(entry, self.blocks[entry.name])), known)
+
+    def _called(self, node: fx.Node) -> Value | list[Value] | None:
+        arguments: Any = (node.args, node.kwargs)
+        args, kwargs = fx.map_arg(arguments, self._current)
+        if getattr(node.target, "__name__", "") == "getitem" and isinstance(args[0], list):
+            return args[0][int(args[1])]
+        example = example_value(node)
+        shapes = _shapes(example)
+        if not shapes:
+            return None
+        inputs = tensors([args, kwargs])
+        op = name_of(node.target)
+        site = self._site(node, op, node.target, shapes)
+        first = (
+            example if isinstance(example, torch.Tensor) else next(e for e in example if isinstance(e, torch.Tensor))
+        )
+        site.floating = bool(first.is_floating_point() or first.is_complex())
+        known = _evaluated(node.target, args, kwargs, inputs)
+        moving = any(value.moves for value in inputs)
+        told = any(value.sums or value.plane for value in inputs)
+        asked = moving or (known is None and (op in ALWAYS or told))
+        if asked and _is_complex(node):
+            outs = unchanged(site, args, kwargs)  # maps are real: what a complex factor does to a move is not in them
+        else:
+            outs = self._ruled(site, op, args, kwargs) if asked else site.all_still()
+        values = [
+            Value(
+                shape, out.shift, number, self._loose(site, out), out.sums, out.masked, node.name, out.plane, out.fact
+            ).brought_up(self.elimination.now)
+            for shape, out, number in zip(shapes, outs, known or [None] * len(shapes), strict=True)
+        ]
+        return values[0] if isinstance(example, torch.Tensor) else values
+
+    def _ruled(self, site: Site, op: str, args: Any, kwargs: Any) -> list[Out]:
+        chosen: Rule = self.table.get(op, unchanged)
+        if op in AXIAL and args and isinstance(args[0], Value) and not args[0].shape:
+            chosen = unchanged
+        try:
+            outs = chosen(site, *args, **kwargs)
+        except TooLarge:
+            site.assume(
+                f"the move at {site.op} in {site.module or 'the model'} is too large to follow: it counts as one that matters"
+            )
+            outs = unchanged(site, *args, **kwargs)
+        return outs if isinstance(outs, list) else [outs]
+
+    def _loose(self, site: Site, out: Out) -> tuple[Loose, ...]:
+        """Loose moves that are still possible; one that is constant along no axis can never cancel and is demanded
+        away here.
+        """
+        kept = []
+        for loose in out.loose:
+            source = self.elimination.now(loose.source)
+            if source and not loose.axes and loose.escape is None:
+                site.vanish(source)
+            elif source:
+                kept.append(loose)
+        return tuple(kept)
+
+    def _current(self, node: fx.Node) -> Any:
+        """A node's value in terms of what is free now."""
+        value = self._value(node)
+        if isinstance(value, list):
+            return [self._brought_up(each) for each in value]
+        return None if value is None else self._brought_up(value)
+
+    def _brought_up(self, value: Value) -> Value:
+        return value.brought_up(self.elimination.now)
+
+    def _site(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Site:
+        module, where = source_of(node)
+        return Site(
+            op=op,
+            target=target,
+            shapes=shapes,
+            elimination=self.elimination,
+            record=self._record,
+            assume=lambda sentence: self.assumptions.setdefault(sentence),
+            module=module,
+            where=where,
+            read=frozenset(
+                cast(int, user.args[1])
+                for user in node.users
+                if user.target is operator.getitem and user in self.needed
+            ),
+        )
+
+    def _record(self, site: Site, demand: str, taken: dict[int, int]) -> None:
+        ranks: dict[str, int] = {}
+        for block, freedom in taken.items():
+            owner = self.elimination.owner[block]
+            ranks[owner] = ranks.get(owner, 0) + freedom
+        for name, freedom in ranks.items():
+            size = self.tracked[name].size
+            self.blockers[name].append(
+                Blocker(op=site.op, module=site.module, where=site.where, rank=min(freedom, size), demand=demand)
+            )
+
+
+def _birth(entry: Entry, block: int) -> Shift:
+    """A parameter moves by its own coordinates."""
+    if entry.coordinates == "common row":
+        term: Term = Diagonal(torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0)
+        return Shift(entry.shape, {block: term})
+    wide = [axis for axis, size in enumerate(entry.shape) if size > 1]
+    if len(wide) == 1:
+        term = Diagonal(torch.ones(entry.size, dtype=torch.float64), wide[0], len(entry.shape), 0.0)
+    elif prod(entry.shape) ** 2 > LARGEST_MAP:
+        raise TooLarge
+    else:
+        term = Dense(torch.eye(entry.size, dtype=torch.float64).reshape(entry.size, *entry.shape), 0.0)
+    return Shift(entry.shape, {block: term})
+
+
+def _is_complex(node: fx.Node) -> bool:
+    """Whether a call takes or returns complex numbers."""
+    numbers = [*node.args, *node.kwargs.values()]
+    examples = [leaf for each in (node, *node.all_input_nodes) for leaf in tree_leaves(example_value(each))]
+    return any(isinstance(each, complex) for each in numbers) or any(
+        isinstance(each, torch.Tensor) and each.is_complex() for each in examples
+    )
+
+
+def _shapes(example: Any) -> list[tuple[int, ...]]:
+    if isinstance(example, torch.Tensor):
+        return [tuple(example.shape)]
+    if isinstance(example, tuple | list):
+        return [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in example]
+    return []
+
+
+def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list[torch.Tensor | None] | None:
+    """The outputs' numbers if all inputs' are known: constants of the graph, and what the model computes from weights
+    alone.
+    """
+    random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
+    if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
+        return None
+    # What comes from constants alone is computed in the model's own types, rounding included; with weights in float64.
+    exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
+    args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
+    for name, value in kwargs.items():
+        if isinstance(value, torch.device):
+            kwargs[name] = torch.device("cpu")
+    try:
+        with torch.no_grad():
+            out = target(*args, **kwargs)
+    except (RuntimeError, TypeError, NotImplementedError):
+        # An operation that insists on another type than float64, or on another device:
+        # its numbers count as data, which is always sound.
+        return None
+    outs = list(out) if isinstance(out, tuple | list) else [out]
+    return [each if isinstance(each, torch.Tensor) else None for each in outs]
+
+
+def _unwrapped(value: Any, exact: bool) -> Any:
+    """Known numbers in place of values; floating ones, and floating types, as float64 if `exact`."""
+    if isinstance(value, Value):
+        known = value.known
+        return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known
+    if isinstance(value, torch.dtype):
+        return torch.float64 if exact and value.is_floating_point else value
+    if isinstance(value, dict):
+        return {name: _unwrapped(each, exact) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_unwrapped(each, exact) for each in value)
+    return value

@@ -1,0 +1,258 @@
+r"""How much a value moves when the free coordinates do: one linear map per block of coordinates, from the block to the
+value.
+
+Two things keep maps small. A map does not spell out axes along which its value is constant: their size is 1
+("reduced"), so a bias of width d added to [batch, tokens, d] costs d x d numbers whatever the batch. And while it is
+still "number i of the block moves entry i of one axis", only a scale per entry is kept (`Diagonal`), so a vocabulary's
+bias costs its own size.
+
+Every map knows the size of its rounding error (`noise`): sums of exact opposites leave that much, and nothing smaller
+is ever taken for a dependence, nothing larger for none. It is what errors that do not know of each other add up to (roots
+of sums of squares), not their worst case: a bound would outgrow the numbers themselves in a deep stack of linear maps,
+and a dependence taken for rounding would be a false proof. Rounding taken for a dependence is only too careful.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import hypot, prod
+
+import torch
+
+from addnorm.redundancy.algebra.null_space import conditioned
+
+EPS = 2.0**-52
+LARGEST_MAP = 2**27
+"""Numbers of one map (1 GiB): beyond this the value counts as one that must not move, which is always sound."""
+
+
+class TooLarge(Exception):
+    """A map would need more memory than allowed."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A map as numbers: float64 [block, *reduced]."""
+
+    numbers: torch.Tensor
+    noise: float
+    regular: bool = False
+    """Proved, factor by factor: no move of the block leaves the value as it is. A product of regular factors is regular,
+    however badly conditioned, and its own singular values may be far too small to show it."""
+    condition: float = 1.0
+    """How many times smaller than its largest a singular value that is not zero may be: the product over the matrices that
+    are factors."""
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """Sizes of the axes it spells out, 1 where it is constant."""
+        return tuple(self.numbers.shape[1:])
+
+
+@dataclass(frozen=True)
+class Diagonal:
+    """Coordinate i moves entry i of one axis by `scale[i]`, and equally along all other axes."""
+
+    scale: torch.Tensor
+    axis: int
+    dims: int
+    noise: float
+
+    @property
+    def reduced(self) -> tuple[int, ...]:
+        """As for `Dense`."""
+        return tuple(len(self.scale) if at == self.axis else 1 for at in range(self.dims))
+
+    def dense(self) -> Dense:
+        """The same as numbers."""
+        _check(len(self.scale) ** 2)
+        numbers = torch.diag(self.scale).reshape(len(self.scale), *self.reduced)
+        return Dense(numbers, self.noise, self.regular, self.condition)
+
+    @property
+    def regular(self) -> bool:
+        """As for `Dense`."""
+        return bool(self.scale.all())
+
+    @property
+    def condition(self) -> float:
+        """As for `Dense`: no matrix is a factor."""
+        return 1.0
+
+
+Term = Dense | Diagonal
+
+
+@dataclass(frozen=True)
+class Shift:
+    """The move of one value."""
+
+    shape: tuple[int, ...]
+    """Of the value."""
+    terms: Mapping[int, Term]
+    """By block; each term has as many axes as the value."""
+
+    def __bool__(self) -> bool:
+        return bool(self.terms)
+
+    def dense(self) -> dict[int, Dense]:
+        """All terms as numbers."""
+        return {block: term.dense() if isinstance(term, Diagonal) else term for block, term in self.terms.items()}
+
+    def reduced(self) -> tuple[int, ...]:
+        """The axes along which any term varies, others 1."""
+        return tuple(torch.broadcast_shapes(*(term.reduced for term in self.terms.values()))) if self.terms else ()
+
+
+def _check(numbers: int) -> None:
+    if numbers > LARGEST_MAP:
+        raise TooLarge
+
+
+def still(shape: Sequence[int]) -> Shift:
+    """No move."""
+    return Shift(tuple(shape), {})
+
+
+def _largest(numbers: torch.Tensor) -> float:
+    return float(numbers.abs().max()) if numbers.numel() else 0.0
+
+
+def spread(shift: Shift, shape: Sequence[int]) -> Shift:
+    """Broadcast (expand) to a shape with the same trailing axes."""
+    more = len(shape) - len(shift.shape)
+    terms: dict[int, Term] = {}
+    for block, term in shift.terms.items():
+        if isinstance(term, Diagonal):
+            terms[block] = Diagonal(term.scale, term.axis + more, len(shape), term.noise)
+        else:
+            numbers = term.numbers.reshape(len(term.numbers), *(1,) * more, *term.reduced)
+            terms[block] = replace(term, numbers=numbers)
+    return Shift(tuple(shape), terms)
+
+
+def add(first: Shift, second: Shift, shape: Sequence[int], factor: float = 1.0) -> Shift:
+    """first + factor * second, broadcast to `shape`."""
+    left, right = spread(first, shape), scaled(spread(second, shape), factor)
+    terms = dict(left.terms)
+    for block, term in right.terms.items():
+        terms[block] = _sum(terms[block], term) if block in terms else term
+    return Shift(tuple(shape), terms)
+
+
+def _sum(a: Term, b: Term) -> Term:
+    if isinstance(a, Diagonal) and isinstance(b, Diagonal) and a.axis == b.axis:
+        size = max(_largest(a.scale), _largest(b.scale))
+        return Diagonal(a.scale + b.scale, a.axis, a.dims, hypot(a.noise, b.noise) + EPS * size)
+    x = a.dense() if isinstance(a, Diagonal) else a
+    y = b.dense() if isinstance(b, Diagonal) else b
+    _check(len(x.numbers) * prod(torch.broadcast_shapes(x.reduced, y.reduced)))
+    size = max(_largest(x.numbers), _largest(y.numbers))
+    noise = hypot(x.noise, y.noise) + EPS * size
+    return Dense(x.numbers + y.numbers, noise, condition=max(x.condition, y.condition))
+
+
+def scaled(shift: Shift, factor: float) -> Shift:
+    """factor * shift."""
+    if factor == 1.0:
+        return shift
+    if factor == 0.0:
+        return still(shift.shape)
+    size, terms = abs(factor), dict[int, Term]()
+    for block, term in shift.terms.items():
+        noise = term.noise * size
+        if isinstance(term, Diagonal):
+            terms[block] = Diagonal(term.scale * factor, term.axis, term.dims, noise)
+        else:
+            terms[block] = replace(term, numbers=term.numbers * factor, noise=noise)
+    return Shift(shift.shape, terms)
+
+
+def times(shift: Shift, factor: torch.Tensor, shape: Sequence[int]) -> Shift:
+    """shift * factor for known numbers, both broadcast to `shape`."""
+    wide, known = spread(shift, shape), compact(factor.to(torch.float64), len(shape))
+    terms: dict[int, Term] = {}
+    size = _largest(known)
+    for block, term in wide.terms.items():
+        if isinstance(term, Diagonal):
+            along = [at for at in range(term.dims) if known.shape[at] > 1]
+            if along in ([], [term.axis]):
+                noise = term.noise * size
+                terms[block] = Diagonal(term.scale * known.reshape(-1), term.axis, term.dims, noise)
+                continue
+            term = term.dense()
+        _check(len(term.numbers) * prod(torch.broadcast_shapes(term.reduced, tuple(known.shape))))
+        regular = term.regular and bool(known.all())
+        terms[block] = Dense(term.numbers * known, term.noise * size, regular, term.condition)
+    return Shift(tuple(shape), terms)
+
+
+def compact(known: torch.Tensor, dims: int) -> torch.Tensor:
+    """Known numbers with `dims` axes, of size 1 where they are constant."""
+    known = known.reshape((1,) * (dims - known.dim()) + tuple(known.shape))
+    for at in range(dims):
+        if known.shape[at] > 1 and (known.stride(at) == 0 or bool((known == known.narrow(at, 0, 1)).all())):
+            known = known.narrow(at, 0, 1)
+    return known
+
+
+def through(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
+    """shift @ weight over the last axis, weight float64 [in, out]."""
+    gain = float(weight.norm(dim=0).max()) if weight.numel() else 0.0
+    full, condition = conditioned(weight.numpy()) if shift else (False, 1.0)
+    terms: dict[int, Term] = {}
+    for block, term in shift.terms.items():
+        last = term.dims - 1 if isinstance(term, Diagonal) else len(term.reduced) - 1
+        if isinstance(term, Diagonal) and term.axis == last:
+            _check(weight.numel())
+            numbers = (term.scale[:, None] * weight).reshape(len(weight), *(1,) * last, weight.shape[1])
+            size = _largest(term.scale)
+        else:
+            given = (term.dense() if isinstance(term, Diagonal) else term).numbers
+            whole = given.expand(*given.shape[:-1], weight.shape[0])
+            _check(whole.numel() // max(weight.shape[0], 1) * weight.shape[1])
+            numbers, size = whole @ weight, _largest(given)
+        noise = term.noise * gain + 4 * EPS * gain * size
+        terms[block] = Dense(numbers, noise, term.regular and full, term.condition * condition)
+    return Shift(tuple(shape), terms)
+
+
+def moved(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Sequence[int], gain: float = 1.0) -> Shift:
+    """Any linear operation applied to the map, each coordinate's share spelt out in full.
+
+    Args:
+        op: takes and returns one value, linear, without constants.
+        gain: bound of how much it enlarges the largest number.
+    """
+    terms: dict[int, Term] = {}
+    for block, term in shift.dense().items():
+        _check(len(term.numbers) * max(prod(shift.shape), prod(shape)))
+        whole = term.numbers.expand(len(term.numbers), *shift.shape)
+        numbers = torch.stack([op(each) for each in whole]) if len(whole) <= 4 else torch.vmap(op)(whole)
+        noise = term.noise * gain + (0.0 if gain == 1.0 else 4 * EPS * gain * _largest(term.numbers))
+        terms[block] = Dense(reduce_equal(numbers), noise, condition=term.condition)
+    return Shift(tuple(shape), terms)
+
+
+def reduce_equal(numbers: torch.Tensor) -> torch.Tensor:
+    """[block, *axes] with axes of size 1 where all entries agree exactly."""
+    for at in range(1, numbers.dim()):
+        if numbers.shape[at] > 1 and bool((numbers == numbers.narrow(at, 0, 1)).all()):
+            numbers = numbers.narrow(at, 0, 1)
+    return numbers.contiguous()
+
+
+def cleaned(shift: Shift) -> Shift:
+    """Without what is rounding only."""
+    terms: dict[int, Term] = {}
+    for block, term in shift.terms.items():
+        if isinstance(term, Diagonal):
+            kept = torch.where(term.scale.abs() <= 8 * term.noise, 0.0, term.scale)
+            if kept.any():
+                terms[block] = Diagonal(kept, term.axis, term.dims, term.noise)
+        else:
+            kept = torch.where(term.numbers.abs() <= 8 * term.noise, 0.0, term.numbers) if term.noise else term.numbers
+            if kept.any():
+                terms[block] = replace(term, numbers=kept)
+            elif term.regular:  # it matters, however small it has become
+                terms[block] = term
+    return Shift(shift.shape, terms)

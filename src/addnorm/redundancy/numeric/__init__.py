@@ -1,0 +1,1 @@
+"""The numerical method: parameters are moved, outputs measured."""

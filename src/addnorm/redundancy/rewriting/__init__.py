@@ -1,0 +1,1 @@
+"""Rewriting a model without its redundant parameters, with a certificate."""

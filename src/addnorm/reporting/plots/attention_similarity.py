@@ -1,0 +1,18 @@
+"""How alike each layer's attention is to the one before: 1 is equal."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from addnorm.reporting.plots.per_layer import Row, draw
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def figure(rows: Sequence[Row], language: str = "en") -> "Figure":
+    """The figure, from one row per variant and layer.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    return draw(rows, "similarity", language, scale="linear", when=("start", "end"))

@@ -1,0 +1,135 @@
+"""What a reader must know before believing a ranking, one sentence each."""
+
+from addnorm.statistics.ranking import Ranking
+from addnorm.statistics.sentence import Sentence, listed, say
+from addnorm.statistics.table import Table
+
+
+def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
+    """Everything that limits the ranking; empty when nothing does."""
+    return (
+        *_plan(ranking, table),
+        *_losses(table),
+        *_too_few(ranking),
+        *_uneven(ranking),
+        *_noisy_references(ranking),
+        *_references(ranking),
+        *_accuracy(ranking),
+    )
+
+
+def _plan(ranking: Ranking, table: Table) -> list[Sentence]:
+    found = []
+    if ranking.provisional:
+        # By name: at lengths, a run is in the table once for every switch.
+        open_runs = {r.name for runs in table.runs.values() for r in runs if not r.ended}
+        found.append(say("provisional", runs=len(open_runs)))
+    if ranking.added_after_look:
+        found.append(say("added_after_look", seeds=listed("comma", ranking.added_after_look)))
+    unplanned = [r for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
+    unseen = sorted({r.seed for r in unplanned} - set(ranking.added_after_look))
+    if unseen:
+        found.append(say("unplanned", seeds=_seeds(unseen)))
+    return found
+
+
+def _losses(table: Table) -> list[Sentence]:
+    found = []
+    for name, runs in table.runs.items():
+        lost = [run for run in runs if run.state in ("failed", "diverged")]
+        if lost:
+            kinds = dict.fromkeys((run.state, run.reason) for run in lost)
+            endings = listed(
+                "semicolon",
+                (
+                    _ending(_seeds([r.seed for r in lost if (r.state, r.reason) == (state, reason)]), state, reason)
+                    for state, reason in kinds
+                ),
+            )
+            if any(run.state == "finished" for run in runs):
+                found.append(say("lost_some", variant=name, endings=endings, seeds=len(runs)))
+            else:
+                found.append(say("lost", variant=name, endings=endings))
+    return found
+
+
+def _ending(which: Sentence, state: str, reason: str | None) -> Sentence:
+    said = say(f"state_{state}")
+    return (
+        say("ended_because", which=which, state=said, reason=reason)
+        if reason
+        else say("ended", which=which, state=said)
+    )
+
+
+def _seeds(seeds: list[int]) -> Sentence:
+    return say("several_seeds" if len(seeds) > 1 else "one_seed", seeds=listed("comma", seeds))
+
+
+def _too_few(ranking: Ranking) -> list[Sentence]:
+    once = {frozenset((row.variant, other)): c for row in ranking.variants for other, c in row.versus.items()}
+    comparisons = [c for c in once.values() if c.difference is not None]
+    if not comparisons or any(c.verdict is not None for c in comparisons):
+        return []
+    repeated = [f"{row.variant} ({row.seeds})" for row in ranking.variants if row.seeds > 1 and row.same_as is None]
+    found = [say("no_verdict_repeated", variants=listed("comma", repeated)) if repeated else say("no_verdict")]
+    if ranking.noise_df == 0:
+        found.append(say("unknown_noise"))
+    needed = sorted(c.seeds_needed for c in comparisons if c.seeds_needed is not None)
+    if needed:
+        known = (
+            say("assumed", sd=ranking.assumed_sd)
+            if ranking.assumed_sd is not None
+            else say("measured", sd=ranking.noise_sd if ranking.noise_sd is not None else 0.0)
+        )
+        found.append(
+            say(
+                "what_it_takes",
+                known=known,
+                half=needed[(len(needed) - 1) // 2],
+                comparisons=len(needed),
+                all=needed[-1],
+            )
+        )
+    return found
+
+
+def _uneven(ranking: Ranking) -> list[Sentence]:
+    if ranking.noise_even:
+        return []
+    spread = sorted((row.residual_sd, row.variant) for row in ranking.variants if row.residual_sd is not None)
+    (least, quiet), (most, noisy) = spread[0], spread[-1]
+    return [say("uneven", quiet=quiet, least=least, noisy=noisy, most=most)]
+
+
+def _noisy_references(ranking: Ranking) -> list[Sentence]:
+    if not ranking.noisy_references:
+        return []
+    return [say("noisy_references", names=listed("and", ranking.noisy_references))]
+
+
+def _references(ranking: Ranking) -> list[Sentence]:
+    return [say("references_level", names=listed("and", line)) for line in ranking.lines if len(line) > 1]
+
+
+def _accuracy(ranking: Ranking) -> list[Sentence]:
+    told: set[frozenset[str]] = set()
+    found = []
+    for row in ranking.variants:
+        for other, comparison in row.versus.items():
+            pair = frozenset((row.variant, other))
+            if comparison.accuracy_agrees is not False or comparison.verdict in ("undecided", "equivalent", "failed"):
+                continue
+            if pair in told or comparison.difference is None or comparison.accuracy_difference is None:
+                continue
+            told.add(pair)
+            found.append(
+                say(
+                    "accuracy_disagrees",
+                    variant=row.variant,
+                    other=other,
+                    loss=comparison.difference,
+                    points=100 * comparison.accuracy_difference,
+                )
+            )
+    return found

@@ -1,0 +1,80 @@
+"""Results as a JSON file: a table that somebody printed, or runs made by another program.
+
+    {"references": ["base"], "assumptions": {"loss_sd": 0.0023}, "runs": [{"variant": "base", "seed": 0, "loss": 2.5297,
+     "accuracy_percent": 50.21}, …]}
+
+Fields of a run are those of `Result`, with accuracy in per cent as it is printed. Other top-level fields are notes.
+"""
+
+import json
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from addnorm.errors import InputError, did_you_mean
+from addnorm.statistics.result import Result
+
+_RUN_FIELDS = (*(f.name for f in fields(Result) if f.name != "accuracy"), "accuracy_percent", "epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A printed table of results, and what was said about it."""
+
+    results: tuple[Result, ...]
+    references: tuple[str, ...]
+    assumed_sd: float | None
+    """Standard deviation of one run's loss in nats, as stated somewhere else."""
+    notes: dict[str, Any]
+    """Every other field of the file."""
+
+
+def read_published(path: str | Path) -> Published:
+    """Read a results file.
+
+    Raises:
+        InputError: no such file, not JSON, or a run with a field that runs do not have.
+    """
+    path = Path(path)
+    try:
+        return _parse(json.loads(path.read_text(encoding="utf-8")), str(path))
+    except OSError as error:
+        raise InputError(f"results file {path}: {error.strerror or error}. Give the path of a JSON file.") from error
+    except json.JSONDecodeError as error:
+        raise InputError(f"results file {path}, line {error.lineno}: not JSON: {error.msg}.") from error
+
+
+def kuang_2025() -> Published:
+    """The eighteen runs that Kuang (2025) prints, with its own tiers among the notes."""
+    file = files("addnorm") / "studies" / "published" / "kuang_2025" / "results.json"
+    return _parse(json.loads(file.read_text(encoding="utf-8")), "kuang_2025/results.json")
+
+
+def _parse(text: Any, where: str) -> Published:
+    if not isinstance(text, dict) or not isinstance(text.get("runs"), list):
+        raise InputError(f"{where}: a results file is an object with a list 'runs'.")
+    assumptions = text.get("assumptions", {})
+    return Published(
+        results=tuple(_run(run, f"{where}: $.runs[{index}]") for index, run in enumerate(text["runs"])),
+        references=tuple(text.get("references", ())),
+        assumed_sd=assumptions.get("loss_sd"),
+        notes={key: value for key, value in text.items() if key not in ("runs", "references")},
+    )
+
+
+def _run(run: Any, where: str) -> Result:
+    if not isinstance(run, dict):
+        raise InputError(f"{where}: a run is an object, got {run!r}.")
+    for name in run:
+        if name not in _RUN_FIELDS:
+            raise InputError(
+                f"{where}: a run has no field {name!r}.{did_you_mean(name, _RUN_FIELDS)} "
+                f"Known: {', '.join(_RUN_FIELDS)}."
+            )
+    for name in ("variant", "seed"):
+        if name not in run:
+            raise InputError(f"{where}: a run needs the field {name!r}.")
+    known = {key: value for key, value in run.items() if key not in ("accuracy_percent", "epochs")}
+    percent = run.get("accuracy_percent")
+    return Result(accuracy=None if percent is None else percent / 100, **known)

@@ -1,0 +1,222 @@
+"""What a ranking says: frozen results and their JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from addnorm.statistics.sentence import Sentence
+
+Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
+Interval = tuple[float, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """One variant against one reference."""
+
+    verdict: Verdict | None
+    """None where there are too few seeds, or no noise to judge by: `reason` says which."""
+    difference: float | None
+    """Mean loss of the variant minus the reference's over shared seeds, in nats per token. Negative is better."""
+    interval: Interval | None
+    """Simultaneous interval of the difference; None without a test."""
+    seeds_needed: int | None
+    """Seeds per variant that would decide with a chance of 0.8; None where decided or where no noise is known."""
+    seeds_needed_for: Literal["difference", "equivalence"] | None = None
+    """What that many seeds would most likely show."""
+    seeds: int = 0
+    """Seeds that both have."""
+    standard_error: float | None = None
+    p: float | None = None
+    """Holm-adjusted over the whole family."""
+    p_equivalent: float | None = None
+    """Two one-sided tests, Bonferroni-adjusted over the family and both directions."""
+    accuracy_difference: float | None = None
+    """Mean accuracy of the variant minus the reference's over the same seeds. Positive is better."""
+    accuracy_agrees: bool | None = None
+    """Whether accuracy and loss name the same of the two as better; None where either is level or unknown."""
+    reason: Sentence | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain JSON values."""
+        return {
+            "verdict": self.verdict,
+            "difference": self.difference,
+            "interval": _ends(self.interval),
+            "seeds_needed": self.seeds_needed,
+            "seeds_needed_for": self.seeds_needed_for,
+            "seeds": self.seeds,
+            "standard_error": self.standard_error,
+            "p": self.p,
+            "p_equivalent": self.p_equivalent,
+            "accuracy_difference": self.accuracy_difference,
+            "accuracy_agrees": self.accuracy_agrees,
+            "reason": None if self.reason is None else str(self.reason),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tier:
+    """Which gaps between the references a variant's verdicts still allow."""
+
+    label: str
+    """In words: "between v2m3 and base", "level with base", "open", "reference", "failed"."""
+    gaps: tuple[int, ...]
+    """Allowed gaps: 0 is better than every line, k lies between line k-1 and line k, the last is worse than all."""
+    firm: bool
+    """Whether exactly one gap remains."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The tier as plain JSON values."""
+        return {"label": self.label, "gaps": list(self.gaps), "firm": self.firm}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Value:
+    """One run as the ranking saw it."""
+
+    run: str
+    seed: int
+    state: str
+    loss: float | None
+    accuracy: float | None
+    counted: bool
+    """False for a run that has not finished, or that repeats another."""
+    reason: str | None
+    planned: bool = True
+    """False for a run that was added to the first plan."""
+    after_look: bool = False
+    """Whether it was added after results had been seen."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The run as plain JSON values."""
+        return {
+            "run": self.run,
+            "seed": self.seed,
+            "state": self.state,
+            "loss": self.loss,
+            "accuracy": self.accuracy,
+            "counted": self.counted,
+            "reason": self.reason,
+            "planned": self.planned,
+            "after_look": self.after_look,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantRank:
+    """One row of the ranking."""
+
+    variant: str
+    seeds: int
+    """Runs that count."""
+    mean: float | None
+    """Mean loss over them, in nats per token."""
+    adjusted_mean: float | None
+    """Mean after taking out which seeds the variant happens to have; the same as `mean` when no run is missing, or when
+    too few seeds are shared to tell. Rows are in this order."""
+    interval: Interval | None
+    """Interval of the mean, for this variant alone, seed effect included. Not for comparing: that is `versus`."""
+    sd: float | None
+    """Standard deviation over seeds, seed effect included."""
+    residual_sd: float | None
+    """Standard deviation over seeds once the seed effect that all variants share is taken out."""
+    accuracy: float | None
+    """Mean accuracy, where every counted run has one."""
+    perplexity: float | None
+    """exp(mean)."""
+    tier: Tier
+    rank_interval: tuple[int, int] | None
+    """Best and worst rank that the all-pairs comparisons leave open, 1 the best; None without a counted run."""
+    versus: Mapping[str, Comparison]
+    values: tuple[Value, ...]
+    same_as: str | None = None
+    """The variant that this one repeats bit for bit."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain JSON values."""
+        return {
+            "variant": self.variant,
+            "seeds": self.seeds,
+            "mean": self.mean,
+            "interval": _ends(self.interval),
+            "accuracy": self.accuracy,
+            "tier": self.tier.to_json(),
+            "rank_interval": None if self.rank_interval is None else list(self.rank_interval),
+            "versus": {name: comparison.to_json() for name, comparison in self.versus.items()},
+            "adjusted_mean": self.adjusted_mean,
+            "sd": self.sd,
+            "residual_sd": self.residual_sd,
+            "perplexity": self.perplexity,
+            "same_as": self.same_as,
+            "values": [value.to_json() for value in self.values],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranking:
+    """Variants from lowest to highest loss, and what may be said about the order."""
+
+    metric: Literal["loss"]
+    margin: float
+    """Differences inside ±margin, in nats per token, count as none."""
+    confidence: float
+    provisional: bool
+    """Whether runs, of the plan or added to it, have yet to end."""
+    references: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+    """References from best to worst; those that cannot be told apart from each other share a line."""
+    variants: tuple[VariantRank, ...]
+    warnings: tuple[Sentence, ...]
+    family: int
+    """Comparisons that share the error rate."""
+    noise_sd: float | None
+    """Pooled residual standard deviation of one run, in nats; None without a residual degree of freedom."""
+    noise_df: int
+    """Its degrees of freedom."""
+    noise_even: bool
+    """Whether nothing speaks against all variants being equally noisy."""
+    noisy_references: tuple[str, ...]
+    """References that look noisier than the other variants; comparisons with them are judged on their own noise."""
+    assumed_sd: float | None
+    """Standard deviation of one run, given from outside; it plans seeds where there is no verdict and makes none."""
+    added_after_look: tuple[int, ...]
+    """Seeds that were added after results had been seen."""
+
+    def __getitem__(self, variant: str) -> VariantRank:
+        """The row of that variant.
+
+        Raises:
+            KeyError: no such variant.
+        """
+        for row in self.variants:
+            if row.variant == variant:
+                return row
+        raise KeyError(variant)
+
+    def to_json(self) -> dict[str, Any]:
+        """The ranking as plain JSON values; every number is finite."""
+        return {
+            "metric": self.metric,
+            "margin": self.margin,
+            "provisional": self.provisional,
+            "references": list(self.references),
+            "variants": [row.to_json() for row in self.variants],
+            "warnings": [str(warning) for warning in self.warnings],
+            "notes": [warning.note for warning in self.warnings],
+            "confidence": self.confidence,
+            "lines": [list(line) for line in self.lines],
+            "family": self.family,
+            "noise": {
+                "sd": self.noise_sd,
+                "df": self.noise_df,
+                "even": self.noise_even,
+                "noisy_references": list(self.noisy_references),
+                "assumed_sd": self.assumed_sd,
+            },
+            "added_after_look": list(self.added_after_look),
+        }
+
+
+def _ends(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)

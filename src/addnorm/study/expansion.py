@@ -1,0 +1,102 @@
+"""From a study to its runs: what each run is, and the name that this gives it."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+
+import torch
+
+from addnorm.catalogue import Spec
+from addnorm.errors import InputError
+from addnorm.model.spec import ModelSpec
+from addnorm.study.codec import digest
+from addnorm.study.definition import RunSpec, Study
+from addnorm.study.plugins import plugin_hash, plugin_of
+from addnorm.study.problems import Problems
+
+
+def fit_models(study: Study, vocab: int) -> Study:
+    """The study with every model's sizes fitted to the data: `vocab` ids (and one more that hides tokens, for masked
+    models), and a `max_seq` of at least the training sequence."""
+
+    def fit(model: ModelSpec) -> ModelSpec:
+        hidden_token = 1 if model.objective == "masked" else 0
+        return replace(model, vocab=vocab + hidden_token, max_seq=max(model.max_seq, study.training.seq))
+
+    return replace(study, variants={name: fit(model) for name, model in study.variants.items()})
+
+
+def validate(study: Study) -> None:
+    """Build every variant without memory, so that what does not fit is found before anything starts.
+
+    Raises:
+        InputError: variants that cannot be built, each with its path.
+    """
+    problems = Problems()
+    for name, model in study.variants.items():
+        try:
+            with torch.device("meta"):
+                model.build()
+        except InputError as error:
+            problems.add(f"$.variants.{name}", str(error))
+        except Exception as error:  # a user's plugin may raise anything while it is built; our own mistakes stay loud
+            if not any(_plugins_in(model)):
+                raise
+            problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
+    problems.raise_any(f"study '{study.name}'")
+
+
+def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
+    """Every run, in the order they are started: all variants of the first seed come first, so that early looks at a
+    study compare like with like.
+
+    Args:
+        study: with models fitted to the data, see `fit_models`.
+        data_hash: of the prepared data set.
+    """
+    shared = [path for spec in (study.corpus, study.tokenizer, study.training) for path in _plugins_in(spec)]
+    return tuple(
+        RunSpec(
+            study=study.name,
+            variant=name,
+            seed=seed,
+            model=model,
+            training=study.training,
+            corpus=study.corpus,
+            tokenizer=study.tokenizer,
+            data_hash=data_hash,
+            plugins=tuple(sorted({*shared, *_plugins_in(model)})),
+        )
+        for seed in study.seeds
+        for name, model in study.variants.items()
+    )
+
+
+def run_identity(run: RunSpec) -> str:
+    """Hash of everything that decides a run's result, as 64 hex digits: the specs, the seed, the data, and the content of
+    the plugins that its specs come from. Names of study and variant decide nothing.
+
+    Raises:
+        InputError: a plugin's file cannot be read.
+    """
+    decides = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
+    return digest({**decides, "plugins": {Path(path).stem: plugin_hash(path) for path in run.plugins}})
+
+
+def run_name(run: RunSpec) -> str:
+    """Name of the run's folder: variant, seed, and the start of its identity.
+
+    Raises:
+        InputError: a plugin's file cannot be read.
+    """
+    return f"{run.variant}-s{run.seed}-{run_identity(run)[:8]}"
+
+
+def _plugins_in(spec: object) -> Iterator[str]:
+    if isinstance(spec, Spec):
+        path = plugin_of(spec)
+        if path is not None:
+            yield path
+    if is_dataclass(spec):
+        for field in fields(spec):
+            yield from _plugins_in(getattr(spec, field.name))

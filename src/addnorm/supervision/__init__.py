@@ -1,0 +1,1 @@
+"""Supervision of a study: the plan and its cost, executors, workers, and external trackers."""

@@ -1,0 +1,28 @@
+"""trackio: a project named after the study, a run per run, where trackio keeps its data. Look with `trackio show`."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from addnorm.supervision.trackers import Mirror, tool
+
+
+class Trackio(Mirror):
+    def __init__(self, folder: Path, study: str) -> None:
+        self._trackio = tool("trackio", "Install it with: pip install 'addnorm[trackio]'")
+        self._study = study
+        self._open: dict[str, Any] = {}
+
+    def begin(self, run: str, config: Mapping[str, Any], known: str | None) -> str:
+        resume = "never" if known is None else "allow"
+        self._open[run] = self._trackio.init(project=self._study, name=run, config=dict(config), resume=resume)
+        return run
+
+    def log(self, run: str, step: int, time: float, values: Mapping[str, float]) -> None:
+        self._open[run].log(dict(values), step=step)
+
+    def end(self, run: str, state: str) -> None:
+        self._open.pop(run).finish()
+
+
+MIRROR = Trackio

@@ -1,0 +1,1 @@
+"""The contract and the laws that every mechanism keeps, built-in or a user's own."""

@@ -1,0 +1,97 @@
+"""Does a mechanism keep the contract? Asked of every sibling by the tests, and of a user's own file before it trains."""
+
+import ast
+import inspect
+from dataclasses import asdict, fields, replace
+from functools import partial
+from itertools import pairwise
+from typing import Any, get_type_hints
+
+from addnorm.bias import Biases
+from addnorm.catalogue import MECHANISM_ROOMS, Spec, room
+from addnorm.errors import InputError, UnknownName
+from addnorm.model.presets import ROOM_OF_FIELD
+from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.testing.laws import LAWS, BrokenLaw
+
+_FIELD_OF_ROOM = {name: field for field, name in ROOM_OF_FIELD.items()}
+
+
+def check_mechanism(room_name: str, spec: Spec) -> None:
+    """Try every law on a tiny model with this mechanism; takes less than a second.
+
+    Args:
+        room_name: one of the mechanism rooms.
+        spec: the mechanism with its settings.
+
+    Raises:
+        BrokenLaw: the first law that it breaks, with numbers and what to do (an `InputError`).
+        InputError: the mechanism refuses the tiny model's sizes, or belongs to another room.
+        UnknownName: no such room.
+    """
+    model = tiny(room_name, spec)
+    model.build()  # a complaint about the sizes is the mechanism's own and passes through as it is
+    on_specs = {law.__name__: partial(law, room_name, spec) for law in (fields_are_documented, spec_round_trips)}
+    on_models = {name: partial(law, model) for name, law in LAWS.items()}
+    offender = f"{room_name} '{spec.kind}'"
+    for name, law in (on_specs | on_models).items():
+        try:
+            law()
+        except BrokenLaw as broken:
+            raise BrokenLaw(broken.law, broken.finding, broken.advice, offender) from None
+        except Exception as error:  # a user's code may raise anything
+            finding = f"{type(error).__name__}: {error}."
+            raise BrokenLaw(name, finding, "Make it work in a small model.", offender) from error
+
+
+def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
+    """A small model with the mechanism in its place, grouped-query heads and every bias switched on.
+
+    Raises:
+        UnknownName: no such room of mechanisms.
+        InputError: the spec belongs to another room.
+    """
+    if room_name not in MECHANISM_ROOMS:
+        raise UnknownName("room of mechanisms", room_name, MECHANISM_ROOMS)
+    base = get_type_hints(ModelSpec)[_FIELD_OF_ROOM[room_name]]
+    if not isinstance(spec, base):
+        raise InputError(f"a {room_name} must be a {base.__name__}, got {spec!r}.")
+    parts: dict[str, Any] = {"bias": Biases.all(True), "kv_heads": 2, _FIELD_OF_ROOM[room_name]: spec}
+    return shrunk(ModelSpec(**parts), **changes)
+
+
+def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
+    """The model at toy size, with weights large enough for a fault to show and no dropout to hide it."""
+    sizes: dict[str, Any] = {"vocab": 11, "width": 32, "depth": 3, "heads": 4, "hidden": 40, "max_seq": 16}
+    sizes["kv_heads"] = None if spec.kv_heads is None else 2
+    if spec.gau is not None:
+        sizes |= {"heads": 1, "kv_heads": None, "gau": replace(spec.gau, key_dim=8)}
+    return replace(spec, **(sizes | {"init_std": 0.2, "dropout": Dropout()} | changes))
+
+
+def fields_are_documented(room_name: str, spec: Spec) -> None:
+    """Every field of a spec has a docstring under it."""
+    tree = ast.parse(inspect.getsource(type(spec)).lstrip())
+    body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
+    documented = {
+        first.target.id
+        for first, second in pairwise(body)
+        if isinstance(first, ast.AnnAssign)
+        and isinstance(first.target, ast.Name)
+        and isinstance(second, ast.Expr)
+        and isinstance(second.value, ast.Constant)
+        and isinstance(second.value.value, str)
+    }
+    own = [field.name for field in fields(spec) if field.name in type(spec).__annotations__]
+    bare = [name for name in own if name not in documented]
+    if bare:
+        raise BrokenLaw("fields_are_documented", f"{', '.join(bare)} has no docstring.", "Write one line under it.")
+
+
+def spec_round_trips(room_name: str, spec: Spec) -> None:
+    """A spec taken apart into plain values and put together again is the same spec."""
+    again = room(room_name).make(spec.kind, **asdict(spec))
+    if again != spec or hash(again) != hash(spec) or replace(spec) != spec:
+        raise BrokenLaw(
+            "spec_round_trips", f"{spec} comes back as {again}.", "Use a frozen, kw_only dataclass of plain values."
+        )

@@ -1,0 +1,309 @@
+"""Laws that every model keeps, whatever its mechanisms: each a function of a `ModelSpec` that raises `BrokenLaw`.
+
+The laws build small models in float64, move every parameter off its start (a gate at zero would hide what is behind it) and
+compare outputs. What counts as equal is derived from the model itself: see `rounding`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from addnorm.bias import QKBias
+from addnorm.errors import InputError
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer, generator_for
+from addnorm.position import Position
+from addnorm.residual import Residual
+from addnorm.scores import Scores
+
+SEQ = 9
+Law = Callable[[ModelSpec], None]
+
+
+class BrokenLaw(InputError):
+    """A mechanism does what no mechanism may do.
+
+    Args:
+        law: its name.
+        finding: what happened, with numbers.
+        advice: what to do.
+        offender: what broke it.
+    """
+
+    def __init__(self, law: str, finding: str, advice: str, offender: str = "the model") -> None:
+        super().__init__(f"{offender} breaks the law '{law}': {finding} {advice}")
+        self.law, self.finding, self.advice = law, finding, advice
+
+
+def runs(spec: ModelSpec) -> None:
+    """The model builds and reads tokens."""
+    try:
+        spec.build()(some_tokens(spec))
+    except Exception as error:  # a user's code may raise anything
+        raise BrokenLaw("runs", f"{type(error).__name__}: {error}", "Make it work in a small model.") from error
+
+
+def keeps_shape_and_dtype(spec: ModelSpec) -> None:
+    """Logits are [batch, seq, vocab], finite, and of the model's own dtype, under autocast too."""
+    law, tokens = "keeps_shape_and_dtype", some_tokens(spec)
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        model = spec.build().to(dtype).eval()
+        for module in model.modules():
+            module.register_forward_pre_hook(partial(_of_dtype, dtype))
+        logits = model(tokens)
+        _of_dtype(dtype, model, logits)
+        if logits.shape != (*tokens.shape, spec.vocab):
+            raise BrokenLaw(
+                law,
+                f"logits have shape {list(logits.shape)}, not {[*tokens.shape, spec.vocab]}.",
+                "Return tensors of the shape that came in.",
+            )
+        if not logits.isfinite().all():
+            raise BrokenLaw(law, f"logits in {dtype} are not finite at the start.", "Look for a division by zero.")
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = spec.build()(tokens)
+    if not logits.isfinite().all():
+        raise BrokenLaw(law, "logits under autocast are not finite.", "Compute what overflows in float32.")
+
+
+def has_finite_gradients(spec: ModelSpec) -> None:
+    """Every parameter gets a finite gradient, at the start and elsewhere."""
+    law = "has_finite_gradients"
+    for model, when in ((spec.build().double(), "at the start"), (subject(spec).train(), "away from the start")):
+        tokens = some_tokens(spec)
+        logits = model(tokens)
+        nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
+        for name, parameter in model.named_parameters():
+            if parameter.grad is None:
+                raise BrokenLaw(law, f"{name} gets no gradient.", "Use it in the forward pass, or do not make it.")
+            if not parameter.grad.isfinite().all():
+                raise BrokenLaw(law, f"the gradient of {name} is not finite {when}.", "Look for 0/0 or sqrt(0).")
+
+
+def is_causal(spec: ModelSpec) -> None:
+    """In evaluation, changing a token changes nothing before it, and something from it on."""
+    law, model, tokens = "is_causal", subject(replace(spec, objective="causal")), some_tokens(spec)
+    at = torch.arange(1, SEQ)
+    changed = tokens.repeat(SEQ - 1, 1, 1)  # [changed position, batch, seq], read in one call
+    changed[at - 1, :, at] = (changed[at - 1, :, at] + 1) % spec.vocab
+    with torch.no_grad():
+        allowed = rounding(model, tokens)
+        move = (model(changed.flatten(0, 1)).unflatten(0, (SEQ - 1, -1)) - model(tokens)).abs().amax(dim=(1, 3))
+    for position, moves in enumerate(move, start=1):
+        if moves[:position].max() > allowed:
+            raise BrokenLaw(
+                law,
+                f"changing token {position} moves an earlier logit by {moves[:position].max():.2e}; "
+                f"rounding explains {allowed:.0e}.",
+                "Read nothing along the sequence axis but what the causal attention gives.",
+            )
+        if moves[position] <= allowed:
+            raise BrokenLaw(law, f"changing token {position} changes no logit there.", "The stream must pass through.")
+
+
+def decodes_with_a_cache(spec: ModelSpec) -> None:
+    """Reading a sequence in pieces with a cache gives the logits of one full pass."""
+    law, model, tokens = "decodes_with_a_cache", subject(replace(spec, objective="causal")), some_tokens(spec)
+    with torch.no_grad():
+        full, allowed = model(tokens), rounding(model, tokens)
+        for pieces in ([1, 1, 3, 4], [5, 1, 3]):
+            cache = model.new_cache()
+            parts = [model(piece, cache=cache) for piece in tokens.split(pieces, dim=1)]
+            _same(
+                law,
+                torch.cat(parts, dim=1),
+                full,
+                allowed,
+                f"in pieces of {pieces}, a logit differs by",
+                "Keep "
+                "what depends on earlier positions in the keys and values; a residual's state lives for one pass only.",
+            )
+
+
+def ignores_padding(spec: ModelSpec) -> None:
+    """Padding after a sequence changes nothing at its real positions."""
+    law, tokens = "ignores_padding", some_tokens(spec)
+    lengths = (5, SEQ)
+    padding = torch.arange(SEQ) < torch.tensor(lengths)[:, None]
+    for objective in ("causal", "masked"):
+        model = subject(replace(spec, objective=objective))
+        with torch.no_grad():
+            allowed = rounding(model, tokens)
+            together = model(tokens, padding=padding)
+            for row, length in enumerate(lengths):
+                alone = model(tokens[row : row + 1, :length])
+                _same(
+                    law,
+                    together[row : row + 1, :length],
+                    alone,
+                    allowed,
+                    f"in a {objective} model, padding moves a logit at a real position by",
+                    "Take no statistics along the sequence.",
+                )
+
+
+def leaves_inputs_alone(spec: ModelSpec) -> None:
+    """No mechanism writes into a tensor that it was given."""
+    model = subject(spec).train()
+    for module in model.modules():
+        for verb in _verbs(module):
+            setattr(module, verb, _watched(getattr(module, verb), f"{type(module).__name__}.{verb}"))
+    with torch.no_grad():
+        model(some_tokens(spec))
+
+
+def survives_its_state_dict(spec: ModelSpec) -> None:
+    """A model rebuilt from another's state dict computes the same bits."""
+    law, tokens = "survives_its_state_dict", some_tokens(spec)
+    model, other = subject(spec), spec.build(seed=1).double().eval()
+    missing = set(model.state_dict()) ^ set(other.state_dict())
+    if missing:
+        raise BrokenLaw(law, f"two builds disagree about {sorted(missing)}.", "Make parameters in __init__.")
+    other.load_state_dict(model.state_dict())
+    with torch.no_grad():
+        _same(
+            law,
+            other(tokens),
+            model(tokens),
+            0.0,
+            "after load_state_dict a logit differs by",
+            "Register every tensor as a parameter or a buffer.",
+        )
+
+
+def starts_the_same(spec: ModelSpec) -> None:
+    """The seed alone decides the start; the global generator is not asked, and another seed gives another start."""
+    law, tokens = "starts_the_same", some_tokens(spec)
+    with torch.random.fork_rng(devices=[]):
+        models = []
+        for unrelated in (1, 2):
+            torch.manual_seed(unrelated)
+            models.append(spec.build(seed=3).double().eval())
+    one, two = models
+    for name, value in one.state_dict().items():
+        if not torch.equal(value, two.state_dict()[name]):
+            raise BrokenLaw(
+                law,
+                f"{name} differs between two builds with seed 3.",
+                "Fill it in `initialise` from the generator that it is given.",
+            )
+    with torch.no_grad():
+        _same(
+            law,
+            one(tokens),
+            two(tokens),
+            0.0,
+            "two builds with seed 3 differ in a logit by",
+            "Draw no random number outside `initialise`.",
+        )
+    if torch.equal(one.embedding.weight, spec.build(seed=4).embedding.weight.double()):
+        raise BrokenLaw(law, "seeds 3 and 4 give the same embeddings.", "Use the generator of `initialise`.")
+
+
+LAWS: Mapping[str, Law] = MappingProxyType(
+    {
+        law.__name__: law
+        for law in (
+            runs,
+            leaves_inputs_alone,
+            keeps_shape_and_dtype,
+            has_finite_gradients,
+            is_causal,
+            ignores_padding,
+            decodes_with_a_cache,
+            survives_its_state_dict,
+            starts_the_same,
+        )
+    }
+)
+"""Every law by name, in the order in which they are tried: the plainest finding first."""
+
+
+def subject(spec: ModelSpec, seed: int = 0) -> Transformer:
+    """The model in float64 and evaluation, its parameters and running statistics moved off their start."""
+    model = spec.build(seed).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.empty_like(parameter).normal_(generator=generator_for(seed, f"law:{name}"))
+            parameter.add_(noise, alpha=0.1)
+        model.train()(some_tokens(spec, seed=1))
+    return model.eval()
+
+
+def some_tokens(spec: ModelSpec, seed: int = 0) -> Tensor:
+    """Two sequences of `SEQ` tokens."""
+    return torch.randint(spec.vocab, (2, SEQ), generator=torch.Generator().manual_seed(seed))
+
+
+def rounding(model: Transformer, tokens: Tensor) -> float:
+    """How far rounding alone can move a logit of this model.
+
+    Every weight is moved by one unit of rounding, at random up or down: the logits' answer shows how the model amplifies an
+    error of that size. A sum of n terms makes up to n such errors, and n is at most the longest axis that is summed over.
+    """
+    epsilon = torch.finfo(torch.float64).eps
+    moved = {}
+    for name, parameter in model.named_parameters():
+        sign = torch.empty_like(parameter).uniform_(-1, 1, generator=generator_for(0, f"rounding:{name}")).sign()
+        moved[name] = parameter.detach() * (1 + epsilon * sign)
+    logits = model(tokens)
+    answer = (functional_call(model, moved, (tokens,)) - logits).abs().max()
+    terms = model.spec.width + model.spec.hidden
+    return terms * (answer.item() + epsilon * logits.abs().max().item())
+
+
+def _same(law: str, got: Tensor, expected: Tensor, allowed: float, what: str, advice: str) -> None:
+    gap = (got - expected).abs().max().item()
+    if not gap <= allowed:
+        raise BrokenLaw(law, f"{what} {gap:.2e}; rounding explains {allowed:.0e}.", advice)
+
+
+def _of_dtype(dtype: torch.dtype, module: nn.Module, args: Any) -> None:
+    for tensor in _floats(args):
+        if tensor.dtype != dtype:
+            raise BrokenLaw(
+                "keeps_shape_and_dtype",
+                f"in a model in {dtype}, {type(module).__name__} meets {tensor.dtype}.",
+                "Make new tensors with x.new_zeros or .to(x.dtype), and register parameters and buffers.",
+            )
+
+
+def _verbs(module: nn.Module) -> tuple[str, ...]:
+    """What the model calls on a mechanism; other modules that hold no modules are norms and projections."""
+    for base in (Residual, Scores, Position, QKBias):
+        if isinstance(module, base):
+            return tuple(name for name, value in vars(base).items() if callable(value) and not name.startswith("_"))
+    return () if module._modules else ("forward",)
+
+
+def _watched(method: Callable[..., Any], name: str) -> Callable[..., Any]:
+    def call(*args: Any, **kwargs: Any) -> Any:
+        given = [(tensor, tensor._version) for tensor in _floats((args, kwargs))]
+        out = method(*args, **kwargs)
+        if any(tensor._version != version for tensor, version in given):
+            raise BrokenLaw(
+                "leaves_inputs_alone",
+                f"{name} writes into a tensor that it was given.",
+                "Compute a new tensor: x + y, not x += y.",
+            )
+        return out
+
+    return call
+
+
+def _floats(value: Any) -> Iterator[Tensor]:
+    """Floating-point tensors inside nested arguments."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(value, Mapping):
+        yield from _floats(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for part in cast("tuple[Any, ...]", value):
+            yield from _floats(part)

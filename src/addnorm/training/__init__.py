@@ -1,0 +1,1 @@
+"""Training of one run: the loop, checkpoints, recorded scalars, and the worker process."""

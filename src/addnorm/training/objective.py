@@ -1,0 +1,85 @@
+"""What a model is asked for: the next token, or the hidden ones. Loss and accuracy over the scored positions."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from addnorm.data import Dataset, mask_tokens
+
+Windows = Int64[np.ndarray, "batch seq_plus_one"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scored:
+    """One batch as a model sees it."""
+
+    inputs: Int64[Tensor, "batch seq"]
+    targets: Int64[Tensor, "batch seq"]
+    where: Bool[Tensor, "batch seq"] | None
+    """Scored positions; None for all."""
+
+
+def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device) -> Scored:
+    """Inputs and targets of a batch of windows.
+
+    Args:
+        objective: `causal` (each window's tokens predict the following one) or `masked`.
+        seed, step: decide which tokens a masked model must guess.
+    """
+    if objective == "causal":
+        tokens = torch.from_numpy(windows).to(device)
+        return Scored(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous(), where=None)
+    masked = mask_tokens(windows[:, :-1], vocab=dataset.vocab, mask_id=dataset.mask_id, seed=seed, step=step)
+    inputs, targets, where = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in masked)
+    return Scored(inputs=inputs, targets=targets, where=where)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Sums over scored positions; add two to join two batches."""
+
+    nats: Tensor
+    """Summed cross-entropy, scalar; differentiable."""
+    hits: Tensor
+    """Number of positions whose likeliest token is the target, scalar."""
+    count: int
+
+    @property
+    def loss(self) -> Tensor:
+        """Nats per scored token."""
+        return self.nats / self.count
+
+
+def measure(model: nn.Module, batch: Scored) -> Measured:
+    """Run the model on a batch and compare with its targets."""
+    return compare(model(batch.inputs), batch)
+
+
+def compare(logits: Float[Tensor, "batch seq vocab"], batch: Scored) -> Measured:
+    """Compare logits with a batch's targets, in float32 at least."""
+    targets = batch.targets
+    if batch.where is not None:
+        logits, targets = logits[batch.where], targets[batch.where]
+    else:
+        logits, targets = logits.flatten(0, 1), targets.flatten()
+    if logits.dtype in (torch.bfloat16, torch.float16):
+        logits = logits.float()
+    with torch.no_grad():
+        hits = (logits.argmax(dim=-1) == targets).sum()
+    return Measured(nats=F.cross_entropy(logits, targets, reduction="sum"), hits=hits, count=targets.numel())
+
+
+def report(nats: float, hits: int, count: int, bytes_per_token: float) -> dict[str, float]:
+    """Loss (nats per token), accuracy, perplexity and bits per byte of summed measurements."""
+    loss = nats / count
+    return {
+        "loss": loss,
+        "accuracy": hits / count,
+        "perplexity": math.exp(min(loss, 700.0)),
+        "bits_per_byte": loss / (math.log(2) * bytes_per_token),
+    }

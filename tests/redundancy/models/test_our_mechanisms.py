@@ -1,0 +1,312 @@
+"""Every mechanism of the catalogue, and every preset: degrees of freedom derived by hand (notation: `derived`).
+
+The base is a causal model with every bias on: d = 8, f = 12, L = 2 layers, key width e, vocabulary V = 13 > d, a head
+with a bias, pre-norm layer norms, no position. n, m: the norms' own biases. Of d + d + 2e + d + d + f + d moves per
+layer (n, q, k, v, o, m, 1, 2) go W_q n + db_q = 0 (d), W_o t + db_o = c ones (d - 1), W_1 m + db_1 = 0 (f), db_2 = c
+ones (d - 1): 2d + 2e + 2 are left. The last norm and the head share W s + db = 0: d. So L (2d + 2e + 2) + d, and a new
+sibling whose place in these tables is missing fails by name."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from derived import D, Dofs, F, L, assert_derived, generic, tokens
+
+from addnorm import ModelSpec, audit, preset
+from addnorm.bias import Biases
+from addnorm.catalogue import ROOMS
+from addnorm.errors import InputError
+from addnorm.model.presets import PRESETS
+from addnorm.model.spec import Dropout
+from addnorm.testing.contract import shrunk
+
+pytestmark = pytest.mark.compiled
+
+V = 13
+
+
+def make(**parts: Any) -> ModelSpec:
+    """The base with some of its parts exchanged."""
+    sizes: dict[str, Any] = {"vocab": V, "width": D, "depth": L, "heads": 2, "hidden": F, "kv_heads": 2}
+    base: dict[str, Any] = {
+        "norm": ROOMS["norm"].make("layer"),
+        "placement": ROOMS["placement"].make("pre"),
+        "position": ROOMS["position"].make("none"),
+        "bias": Biases.all(True),
+        "activation": "gelu",
+    }
+    return shrunk(ModelSpec(), **(sizes | base | parts))
+
+
+def check(spec: ModelSpec, joint: int, rows: dict[str, Dofs], **options: Any) -> None:
+    assert_derived(generic(spec.build()), tokens(V, seq=7), joint, rows, **options)
+
+
+def rows_of(e: int = D, **changes: Dofs) -> dict[str, Dofs]:
+    """What is derived for the base; a change replaces one parameter's row, by its short name."""
+    rows = {
+        "n": (D, 0, D),
+        "q": (D, 0, D),
+        "k": (e, e, e),
+        "v": (e, 1 if e == D else 0, e),  # W_o^-1 ones has different parts for different heads
+        "o": (D, 1, min(D, e + 1)),  # what the e directions of v make of it, and ones
+        "m": (D, 0, D),
+        "up": (F, 0, D),
+        "down": (D, 1, 1),
+        "last": (D, 0, D),
+        "head": (V, 0, D),
+    } | changes
+    names = {
+        "n": "layers.?.attention.input_norm.bias",
+        "q": "layers.?.attention.body.qk_bias.q",
+        "k": "layers.?.attention.body.qk_bias.k",
+        "v": "layers.?.attention.body.value.bias",
+        "o": "layers.?.attention.body.output.bias",
+        "m": "layers.?.feedforward.input_norm.bias",
+        "up": "layers.?.feedforward.body.up.bias",
+        "down": "layers.?.feedforward.body.down.bias",
+        "last": "final_norm.bias",
+        "head": "head.bias",
+    }
+    return {names.get(name, name): row for name, row in rows.items()}
+
+
+# --- positions: what they do to the key's bias ---
+
+FREE_KEYS = {"none", "learned", "sinusoidal", "alibi", "kerple", "sandwich", "t5", "gau_additive"}
+"""They act on the embeddings or on the scores: a shift of all keys alike is forgiven by the softmax."""
+ROTATED = {"rope", "xpos"}
+"""They turn each key by its position: a constant shift becomes one that differs from key to key."""
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2])
+@pytest.mark.parametrize("kind", ROOMS["position"].kinds())
+def test_position(kind: str, kv_heads: int) -> None:
+    """Rotated keys need W_k n + db_k = 0: e conditions more, and k moves with n alone."""
+    e = kv_heads * D // 2
+    assert kind in FREE_KEYS | ROTATED, f"derive what position '{kind}' does to the key's bias, and add it here"
+    held = e if kind in ROTATED else 0
+    rows = rows_of(e, k=(e, e - held, e))
+    check(make(position=ROOMS["position"].make(kind), kv_heads=kv_heads), L * (2 * D + 2 * e + 2 - held) + D, rows)
+
+
+def test_partial_rotation_frees_the_entries_that_are_not_rotated() -> None:
+    """Half of each head's four entries is rotated: e/2 conditions."""
+    held = D // 2
+    position = ROOMS["position"].make("rope", fraction=0.5)
+    check(make(position=position), L * (4 * D + 2 - held) + D, rows_of(k=(D, D - held, D)))
+
+
+# --- scores: the sum of several layers' scores forgives the same keys ---
+
+
+@pytest.mark.parametrize("kind", ROOMS["scores"].kinds())
+def test_score_residual(kind: str) -> None:
+    """A shift of layer i's keys adds s_i q_i . c to a whole row of every sum that layer i joins: the base's counts."""
+    check(make(scores=ROOMS["scores"].make(kind)), L * (4 * D + 2) + D, rows_of())
+
+
+def test_score_residual_with_rotary_position() -> None:
+    """Each term rotates its own keys, so all of them are held."""
+    spec = make(scores=ROOMS["scores"].make("sum"), position=ROOMS["position"].make("rope"))
+    check(spec, L * (3 * D + 2) + D, rows_of(k=(D, 0, D)))
+
+
+# --- bias: shapes of the q and k biases ---
+
+
+@pytest.mark.parametrize(("kind", "size"), [("linear", D), ("head_shared", D // 2), ("scalar", 1)])
+def test_bias_shape(kind: str, size: int) -> None:
+    """W_q n + S db_q = 0 with S the spreading of `size` numbers to all heads: as many directions as numbers, since W_q
+    is invertible. k: all its numbers. n moves with q alone."""
+    joint = L * (size + size + D + 1 + D + 1) + D
+    rows = rows_of(n=(D, 0, size), q=(size, 0, size), k=(size, size, size))
+    check(make(qk_bias=ROOMS["bias"].make(kind)), joint, rows)
+
+
+@pytest.mark.parametrize(("kind", "size"), [("shared_vector", D // 2), ("shared_scalar", 1)])
+def test_bias_that_q_and_k_share(kind: str, size: int) -> None:
+    """As q it is held unless n takes over; as k it is forgiven: `size` directions, none alone."""
+    rows = rows_of(n=(D, 0, size), **{"layers.?.attention.body.qk_bias.qk": (size, 0, size)})
+    for name in ("q", "k"):
+        del rows[f"layers.?.attention.body.qk_bias.{name}"]
+    check(make(qk_bias=ROOMS["bias"].make(kind)), L * (size + D + 1 + D + 1) + D, rows)
+
+
+def test_every_bias_shape_is_derived() -> None:
+    assert set(ROOMS["bias"].kinds()) == {"linear", "head_shared", "scalar", "shared_vector", "shared_scalar"}
+
+
+# --- norms ---
+
+
+def test_rms_norm_forgives_nothing() -> None:
+    """No norm has a bias and every branch's shift must be 0: k d, v with o d; q, up, down, head held."""
+    rows = rows_of(q=(D, 0, 0), v=(D, 0, D), o=(D, 0, D), up=(F, 0, 0), down=(D, 0, 0), head=(V, 0, 0))
+    rows = {name: row for name, row in rows.items() if not name.endswith("norm.bias")}
+    check(make(norm=ROOMS["norm"].make("rms")), L * 2 * D, rows)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["running-statistics", "batch-statistics"])
+def test_batch_norm_forgives_any_shift_of_the_stream(training: bool) -> None:
+    """A batch norm acts on each entry alone. With running statistics it passes a shift on, scaled, and its own bias can
+    take it back: of 6d + f + d moves (n, q, k, v, o, m, 1, 2) only W_q n' + db_q = 0 (d) and W_1 m' + db_1 = 0 (f) go:
+    6d. With the batch's own statistics it subtracts the shift: then v, o and down are free alone, and the count is the
+    same."""
+    free = D if training else 0
+    rows = rows_of(v=(D, free, D), o=(D, free, D), down=(D, free, D))
+    check(make(norm=ROOMS["norm"].make("batch")), L * 6 * D + D, rows, training=training)
+
+
+def test_without_norms_nothing_hides_a_shift() -> None:
+    """The stream's shift s must be taken back by every reader: of q, k, v, o, 1, 2 (5d + f) go W_q s + db_q = 0 (d) and
+    W_1 s' + db_1 = 0 (f): 4d per layer; the head's bias takes back the last s. The first layer's q reads unmoved
+    embeddings."""
+    rows = rows_of(v=(D, 0, D), o=(D, 0, D), down=(D, 0, D))
+    rows = {name: row for name, row in rows.items() if not name.endswith("norm.bias")}
+    del rows["layers.?.attention.body.qk_bias.q"]
+    rows |= {"layers.0.attention.body.qk_bias.q": (D, 0, 0), "layers.1.attention.body.qk_bias.q": (D, 0, D)}
+    check(make(norm=ROOMS["norm"].make("none")), L * 4 * D, rows)
+
+
+def test_every_norm_is_derived() -> None:
+    assert set(ROOMS["norm"].kinds()) == {"layer", "rms", "batch", "none"}
+
+
+# --- placements ---
+
+
+@pytest.mark.parametrize("embedding", [False, True], ids=["bare-embedding", "normed-embedding"])
+def test_post_norm(embedding: bool) -> None:
+    """A layer keeps 4d + 2 (derived in test_encoder_classes), the head's bias takes over the last norm's, and a norm on
+    the embeddings adds d. Without it the first layer's q reads unmoved embeddings, and is held."""
+    first = D if embedding else 0
+    layer = "layers.?."
+    rows = {
+        "layers.0.attention.body.qk_bias.q": (D, 0, first),
+        "layers.1.attention.body.qk_bias.q": (D, 0, D),
+        f"{layer}attention.body.qk_bias.k": (D, D, D),
+        f"{layer}attention.body.value.bias": (D, 1, D),
+        f"{layer}attention.body.output.bias": (D, 1, D),
+        f"{layer}attention.stream_norm.bias": (D, 0, D),
+        f"{layer}feedforward.body.up.bias": (F, 0, D),
+        f"{layer}feedforward.body.down.bias": (D, 1, D),
+        f"{layer}feedforward.stream_norm.bias": (D, 0, D),
+        "head.bias": (V, 0, D),
+    }
+    if embedding:
+        rows["embedding_norm.bias"] = (D, 0, D)
+    check(make(placement=ROOMS["placement"].make("post", embedding=embedding)), L * (4 * D + 2) + first, rows)
+
+
+@pytest.mark.parametrize("kind", ["sandwich", "peri"])
+def test_sandwich_norm(kind: str) -> None:
+    """Each branch ends in a norm that forgives c ones of what enters (o: d - 1 conditions, down: d - 1) and whose own
+    bias the next norm forgives along ones: 2 more per layer than the base. Peri: also the norm on the embeddings along
+    ones."""
+    rows = rows_of() | {
+        "layers.?.attention.output_norm.bias": (D, 1, 1),
+        "layers.?.feedforward.output_norm.bias": (D, 1, 1),
+    }
+    if kind == "peri":
+        rows["embedding_norm.bias"] = (D, 1, 1)
+    joint = L * (4 * D + 4) + D + (1 if kind == "peri" else 0)
+    check(make(placement=ROOMS["placement"].make(kind)), joint, rows)
+
+
+def test_every_placement_is_derived() -> None:
+    assert set(ROOMS["placement"].kinds()) == {"pre", "post", "sandwich", "peri", "none"}
+
+
+# --- residuals ---
+
+KEEP_THE_COUNTS = {"add", "scale", "rezero", "cumulative", "replay"}
+"""They join a branch's output, or those of earlier layers, with numbers that do not depend on the data: c ones stays c ones."""
+
+
+@pytest.mark.parametrize("kind", sorted(set(ROOMS["residual"].kinds()) - {"gate"}))
+def test_residual(kind: str) -> None:
+    assert kind in KEEP_THE_COUNTS, f"derive what residual '{kind}' does to a branch's shift, and add it here"
+    check(make(residual=ROOMS["residual"].make(kind)), L * (4 * D + 2) + D, rows_of())
+
+
+@pytest.mark.parametrize("settings", [{"weights": "softmax"}, {"weights": "softmax", "scope": "feedforward"}])
+def test_replay_with_learned_weights(settings: dict[str, str]) -> None:
+    check(make(residual=ROOMS["residual"].make("replay", **settings)), L * (4 * D + 2) + D, rows_of())
+
+
+# --- presets ---
+
+
+def tiny(name: str, **changes: Any) -> ModelSpec:
+    sizes = {"vocab": V, "width": D, "heads": 2, "hidden": F, "depth": L}
+    return replace(shrunk(preset(name, **changes)), **sizes, kv_heads=None if preset(name).kv_heads is None else 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "joint"),
+    [
+        ("gpt1", L * (4 * D + 2) - D),  # post-norm; the last norm shows in the logits, which have no bias
+        ("gpt2", L * (4 * D + 2)),
+        ("bert", L * (4 * D + 2) + D),  # a norm on the embeddings; the head's bias takes over the last norm's
+        ("realformer", L * (4 * D + 2) + D),
+    ],
+)
+def test_preset(name: str, joint: int) -> None:
+    found = audit(generic(tiny(name).build()), tokens(V, seq=7))
+    assert (found.joint_null, found.disagreements) == (joint, ())
+    assert all(f.redundant_dof == f.size for f in found.findings if f.parameter.endswith("qk_bias.k"))
+
+
+@pytest.mark.parametrize("name", sorted(set(PRESETS) - {"gpt1", "gpt2", "bert", "realformer", "gau_alpha"}))
+def test_preset_of_the_llama_family(name: str) -> None:
+    """As they are they have no bias to look at. With every bias on, rotary keys and RMS norms leave v with o: e per layer."""
+    if name not in (
+        "v4m4",
+        "v4m6",
+    ):  # their learned exponents are added to one another, so there is something to look at
+        with pytest.raises(InputError, match="bias"):
+            audit(tiny(name).build(), tokens(V, seq=7))
+    spec = tiny(name, bias=True)
+    found = audit(generic(spec.build()), tokens(V, seq=7), track=r"(bias|qk_bias\.[qk])$")
+    e = D // 2 if spec.kv_heads else D
+    assert (found.joint_null, found.disagreements) == (L * e, ())
+    verdicts = {f.parameter.rpartition(".body.")[2]: f.verdict for f in found.findings if ".body." in f.parameter}
+    assert verdicts["value.bias"] == verdicts["output.bias"] == "foldable"
+    assert {verdicts[name] for name in ("qk_bias.q", "qk_bias.k", "gate.bias", "up.bias", "down.bias")} == {"effective"}
+
+
+@pytest.mark.parametrize(
+    ("position", "normalisation", "free"),
+    [("rope", "softmax", 0), ("none", "softmax", 8), ("none", "squared_relu", 0)],
+)
+def test_gated_attention_units(position: str, normalisation: str, free: int) -> None:
+    """SiLU stands between the projection's bias and everything, so v is no exception; the output goes to an RMS norm, which
+    must not see it, and the gate makes what enters the output data. So only the key's own bias, which is added after SiLU,
+    can be free: all 8 entries in each of the 2 L units, if a softmax reads the scores and nothing turns the keys.
+    """
+    spec = replace(
+        shrunk(preset("gau_alpha", bias=True), vocab=V, width=D, depth=L, hidden=F),
+        position=ROOMS["position"].make(position),
+    )
+    assert spec.gau is not None
+    spec = replace(spec, gau=replace(spec.gau, normalisation=normalisation, key_dim=8))
+    rows = {
+        "layers.?.*.body.input.bias": (2 * F + 8, 0, 0),
+        "layers.?.*.body.output.bias": (D, 0, 0),
+        "layers.?.*.body.qk_bias.q": (8, 0, 0),
+        "layers.?.*.body.qk_bias.k": (8, free, free),
+        "head.bias": (V, 0, 0),
+    }
+    check(spec, 2 * L * free, rows)
+
+
+# --- dropout ---
+
+
+def test_dropout_keeps_the_key_free_and_stops_the_fold_of_v() -> None:
+    """In training, dropped probabilities no longer sum to one, and a branch's output is dropped entry by entry: t = 0,
+    db_o = 0, db_2 = 0. Left per layer: n with q and v, d; k, d; m with up, d."""
+    spec = replace(make(), dropout=Dropout.all(0.1))
+    rows = rows_of(v=(D, 0, D), o=(D, 0, 0), down=(D, 0, 0))
+    check(spec, L * 3 * D + D, rows, training=True)

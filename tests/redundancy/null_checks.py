@@ -1,0 +1,125 @@
+"""What a claimed null space must withstand, in float64: moves along it, and a count of it by the Jacobian."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from addnorm.redundancy.execution.generic_weights import generic
+from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.execution.observation import Observe, Observed
+from addnorm.redundancy.execution.tracked_parameters import Tracked, follow
+from addnorm.redundancy.graph.joint_space import Delta, Space
+from addnorm.redundancy.graph.method import StaticAnalysis, analyse
+
+ROUNDING = 1e-9
+"""Largest change of a float64 output, relative to its size: a unit move through some tens of operations with gains of
+order one leaves 1e-14, and models that cast to float32 inside are not among those moved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One audited model."""
+
+    model: nn.Module
+    inputs: Any
+    tracked: Tracked
+    found: StaticAnalysis
+    observe: Observe
+    training: bool
+
+    @property
+    def dims(self) -> dict[str, tuple[int, int]]:
+        """(redundant, absorbable) of every parameter that has any of either."""
+        space = self.found.space
+        both = {name: (len(space.redundant(name)), space.absorbable(name)) for name in self.tracked.names}
+        return {name: each for name, each in both.items() if any(each)}
+
+
+def audited(
+    model: nn.Module, inputs: Any, *, observe: Observe = "logits", training: bool = False, track: str = "bias"
+) -> Case:
+    """Follow and analyse."""
+    tracked = follow(model, inputs, track=track)
+    found = analyse(model, inputs, tracked=tracked, observe=observe, training=training)
+    return Case(model=model, inputs=inputs, tracked=tracked, found=found, observe=observe, training=training)
+
+
+def outputs(case: Case, model: nn.Module, inputs: Inputs, delta: Delta | None = None) -> torch.Tensor:
+    """All observed numbers of a float64 model in one vector; batch statistics are not kept."""
+    watched = Observed(copy.deepcopy(model), case.observe)
+    watched.train(case.training)
+    replaced = {f"model.{name}": new for name, new in case.tracked.moved(model, delta or {}).items()}
+    with torch.no_grad(), torch.random.fork_rng([]):
+        torch.manual_seed(0)  # the same dropout before and after a move
+        found = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
+    return torch.cat([each.reshape(-1) for each in found])
+
+
+def fresh(inputs: Any, seed: int) -> Inputs:
+    """Other data of the same shapes: floating tensors drawn anew in float64, token numbers in their own range, masks kept."""
+    bound, generator = bind(inputs), torch.Generator().manual_seed(seed)
+
+    def drawn(value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_floating_point():
+            return torch.randn(value.shape, generator=generator, dtype=torch.float64)
+        if isinstance(value, torch.Tensor) and value.dtype == torch.int64 and value.unique().numel() > 2:
+            return torch.randint(int(value.min()), int(value.max()) + 1, value.shape, generator=generator)
+        return value
+
+    return Inputs(args=tuple(map(drawn, bound.args)), kwargs={name: drawn(each) for name, each in bound.kwargs.items()})
+
+
+def change(case: Case, space: Space, model: nn.Module, *, moves: int = 2, size: float = 1.0) -> float:
+    """Largest relative change of the output over some random moves along a space, on fresh inputs."""
+    model, worst = copy.deepcopy(model).double(), 0.0
+    for seed in range(moves):
+        inputs = fresh(case.inputs, seed)
+        before = outputs(case, model, inputs)
+        delta = {name: size * each for name, each in space.sample(torch.Generator().manual_seed(seed)).items()}
+        after = outputs(case, model, inputs, delta)
+        worst = max(worst, float((after - before).abs().max() / before.abs().max().clamp_min(1e-3)))
+    return worst
+
+
+def hold(case: Case) -> None:
+    """Neither the generic nor the given model changes along its null space."""
+    assert change(case, case.found.space, generic(case.model)) <= ROUNDING
+    assert change(case, case.found.at_weights, case.model) <= ROUNDING
+
+
+def counted(case: Case, *, rounding: float = 1e-8) -> int:
+    """Nullity of the output's Jacobian over all followed coordinates at generic weights, on enough inputs together."""
+    model = generic(case.model).double()
+    if not case.tracked.size:
+        return 0
+    zero = torch.zeros(case.tracked.size, dtype=torch.float64)
+    rows: list[torch.Tensor] = []
+    while len(rows) < 4 or sum(map(len, rows)) < 10 * case.tracked.size:
+        response = _response(case, model, fresh(case.inputs, 100 + len(rows)))
+        rows.append(torch.autograd.functional.jacobian(response, zero))
+    matrix = torch.cat(rows)
+    values = torch.linalg.svdvals(matrix)
+    return case.tracked.size - int((values > rounding * values.max()).sum())
+
+
+def _response(case: Case, model: nn.Module, inputs: Inputs) -> Callable[[torch.Tensor], torch.Tensor]:
+    watched = Observed(copy.deepcopy(model), case.observe)
+    watched.train(case.training)
+    held = dict(model.named_parameters(remove_duplicate=False))
+    buffers = {f"model.{name}": each.clone() for name, each in model.named_buffers()}
+
+    def response(vector: torch.Tensor) -> torch.Tensor:
+        replaced: dict[str, torch.Tensor] = dict(buffers)
+        for name, part in case.tracked.split(vector).items():
+            new = held[name].detach() + part
+            replaced.update({f"model.{alias}": new for alias in case.tracked[name].aliases})
+        with torch.random.fork_rng([]):
+            torch.manual_seed(0)
+            found = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
+        return torch.cat([each.reshape(-1) for each in found])
+
+    return response

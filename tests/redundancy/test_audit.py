@@ -1,0 +1,150 @@
+"""Both methods together: they agree where the algebra is known, and where one is made to lie the verdict is `undecided`."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+import toys
+from toys import WIDTH, data, seeded
+
+import addnorm
+from addnorm.redundancy import Audit
+from addnorm.redundancy.algebra.linear_map import identity
+from addnorm.redundancy.graph import method as static
+from addnorm.redundancy.graph.joint_space import Space
+from addnorm.redundancy.graph.method import StaticAnalysis
+
+pytestmark = pytest.mark.compiled
+
+
+def verdicts(audit: Audit) -> dict[str, str]:
+    return {each.parameter: each.verdict for each in audit.findings}
+
+
+def lying(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
+    """Make the static method claim exactly these parameters as redundant, each with a free vector of its own."""
+    honest = static.analyse
+
+    def claimed(*args: object, **options: object) -> StaticAnalysis:
+        found = honest(*args, **options)
+        tracked = found.space.tracked
+        return replace(
+            found, space=Space(tracked, {name: {block: identity(tracked[name].size)} for name, block in free.items()})
+        )
+
+    monkeypatch.setattr(static, "analyse", claimed)
+
+
+@pytest.mark.parametrize("limit", [1024, 3])
+def test_the_methods_agree_on_attention(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
+    audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert audit.agreed
+    assert audit.methods == "both"
+    assert verdicts(audit) == {
+        "q.bias": "effective",
+        "k.bias": "redundant",
+        "v.bias": "foldable",
+        "o.bias": "foldable",
+    }
+    assert audit.joint_null == 2 * WIDTH
+    assert audit.numeric_joint_null == (2 * WIDTH if limit > 3 else None)
+    blocked = audit.finding("q.bias").blocked_by
+    assert any("attention" in each.op for each in blocked)
+    assert all(each.where == "" or each.where.split(":")[-1].isdigit() for each in blocked)
+
+
+def test_post_norm_is_jointly_redundant_and_goes_at_once() -> None:
+    model, x = seeded(toys.PostNorm), data(2, 4, WIDTH)
+    audit = addnorm.audit(model, x)
+    assert audit.agreed
+    assert audit.joint_null == 4 * WIDTH + 2
+    stripped, certificate = audit.strip()
+    assert {"attention.k.bias", "attention.v.bias", "attention.o.bias", "down.bias"} == set(certificate.removed)
+    assert certificate.passed
+    assert addnorm.equivalent(model, stripped, x)
+
+
+@pytest.mark.parametrize("limit", [1024, 3])
+def test_a_claim_that_moving_refutes_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
+    lying(monkeypatch, {"k.bias": 0, "q.bias": 1})
+    audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
+    found = audit.finding("q.bias")
+    assert found.verdict == "undecided"
+    assert found.redundant_dof == 0
+    assert "moving along it changes the output by" in found.reason
+    assert audit.finding("k.bias").verdict == "redundant"
+    assert not audit.agreed
+    assert any(each.startswith("q.bias: ") for each in audit.disagreements)
+
+
+@pytest.mark.parametrize("limit", [1024, 3])
+def test_a_claim_that_misses_something_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
+    lying(monkeypatch, {})
+    audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
+    found = audit.finding("k.bias")
+    assert found.verdict == "undecided"
+    assert found.redundant_dof == 0
+    assert not audit.agreed
+    if limit > 3:
+        assert found.numeric_redundant_dof == WIDTH
+        assert audit.finding("v.bias").verdict == "undecided"
+
+
+def test_what_is_undecided_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    lying(monkeypatch, {"k.bias": 0, "q.bias": 1})
+    _, certificate = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH)).strip()
+    assert certificate.removed == ("k.bias",)
+    assert certificate.passed
+
+
+def test_a_model_that_does_not_export_gets_the_numerical_verdict_and_a_sentence_why() -> None:
+    audit = addnorm.audit(seeded(toys.Branching), data(2, 4, WIDTH))
+    assert audit.methods == "numeric"
+    assert "does not export, so the numerical method speaks alone" in audit.notes[0]
+    assert audit.finding("attention.k.bias").verdict == "redundant"
+    _, certificate = audit.strip()
+    assert certificate.removed == ("attention.k.bias", "attention.v.bias")
+    assert certificate.passed
+
+
+def test_the_static_method_alone() -> None:
+    audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH), methods="static")
+    assert audit.methods == "static"
+    assert audit.numeric_joint_null is None
+    assert verdicts(audit)["k.bias"] == "redundant"
+    assert audit.strip()[1].removed == ("k.bias", "v.bias")
+
+
+def test_the_json_has_the_documented_keys_and_is_json() -> None:
+    found = json.loads(json.dumps(addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH)).to_json()))
+    assert {"model", "joint_null", "size", "assumptions", "findings", "certificate"} <= found.keys()
+    documented = {
+        "parameter",
+        "verdict",
+        "size",
+        "redundant_dof",
+        "absorbable_dof",
+        "directions",
+        "fold_into",
+        "blocked_by",
+    }
+    assert all(documented <= finding.keys() for finding in found["findings"])
+    assert found["model"] == "Attention"
+    assert found["findings"][1]["directions"] == {"kind": "coordinates", "coordinates": list(range(WIDTH))}
+    assert found["versions"]["torch"] == torch.__version__
+    assert found["seconds"].keys() == {"static", "numeric", "total"}
+
+
+@pytest.mark.parametrize("placement", ["gpt2", "bert", "llama"])
+def test_our_own_presets_have_no_disagreement(placement: str) -> None:
+    spec = addnorm.preset(placement, vocab=11, width=16, depth=1, heads=2, kv_heads=2, hidden=16, max_seq=16, bias=True)
+    audit = addnorm.audit(spec.build(seed=0), toys.tokens(2, 5, vocab=11))
+    assert audit.agreed
+    keys = [each for each in audit.findings if each.parameter.endswith((".k.bias", "k_bias", "key.bias"))]
+    assert audit.joint_null > 0
+    rotary = placement == "llama"
+    assert all((each.verdict == "redundant") != rotary for each in keys)

@@ -1,0 +1,115 @@
+"""Linear layers in a row: the singular values of their product go down to rounding, and none of the biases is redundant.
+
+By hand: a bias b of layer i reaches the output as W_n ... W_{i+1} b. Square random factors are regular, so only b = 0 leaves
+the output as it is, however small the singular values of the product are: 0 redundant directions. The last layer takes over
+every other bias, so all of them are absorbable, and the null space has (n - 1) * width dimensions.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from toys import data, seeded
+
+import addnorm
+from addnorm.redundancy.algebra.null_space import conditioned, kernel_and_clarity
+
+pytestmark = pytest.mark.compiled
+
+Ending = Callable[[nn.Module, int], nn.Module]
+
+
+def chain(depth: int, width: int) -> nn.Module:
+    return seeded(lambda: nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)]))
+
+
+ENDINGS: dict[str, Ending] = {
+    "its own bias": lambda model, width: model,
+    "a layer without bias": lambda model, width: nn.Sequential(model, nn.Linear(width, width, bias=False)),
+    "an activation": lambda model, width: nn.Sequential(model, nn.Tanh(), nn.Linear(width, 3)),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("width", [16, 32, 64])
+@pytest.mark.parametrize("depth", [5, 10, 20, 40])
+def test_the_proof_loses_no_direction_in_a_deep_product(depth: int, width: int, ending: str) -> None:
+    model = ENDINGS[ending](chain(depth, width), width)
+    found = addnorm.audit(model, data(3, width), methods="static")
+    assert found.joint_null == (depth - 1) * width
+    assert [each.redundant_dof for each in found.findings] == [0] * len(found.findings)
+    assert [each.verdict for each in found.findings[:depth]] == ["foldable"] * depth
+
+
+@pytest.mark.parametrize("methods", ["both", "numeric"])
+@pytest.mark.parametrize(("depth", "width"), [(5, 16), (10, 16), (20, 16), (10, 32), (20, 32)])
+def test_no_method_calls_a_small_singular_value_a_zero(
+    depth: int, width: int, methods: Literal["both", "numeric"]
+) -> None:
+    found = addnorm.audit(chain(depth, width), data(3, width), methods=methods)
+    for each in found.findings:
+        assert each.redundant_dof == 0, each.parameter
+        assert each.verdict in {"foldable", "undecided"}, each.parameter
+        assert each.verdict == "foldable" or "too ill-conditioned for float64" in each.reason
+
+
+def test_a_bias_followed_alone_is_not_lost_in_a_deep_product() -> None:
+    found = addnorm.audit(chain(20, 32), data(3, 32), methods="static", track=r"^0\.bias")
+    assert [(each.verdict, each.redundant_dof) for each in found.findings] == [("effective", 0)]
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_what_one_singular_layer_loses_is_still_found(depth: int) -> None:
+    width = 16
+    model = chain(depth, width)
+    held = Cut(model[-1])  # type: ignore[index]
+    model[-1] = held  # type: ignore[operator]
+    found = addnorm.audit(model, data(3, width))
+    assert found.disagreements == ()
+    # The last layer does not read the first number that reaches it: one direction of every bias before it is lost.
+    assert [each.redundant_dof for each in found.findings] == [1] * (depth - 1) + [0]
+
+
+class Cut(nn.Module):
+    """A linear layer that does not read its first number, whatever the weights are."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+        self.kept: torch.Tensor
+        self.register_buffer("kept", torch.ones(linear.in_features).index_fill(0, torch.tensor([0]), 0.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.linear(x, self.linear.weight * self.kept, self.linear.bias)
+
+
+def test_a_narrow_place_deep_in_a_product_is_undecided_rather_than_wrong() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(chain(20, 32), nn.Linear(32, 8), chain(20, 8))
+    found = addnorm.audit(model, data(3, 32), methods="static")
+    for each in found.findings:
+        assert each.redundant_dof in {0, 24}, each.parameter
+
+
+def test_a_null_space_is_clear_only_with_a_gap() -> None:
+    falling = np.diag(10.0 ** -np.arange(17.0))
+    kernel, clear = kernel_and_clarity(falling)
+    assert kernel.shape[1] > 0
+    assert not clear
+    singular = np.diag([1.0, 0.1, 0.01, 1e-16])
+    kernel, clear = kernel_and_clarity(singular)
+    assert (kernel.shape[1], clear) == (1, True)
+
+
+def test_a_matrix_is_regular_if_no_row_depends_on_the_others() -> None:
+    numbers = np.random.default_rng(0).standard_normal
+    assert conditioned(numbers((5, 5)))[0]
+    assert conditioned(numbers((5, 9)))[0]
+    assert not conditioned(numbers((9, 5)))[0]
+    lost = numbers((5, 5))
+    lost[3] = lost[0] - lost[1]
+    assert not conditioned(lost)[0]
+    assert conditioned(np.diag([1.0, 1.0, 1e-3]))[1] == pytest.approx(1e3 * (2 / 3) ** 0.5, rel=1e-3)

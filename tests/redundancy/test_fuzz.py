@@ -1,0 +1,89 @@
+"""Random networks of many kinds of block, moved along the null space that the audit claims: nothing may change.
+
+Ten networks share one graph and one export.
+"""
+
+import random
+
+import pytest
+import torch
+from block_kinds import KINDS, TOKENS, WIDTH
+from cancelling_kinds import CANCELLING
+from null_checks import ROUNDING, Case, audited, change
+from torch import nn
+
+from addnorm.redundancy.execution.generic_weights import generic
+from addnorm.redundancy.graph import rule
+from addnorm.redundancy.graph.rules import rules
+
+pytestmark = pytest.mark.compiled
+
+GRAPHS, NETWORKS = 30, 10
+ALL = KINDS | CANCELLING
+
+
+class Network(nn.Module):
+    """One or two random blocks, some with a residual, some between norms."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([ALL[draw.choice(list(ALL))]() for _ in range(draw.choice((1, 2)))])
+        self.residual = [draw.random() < 0.6 for _ in self.blocks]
+        self.placement = draw.choice(("none", "none", "pre", "post"))
+        self.norms = nn.ModuleList([nn.LayerNorm(WIDTH) for _ in self.blocks])
+        self.head = nn.Linear(WIDTH, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block, norm, residual in zip(self.blocks, self.norms, self.residual, strict=True):
+            y = block(norm(x) if self.placement == "pre" else x)
+            x = x + y if residual else y
+            x = norm(x) if self.placement == "post" else x
+        return self.head(x)
+
+
+class Side(nn.Module):
+    """Networks on the same input, their outputs beside each other."""
+
+    def __init__(self, draw: random.Random, count: int) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList([Network(draw) for _ in range(count)])
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        return [network(x) for network in self.networks]
+
+
+def networks_of(seed: int, count: int = NETWORKS) -> Side:
+    torch.manual_seed(seed)
+    return Side(random.Random(seed), count)
+
+
+def networks(seed: int, count: int = NETWORKS, track: str = "bias+tables") -> Case:
+    observe = random.Random(-seed - 1).choice(("logits", "softmax"))
+    model = networks_of(seed, count)
+    return audited(model, torch.randn(3, TOKENS, WIDTH), observe=observe, training=seed % 3 == 0, track=track)
+
+
+def test_every_kind_is_drawn() -> None:
+    drawn = {
+        type(block) for seed in range(GRAPHS) for network in networks_of(seed).networks for block in network.blocks
+    }
+    assert drawn >= {type(build()) for build in ALL.values()}
+
+
+@pytest.mark.parametrize("seed", range(GRAPHS))
+def test_nothing_changes_along_the_null_space(seed: int) -> None:
+    case = networks(seed)
+    assert case.found.space.dim >= NETWORKS  # at the very least each network has something before its head or in it
+    assert change(case, case.found.space, generic(case.model)) <= ROUNDING
+
+
+def _still(site: rule.Site, *_: object, **__: object) -> list[rule.Out]:
+    """A rule that is wrong for nearly everything: nothing moves, whatever the inputs do."""
+    return site.all_still()
+
+
+@pytest.mark.parametrize("op", ["tanh", "softmax", "layer_norm", "gelu", "linear", "add"])
+def test_a_wrong_rule_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(rules(), op, _still)
+    caught = any(change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING for case in map(networks, (1, 2)))
+    assert caught

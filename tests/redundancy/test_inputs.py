@@ -1,0 +1,131 @@
+"""Inputs in three forms, fresh ones of the same kind, and what is refused with one clear sentence."""
+
+import pytest
+import torch
+import toys
+from torch import Tensor, nn
+from toys import WIDTH, data, seeded, tokens
+
+import addnorm
+from addnorm.errors import InputError
+from addnorm.redundancy.analysis import check_options
+from addnorm.redundancy.execution.cases import Cases
+from addnorm.redundancy.execution.checks import check_model
+from addnorm.redundancy.execution.copies import copy_of
+from addnorm.redundancy.execution.inputs import bind
+
+
+class Masked(nn.Module):
+    """Tokens and a mask."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.head(self.table(ids)) * mask[..., None]
+
+
+def cases(model: nn.Module, inputs: object) -> Cases:
+    return Cases.of(copy_of(model, torch.float64), bind(inputs), "logits")
+
+
+def test_fresh_tokens_stay_within_the_table_and_masks_stay_as_they_are() -> None:
+    mask = torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]])
+    found = cases(seeded(Masked), {"ids": torch.ones(2, 4, dtype=torch.int64), "mask": mask})
+    assert found.fresh
+    assert found.lengths == (2, 5, 9)
+    drawn = [found(number)[1].kwargs for number in range(0, 40, 4)]
+    assert all(torch.equal(each["mask"], mask) for each in drawn)
+    seen = torch.cat([each["ids"].flatten() for each in drawn])
+    assert set(seen.tolist()) == set(range(7))
+    longer = found(3)[1].kwargs
+    assert longer["ids"].shape == longer["mask"].shape == (2, 9)
+
+
+def test_floats_keep_their_mean_and_spread_and_their_width() -> None:
+    found = cases(seeded(toys.Attention), 5 + 0.1 * data(2, 200, WIDTH))
+    drawn = found(4)[1].args[0]
+    assert drawn.shape == (2, 200, WIDTH)
+    assert drawn.dtype == torch.float64
+    # Standard errors of the mean and the deviation of 2400 numbers are 0.002 and 0.0014.
+    assert float(drawn.mean()) == pytest.approx(5, abs=0.02)
+    assert float(drawn.std()) == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_model_of_one_length_is_looked_at_there_alone() -> None:
+    assert cases(nn.Linear(5, 3), data(4, 5)).lengths == ()
+
+
+def test_lone_inputs_of_ones_are_data_and_not_a_mask() -> None:
+    assert not torch.equal(cases(nn.Linear(5, 3), torch.ones(4, 5))(1)[1].args[0], torch.ones(4, 5))
+
+
+def with_nan() -> nn.Module:
+    model = nn.Linear(3, 3)
+    with torch.no_grad():
+        model.weight[0, 0] = float("nan")
+    return model
+
+
+def on_two_devices() -> nn.Module:
+    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3, device="meta"))
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "said"),
+    [
+        (nn.Linear(3, 3), data(2, 4), "must fit the model.*mat1 and mat2 shapes cannot be multiplied"),
+        (nn.Linear(3, 3), "text", "a tensor, a tuple of positional or a dict of keyword arguments; str arrived"),
+        (nn.Linear(3, 3, bias=False), data(2, 3), "needs biases, and Linear has none"),
+        (nn.ReLU(), data(2, 3), "needs biases, and ReLU has none"),
+        (with_nan(), data(2, 3), "'weight' holds NaN"),
+        (on_two_devices(), data(2, 3), "one device, but its parameters are on cpu, meta"),
+        (nn.Linear(3, 3, device="meta"), data(2, 3), "on the meta device and have no values"),
+        (nn.LazyLinear(3), data(2, 3), "is lazy and has no values yet"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused_in_one_sentence(model: nn.Module, inputs: object, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        addnorm.audit(model, inputs, methods="numeric")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"track": "("}, "regular expression"),
+        ({"track": "nonesuch"}, "parameters whose name matches 'nonesuch'"),
+    ],
+)
+def test_options_are_checked(options: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        addnorm.audit(nn.Linear(3, 3), data(2, 3), **({"methods": "numeric"} | options))
+
+
+def test_what_the_annotations_rule_out_is_refused_readably_all_the_same() -> None:
+    with pytest.raises(InputError, match=r"needs a torch.nn.Module, not int"):
+        check_model(3)
+    with pytest.raises(InputError, match=r"no observation 'logit'. Did you mean 'logits'"):
+        check_options("logit", "both")
+    with pytest.raises(InputError, match=r"no method 'all'"):
+        check_options("loss", "all")
+
+
+def test_positional_keyword_and_single_inputs_say_the_same() -> None:
+    model, x = seeded(nn.Linear, 3, 2), data(2, 3)
+    found = [addnorm.audit(model, given, methods="numeric").findings for given in (x, (x,), [x], {"input": x})]
+    assert all(each == found[0] for each in found)
+
+
+def test_the_audit_of_tokens_is_one_of_tables_too() -> None:
+    found = addnorm.audit(seeded(toys.Padded), tokens(2, 8), methods="numeric", track="bias+tables")
+    assert {each.parameter for each in found.findings} == {"table.weight", "head.bias"}
+
+
+def test_a_model_that_does_not_fit_into_memory_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addnorm.redundancy.analysis.left_bytes", lambda: 100)
+    with pytest.warns(
+        UserWarning, match=r"an audit of Linear takes about 1.56e-07 GB of memory, and the machine has 1e-07 GB"
+    ):
+        audit = addnorm.audit(nn.Linear(2, 2), torch.randn(3, 2), methods="numeric")
+    assert audit.notes[0].startswith("an audit of Linear takes about")

@@ -1,0 +1,263 @@
+"""The numerical method alone: hand-derived counts, and what fools a judge that trusts gradients."""
+
+import pytest
+import torch
+import toys
+from torch import Tensor, nn
+from toys import WIDTH, data, seeded, tokens
+
+import addnorm
+from addnorm.redundancy import Audit
+from addnorm.redundancy.execution.float64 import Lift
+from addnorm.redundancy.numeric.method import NEGLIGIBLE
+from addnorm.redundancy.rewriting.certificate import largest
+
+
+def counts(audit: Audit) -> dict[str, tuple[int, int]]:
+    """Redundant and absorbable directions per parameter."""
+    return {each.parameter: (each.redundant_dof, each.absorbable_dof) for each in audit.findings}
+
+
+def numeric(model: nn.Module, inputs: object, **options: object) -> Audit:
+    return addnorm.audit(model, inputs, methods="numeric", **options)
+
+
+def test_softmax_attention_cannot_see_its_key_bias_and_passes_its_value_bias_on() -> None:
+    found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert counts(found) == {
+        "q.bias": (0, 0),
+        "k.bias": (WIDTH, WIDTH),
+        "v.bias": (0, WIDTH),
+        "o.bias": (0, WIDTH),
+    }
+    assert found.joint_null == 2 * WIDTH
+    assert [each.verdict for each in found.findings] == ["effective", "redundant", "foldable", "foldable"]
+    assert found.finding("v.bias").fold_into[0].formula == "o.bias += o.weight @ v.bias"
+
+
+def test_layer_norm_cannot_see_the_mean() -> None:
+    found = numeric(seeded(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))), data(4, 3))
+    assert counts(found) == {"0.bias": (1, 1), "1.bias": (0, 0)}
+    assert found.findings[0].directions.kind == "all-ones"
+    assert found.findings[0].verdict == "partly redundant"
+
+
+def test_batch_norm_cannot_see_a_bias_when_it_uses_the_batch_and_takes_it_over_when_not() -> None:
+    model = seeded(toys.Convolved)
+    image = data(3, 2, 4, 4)
+    assert counts(numeric(model, image, training=True))["conv.bias"] == (4, 4)
+    evaluated = counts(numeric(model, image))
+    # Zero padding is added after the bias of the layer before it and before this one, so the shift is the same everywhere.
+    assert evaluated["conv.bias"] == (0, 4)
+    assert evaluated["norm.bias"] == (0, 4)
+
+
+def test_post_norm_joint_redundancy_has_the_dimension_that_follows_from_the_algebra() -> None:
+    found = numeric(seeded(toys.PostNorm), data(2, 4, WIDTH))
+    of = counts(found)
+    # v shifts pass into o; o and the first shift act together on what the second norm reads, where the mean is free, too.
+    # So the free vectors are: k, v, the first shift, the second shift, and one mean before each of the two later norms.
+    assert found.joint_null == 4 * WIDTH + 2
+    assert of["attention.k.bias"] == (WIDTH, WIDTH)
+    assert of["attention.v.bias"] == (1, WIDTH)
+    assert of["attention.o.bias"] == (1, WIDTH)
+    assert of["down.bias"] == (1, WIDTH)
+    assert of["third.bias"] == (0, 0)
+
+
+def test_keys_that_a_norm_keeps_in_a_plane_cannot_see_the_queries_across_it() -> None:
+    """One head as wide as the stream: the norm takes one direction from the keys, and queries may move along what it leaves."""
+    found = numeric(seeded(toys.PostNorm, 1), data(2, 4, WIDTH))
+    assert counts(found)["attention.q.bias"] == (1, WIDTH)
+    assert found.joint_null == 4 * WIDTH + 3
+
+
+def test_the_loss_and_the_softmax_cannot_see_what_all_classes_share() -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(3, 5)
+
+        def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(self.head(x), labels)
+
+    head = seeded(nn.Linear, 3, 5)
+    assert counts(numeric(head, data(4, 3))) == {"bias": (0, 0)}
+    assert counts(numeric(head, data(4, 3), observe="softmax")) == {"bias": (1, 1)}
+    assert counts(numeric(seeded(Loss), (data(4, 3), torch.tensor([4, 1, 0, 2])), observe="loss")) == {
+        "head.bias": (1, 1)
+    }
+
+
+def test_a_padding_row_matters_although_its_gradient_is_zero() -> None:
+    found = numeric(seeded(toys.Padded), tokens(2, 8), track="bias+tables")
+    assert counts(found)["table.weight"] == (0, 0)
+
+
+def test_a_bias_that_only_chooses_experts_matters_although_it_has_no_gradient() -> None:
+    found = numeric(seeded(toys.Routed), data(2, 8, WIDTH), track="correction")
+    assert found.finding("correction").redundant_dof == 0
+
+
+def test_units_that_do_not_fire_at_these_weights_are_not_dead() -> None:
+    found = numeric(seeded(toys.Dead), data(2, 8, WIDTH))
+    assert found.finding("up.bias").verdict == "effective"
+
+
+def test_a_single_token_does_not_make_the_query_bias_look_redundant() -> None:
+    found = numeric(seeded(toys.Attention), data(1, 1, WIDTH))
+    assert counts(found)["q.bias"] == (0, 0)
+    assert found.assumptions[-1] == "inputs have lengths 1, 2, 6"
+
+
+def test_a_branch_that_starts_switched_off_is_looked_at_switched_on() -> None:
+    with torch.random.fork_rng([]):
+        model = toys.ZeroStart()
+    found = numeric(model, data(2, 4, WIDTH))
+    assert {each.verdict for each in found.findings if each.parameter in ("up.bias", "side.bias")} == {"effective"}
+
+
+def test_pure_noise_is_null_beside_a_block_of_large_gradients() -> None:
+    model = seeded(toys.Attention)
+    with torch.no_grad():
+        model.o.weight.mul_(1e6)
+        model.v.weight.mul_(1e3)
+    assert counts(numeric(model, data(2, 4, WIDTH)))["k.bias"] == (WIDTH, WIDTH)
+
+
+@pytest.mark.parametrize(("base", "verdict", "negligible"), [(100.0, "effective", 0), (1e20, "effective", 2)])
+def test_rotary_pairs_that_hardly_turn_are_negligible_and_say_by_how_much(
+    base: float, verdict: str, negligible: int
+) -> None:
+    found = numeric(seeded(toys.Rotary, base), data(2, 4, 4)).finding("k.bias")
+    assert (found.verdict, found.negligible_dof, found.redundant_dof) == (verdict, negligible, 0)
+    if negligible:
+        assert found.effect is not None
+        assert 0 < found.effect < NEGLIGIBLE
+
+
+def test_casts_to_float32_inside_a_model_do_not_blur_the_judge() -> None:
+    model = seeded(toys.Casting).double()
+    moved = seeded(toys.Casting).double()
+    with torch.no_grad():
+        moved.k.bias.add_(1.0)
+    x = data(2, 4, WIDTH).double()
+    with torch.no_grad():
+        blurred = largest([moved(x)], [model(x)])
+        with Lift():
+            sharp = largest([moved(x)], [model(x)])
+    assert blurred > 1e-9
+    assert sharp < 1e-13
+    assert counts(numeric(seeded(toys.Casting), data(2, 4, WIDTH)))["k.bias"] == (WIDTH, WIDTH)
+
+
+def test_grouped_products_which_torch_has_no_float64_for_are_lifted() -> None:
+    rows, matrices, ends = data(5, 3), data(2, 3, 4), torch.tensor([2, 5], dtype=torch.int32)
+    with Lift():
+        found = torch.nn.functional.grouped_mm(rows.double(), matrices.double(), offs=ends)
+    expected = torch.cat([rows[:2] @ matrices[0], rows[2:] @ matrices[1]])
+    torch.testing.assert_close(found.float(), expected)
+
+
+def test_dropout_in_training_keeps_the_key_bias_redundant_and_the_value_bias_not_foldable() -> None:
+    class Dropping(toys.Attention):
+        def forward(self, x: Tensor) -> Tensor:
+            weights = torch.softmax(self.q(x) @ self.k(x).transpose(1, 2), dim=-1)
+            return self.o(nn.functional.dropout(weights, 0.5, self.training) @ self.v(x))
+
+    found = counts(numeric(seeded(Dropping), data(2, 5, WIDTH), training=True))
+    assert found["k.bias"] == (WIDTH, WIDTH)
+    assert found["v.bias"] == (0, 0)
+
+
+def test_too_many_scalars_to_count_find_what_moves_nothing_and_admit_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_ALONE", 3)
+    found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert found.finding("k.bias").verdict == "redundant"
+    assert found.finding("q.bias").verdict == "undecided"
+    assert "more than the 3" in found.notes[0]
+
+
+def test_rows_that_six_random_inputs_need_not_read_are_read_in_turn() -> None:
+    """Two tokens a call and forty rows: whatever the order, six calls leave rows out."""
+
+    class Looking(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(40, 3), nn.Linear(3, 5)
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return torch.tanh(self.head(self.table(ids)))
+
+    found = numeric(seeded(Looking), tokens(1, 2), track="bias+tables")
+    # All rows together move against the head's bias; no row moves alone, and no row is left unread.
+    assert counts(found) == {"table.weight": (0, 3), "head.bias": (0, 3)}
+    assert found.finding("table.weight").verdict == "foldable"
+    assert found.joint_null == 3
+
+
+def test_rows_that_no_input_reads_are_undecided() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(9, 2), nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            if x.shape[1] != 4:
+                raise ValueError("made for four positions")
+            return torch.tanh(self.head(x + self.table(torch.arange(4))))
+
+    found = numeric(seeded(Positions), data(2, 4, 2), track="bias+tables")
+    table = found.finding("table.weight")
+    assert table.verdict == "undecided"
+    assert table.redundant_dof == 0
+    assert table.reason == "no input that was tried reads 10 of its 18 numbers."
+
+
+class Mixture(nn.Module):
+    """The best of three experts; a handicap decides whether the third can be."""
+
+    def __init__(self, handicap: float) -> None:
+        super().__init__()
+        self.router, self.shifts = nn.Linear(WIDTH, 3, bias=False), nn.Parameter(torch.zeros(3, 2))
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, 2) for _ in range(3))
+        self.register_buffer("handicap", torch.tensor([0.0, 0.0, handicap]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        best = (self.router(x) + self.handicap).argmax(-1)
+        out = x.new_zeros(*x.shape[:2], 2)
+        for number, expert in enumerate(self.experts):
+            rows = best == number
+            if bool(rows.any()):
+                out[rows] = torch.tanh(expert(x[rows]) + self.shifts[number])
+        return out
+
+
+def test_experts_that_no_input_chooses_are_undecided() -> None:
+    shifts = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="shifts").finding("shifts")
+    assert (shifts.verdict, shifts.redundant_dof, shifts.absorbable_dof) == ("undecided", 0, 0)
+    assert shifts.reason == "no input that was tried reads 2 of its 6 numbers."
+    shifts = numeric(seeded(Mixture, 0.0), data(1, 2, WIDTH), track="shifts").finding("shifts")
+    assert shifts.verdict == "effective"
+
+
+def test_experts_that_the_given_inputs_never_reach_are_named() -> None:
+    found = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="experts.*bias")
+    assert [each.parameter for each in found.findings] == ["experts.0.bias", "experts.1.bias"]
+    assert "the given inputs do not reach experts.2.bias, so nothing is said about it" in found.notes
+
+
+def test_many_scalars_do_not_make_an_expert_that_nobody_chooses_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Idle(toys.Attention):
+        """One row of two is ever read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows = nn.Parameter(torch.zeros(2, WIDTH))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) * self.rows[(x[:, :, 0] > 1e9).long()].exp()
+
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_ALONE", 3)
+    found = numeric(seeded(Idle), data(2, 4, WIDTH), track="rows|k.bias")
+    assert {each.parameter: each.verdict for each in found.findings} == {"k.bias": "redundant", "rows": "undecided"}

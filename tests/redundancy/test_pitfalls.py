@@ -1,0 +1,287 @@
+"""What once fooled a redundancy analysis, each as a model."""
+
+import copy
+import threading
+
+import pytest
+import torch
+import torch.nn.functional as F
+import toys
+from block_kinds import KINDS, TOKENS, WIDTH, Eager, Fused, LayerScale, Rotary, merge, rotate, split
+from null_checks import audited, counted, hold
+from torch import nn
+
+import addnorm
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.tracked_parameters import follow
+from addnorm.redundancy.graph.method import NotExported, analyse
+
+pytestmark = pytest.mark.compiled
+
+X = (3, TOKENS, WIDTH)
+
+
+def redundant(case, name: str) -> int:
+    return len(case.found.space.redundant(name))
+
+
+def test_names_prove_nothing() -> None:
+    class Misnamed(Eager):
+        """The mask is a parameter called `bias`, the k bias a parameter called `mask`."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.k = nn.Linear(WIDTH, WIDTH, bias=False)
+            self.bias = nn.Parameter(torch.tril(torch.ones(TOKENS, TOKENS)), requires_grad=False)
+            self.mask = nn.Parameter(torch.zeros(1, 1, WIDTH))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            k = self.k(x) + self.mask
+            scores = self.scores(split(self.q(x)), split(k)).masked_fill(self.bias == 0, float("-inf"))
+            return self.o(merge(self.weights(scores) @ split(self.v(x))))
+
+    case = audited(Misnamed(), torch.randn(X))
+    assert "bias" not in case.tracked.by_name
+    assert redundant(case, "mask") == WIDTH
+
+
+def test_one_token_proves_nothing() -> None:
+    case = audited(Eager(), torch.randn(3, 1, WIDTH))
+    assert redundant(case, "k.bias") == redundant(case, "q.bias") == 0
+    assert redundant(audited(Rotary(), torch.randn(3, 1, WIDTH)), "k.bias") == 0
+
+
+def test_a_dead_relu_proves_nothing() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH, bias=False))
+    with torch.no_grad():
+        model[0].bias.fill_(-100.0)
+    case = audited(model, torch.randn(X))
+    assert case.found.space.dim == case.found.at_weights.dim == 0
+
+
+def test_zero_weights_prove_nothing_but_can_be_used() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, bias=False))
+    nn.init.zeros_(model[1].weight)
+    case = audited(model, torch.randn(X))
+    assert case.found.space.dim == 0
+    assert case.found.at_weights.dim == WIDTH
+    tiny = audited(nn.Sequential(LayerScale(), nn.Tanh()), torch.randn(X))
+    assert tiny.found.space.dim == tiny.found.at_weights.dim == 0
+
+
+@pytest.mark.parametrize("base", [1e4, 1e8, 1e12])
+def test_slow_rotary_pairs_are_effective(base: float) -> None:
+    """The slowest pair turns by 1e-12 per token: nothing one could measure, but not nothing."""
+
+    class Slow(Rotary):
+        def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return Eager.mixed(self, rotate(q, 4, base**2), rotate(k, 4, base**2), v)
+
+    case = audited(Slow(), torch.randn(X))
+    assert redundant(case, "k.bias") == 0
+
+
+def test_a_row_masked_throughout_keeps_the_v_bias() -> None:
+    class Empty(Fused):
+        def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool)
+            seen[0] = False
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+    case = audited(Empty(), torch.randn(X))
+    assert case.found.space.absorbable("v.bias") == 0
+    assert redundant(case, "k.bias") == WIDTH
+    hold(case)
+
+
+def test_a_mask_that_is_data_is_an_assumption() -> None:
+    class Given(Fused):
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            q, k, v = split(self.q(x)), split(self.k(x)), split(self.v(x))
+            return self.o(merge(F.scaled_dot_product_attention(q, k, v, attn_mask=mask[:, None, None])))
+
+    case = audited(Given(), (torch.randn(X), torch.ones(3, TOKENS, dtype=torch.bool)))
+    assert case.found.space.absorbable("v.bias") == WIDTH
+    assert any("at least one key" in sentence for sentence in case.found.assumptions)
+
+
+@pytest.mark.parametrize(("training", "values"), [(False, 6), (True, 0)])
+def test_dropout_on_weights_keeps_k_redundant_and_breaks_the_v_fold(training: bool, values: int) -> None:
+    class Dropped(Eager):
+        def weights(self, scores: torch.Tensor) -> torch.Tensor:
+            return F.dropout(torch.softmax(scores, dim=-1), 0.3, self.training)
+
+    for model in (Dropped(), nn.MultiheadAttention(WIDTH, 2, dropout=0.3, batch_first=True)):
+        x = torch.randn(X)
+        case = audited(model, (x,) if isinstance(model, Dropped) else (x, x, x), training=training)
+        joint = case.found.space
+        if isinstance(model, Dropped):
+            assert redundant(case, "k.bias") == 6
+            assert joint.absorbable("v.bias") == values
+        else:
+            assert joint.dim == 6 + values
+
+
+@pytest.mark.parametrize(("training", "bias"), [(False, 0), (True, 6)])
+def test_batch_norm_takes_a_bias_in_training_only(training: bool, bias: int) -> None:
+    model = nn.Sequential(nn.Conv1d(TOKENS, 6, 3), nn.BatchNorm1d(6), nn.ReLU())
+    case = audited(model, torch.randn(X), training=training)
+    assert redundant(case, "0.bias") == bias
+    assert case.found.space.absorbable("0.bias") == 6  # frozen: into the norm's own shift
+    hold(case)
+    assert any("running_mean" in sentence for sentence in case.found.assumptions) == training
+
+
+def test_zero_keys_and_padding_rows() -> None:
+    zero = nn.MultiheadAttention(WIDTH, 2, add_zero_attn=True, batch_first=True)
+    x = torch.randn(X)
+    assert redundant(audited(zero, (x, x, x)), "in_proj_bias") == 0
+
+    class Padded(nn.Module):
+        """The padding row has no gradient, but it is read."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.head = nn.Embedding(5, WIDTH, padding_idx=0), nn.Linear(WIDTH, 3)
+
+        def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(self.head(self.table(tokens)))
+
+    case = audited(Padded(), torch.tensor([[0, 1, 2, 3, 4, 0]]), track="bias+tables")
+    assert case.found.space.absorbable("table.weight") == WIDTH  # one row for all, into the head's bias
+    assert redundant(case, "table.weight") == WIDTH - 3
+    hold(case)
+
+
+def test_a_router_that_only_picks_matters() -> None:
+    class Top(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.router, self.experts = nn.Linear(WIDTH, 4), nn.Parameter(torch.randn(4, WIDTH))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.experts[self.router(x).argmax(dim=-1)] * x
+
+    case = audited(Top(), torch.randn(X))
+    assert redundant(case, "router.bias") == 1  # an equal push for all experts
+    assert [blocker.op for blocker in case.found.blockers["router.bias"]] == ["argmax"]
+
+
+def test_shared_parameters_are_one() -> None:
+    class Shared(Eager):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q.bias = self.k.bias
+
+    case = audited(Shared(), torch.randn(X))
+    assert case.tracked["k.bias"] is case.tracked["q.bias"]
+    assert case.tracked["q.bias"].aliases == ("q.bias", "k.bias")
+    assert redundant(case, "k.bias") == 0
+    hold(case)
+    assert case.found.space.dim == counted(case)
+
+
+def test_blockers_say_where() -> None:
+    case = audited(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()), torch.randn(X))
+    (blocker,) = case.found.blockers["0.bias"]
+    assert (blocker.op, blocker.module, blocker.rank, blocker.demand) == ("gelu", "1", WIDTH, "unchanged")
+
+
+def test_nothing_global_changes() -> None:
+    model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.BatchNorm1d(TOKENS), nn.Dropout(0.5))
+    model[0].weight.requires_grad_(False)
+    before, state, mode = copy.deepcopy(model.state_dict()), torch.get_rng_state(), model.training
+    for training in (False, True):
+        audited(model, torch.randn(X, generator=torch.Generator().manual_seed(0)), training=training)
+    assert torch.equal(state, torch.get_rng_state())
+    assert model.training == mode
+    assert torch.get_default_dtype() == torch.float32
+    assert torch.is_grad_enabled()
+    assert not model[0].weight.requires_grad
+    assert all(torch.equal(before[name], now) for name, now in model.state_dict().items())
+
+
+def test_two_audits_at_once() -> None:
+    models, found = [Eager(), Fused(), Rotary()], {}
+
+    def work(at: int) -> None:
+        found[at] = audited(models[at], torch.randn(X)).found.space.dim
+
+    threads = [threading.Thread(target=work, args=(at,)) for at in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # k and v each alone or into o; rotary leaves only v: eight inner dims into six outputs.
+    assert found == {0: 12, 1: 12, 2: 8}
+
+
+def test_a_branch_on_data_is_not_exported() -> None:
+    class Branch(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.one(x) if x.sum() > 0 else x
+
+    model, x = Branch(), torch.ones(X)
+    with pytest.raises(NotExported, match=r"torch\.export cannot follow this model"):
+        analyse(model, x, tracked=follow(model, x))
+
+
+def test_inputs_that_do_not_fit() -> None:
+    with pytest.raises(InputError, match=r"example inputs must fit the model; tensors of shapes \[\[3, 5\]\]"):
+        follow(Eager(), torch.ones(3, 5))
+
+
+def test_weights_that_cannot_be_audited() -> None:
+    model = nn.Linear(WIDTH, WIDTH)
+    with torch.no_grad():
+        model.bias[1] = float("nan")
+    with pytest.raises(InputError, match="an audit needs finite weights; bias holds NaN or infinity"):
+        follow(model, torch.ones(X))
+    split_up = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, device="meta"))
+    with pytest.raises(InputError, match="all parameters on one device; they are on cpu, meta"):
+        follow(split_up, torch.ones(X))
+
+
+def test_rows_that_short_inputs_do_not_read_are_not_redundant() -> None:
+    class Positions(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.sliced = nn.Embedding(8, WIDTH), nn.Parameter(torch.randn(1, 8, WIDTH))
+            self.head = nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = x + self.table(torch.arange(x.shape[1])) + self.sliced[:, : x.shape[1]]
+            return torch.tanh(self.head(x))
+
+    case = audited(Positions(), torch.randn(X), track="bias+tables")
+    assert redundant(case, "table.weight") == redundant(case, "sliced") == 0
+    # One row against the other, for each of the four positions that are read, and all rows against the head.
+    assert case.found.space.dim == 4 * WIDTH + WIDTH
+    hold(case)
+
+
+@pytest.mark.parametrize("methods", ["numeric", "both"])
+def test_keys_that_hardly_turn_are_negligible_as_a_whole(methods: str) -> None:
+    """Both pairs turn by about 1e-9 per token: far above float64's rounding, far below float32's."""
+    model = toys.seeded(toys.Rotary, 10.0)
+    model.turn.mul_(1e-9)
+    found = addnorm.audit(model, toys.data(2, 4, 4), methods=methods)
+    key = found.finding("k.bias")
+    assert (key.verdict, key.redundant_dof, key.negligible_dof, found.disagreements) == ("negligible", 0, 4, ())
+    assert key.effect is not None
+    assert 1e-12 < key.effect < torch.finfo(torch.float32).eps
+    assert "below float32's 1.2e-07, at lengths 2, 4, 5, 9" in key.reason
+    stripped, certificate = found.strip()
+    assert "k.bias" not in (*certificate.removed, *certificate.zeroed)
+    assert stripped.k.bias is not None
+
+
+@pytest.mark.parametrize("name", ["sink", "prefix"])
+def test_sinks_and_learned_keys_make_the_key_bias_matter_to_both_methods(name: str) -> None:
+    found = addnorm.audit(KINDS[name](), torch.randn(X, generator=torch.Generator().manual_seed(0)))
+    assert found.disagreements == ()
+    assert (found.finding("k.bias").redundant_dof, found.finding("v.bias").absorbable_dof) == (0, 0)

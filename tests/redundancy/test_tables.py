@@ -1,0 +1,59 @@
+"""Tables: what is free of one that tokens choose from, and the size up to which every number is followed."""
+
+import pytest
+import torch
+from null_checks import audited, hold
+from torch import nn
+
+import addnorm
+from addnorm.redundancy.execution.tracked_parameters import LARGEST_TABLE
+
+pytestmark = pytest.mark.compiled
+
+ROWS, WIDTH = 7, 4
+
+
+class Looked(nn.Module):
+    """A table that tokens choose from, then a layer norm or a linear map, a non-linearity, and a head."""
+
+    def __init__(self, rows: int, width: int, *, norm: bool) -> None:
+        super().__init__()
+        self.table = nn.Embedding(rows, width)
+        self.first = nn.LayerNorm(width) if norm else nn.Linear(width, width)
+        self.head = nn.Linear(width, width, bias=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.first(self.table(ids))))
+
+
+def ids(rows: int) -> torch.Tensor:
+    """Every row, several times."""
+    return torch.arange(24).reshape(3, 8) % rows
+
+
+@pytest.mark.parametrize(("norm", "free"), [(True, ROWS), (False, WIDTH)])
+def test_rows_that_tokens_choose(norm: bool, free: int) -> None:
+    """A layer norm forgives one number added to all of a row, another one for each row. A linear map with a bias forgives what
+    all rows share."""
+    torch.manual_seed(0)
+    model = Looked(ROWS, WIDTH, norm=norm)
+    case = audited(model, ids(ROWS), track="bias+tables")
+    assert case.found.space.dim == free
+    assert len(case.found.space.redundant("table.weight")) == (free if norm else 0)
+    hold(case)
+    found = addnorm.audit(model, ids(ROWS), track="bias+tables")
+    # Not by the rank of the gradients at one point: a norm hides a row's scale but for its eps, and behind a tanh that is
+    # nearly flat there so little is left that it would count as nothing.
+    assert (found.joint_null, found.numeric_joint_null, found.disagreements) == (free, free, ())
+
+
+@pytest.mark.parametrize(("rows", "followed", "free"), [(128, 1024, 128), (129, 8, 1)])
+def test_the_largest_table_that_is_followed_number_by_number(rows: int, followed: int, free: int) -> None:
+    """Beyond the limit a move of the table is one row added to all: one direction of what a layer norm forgives, not one per
+    row; and a note says so."""
+    assert LARGEST_TABLE == 1024
+    torch.manual_seed(0)
+    found = addnorm.audit(Looked(rows, 8, norm=True), ids(24), track="bias+tables", methods="static")
+    table = found.finding("table.weight")
+    assert (table.size, table.redundant_dof) == (followed, free)
+    assert any("only adding one row to all rows" in note for note in found.notes) == (rows == 129)

@@ -1,0 +1,118 @@
+"""Curves, their thinning, their chart, and the story of a run's attempts."""
+
+import math
+
+import pytest
+
+import made_study
+from addnorm.errors import InputError
+from addnorm.reporting.pages import Reader
+from addnorm.reporting.pages.chart import chart, spark, ticks
+from addnorm.reporting.pages.curves import FIRST_SHOWN, Selection, curves, rows
+from addnorm.store import Index, Milestones
+
+
+@pytest.fixture
+def snapshot(tmp_path):
+    made_study.finished(tmp_path / "study")
+    return Reader(tmp_path / "study").look()
+
+
+def test_mean_and_band_are_those_of_the_seeds(snapshot):
+    mean = curves(snapshot, Selection(variants=("base",))).series[0]
+    seeds = curves(snapshot, Selection(variants=("base",), mode="seeds")).series
+    assert len(seeds) == 3
+    for place in range(len(mean.steps)):
+        column = [line.values[place] for line in seeds]
+        assert mean.values[place] == pytest.approx(sum(column) / 3, rel=1e-12)
+        assert (mean.low[place], mean.high[place]) == (min(column), max(column))
+
+
+def test_a_seed_that_is_behind_does_not_hide_the_others(tmp_path):
+    made_study.half_done(tmp_path / "study")
+    snapshot = Reader(tmp_path / "study").look()
+    line = curves(snapshot, Selection(variants=("base",))).series[0]
+    assert line.steps == tuple(range(2, 41, 2))
+
+
+def test_unknown_models_are_left_out_and_without_any_the_first_are_shown(snapshot):
+    assert [line.variant for line in curves(snapshot, Selection(variants=("base", "none"))).series] == ["base"]
+    assert len(curves(snapshot, Selection(variants=("none",))).series) == min(3, FIRST_SHOWN)
+    with pytest.raises(InputError, match=r"no curve 'train\.nonsense'"):
+        Selection(metric="train.nonsense")
+
+
+def test_the_table_behind_the_chart_holds_the_lines_own_values(snapshot):
+    found = curves(snapshot, Selection(variants=("base",)))
+    steps, lines = rows(found, count=4)
+    assert (steps[0], steps[-1]) == (2, 40)
+    assert lines[0][1][-1] == found.series[0].values[-1]
+    assert lines[0][1][0] == found.series[0].values[0]
+
+
+@pytest.mark.parametrize("log", ["linear", "log"])
+def test_the_chart_stays_in_its_box(snapshot, log):
+    drawn = chart(curves(snapshot, Selection(log=log)))
+    assert drawn is not None
+    for path in drawn.paths:
+        for pair in path.points.split():
+            assert all(-0.1 <= float(part) <= 1000.1 for part in pair.split(","))
+    assert all(-1e-9 <= tick.at <= 100 + 1e-9 for tick in (*drawn.x_ticks, *drawn.y_ticks))
+    assert len(drawn.y_ticks) >= 2
+
+
+def test_ticks_are_round_and_inside():
+    assert ticks(0, 40, 5) == [0, 10, 20, 30, 40]
+    assert ticks(2.37, 5.4, 5) == [3.0, 4.0, 5.0]
+    assert ticks(1, 1, 5) == [1]
+    assert spark([1], [2.0], 10) == ""
+
+
+@pytest.mark.parametrize("indexed", [True, False], ids=["index", "files"])
+@pytest.mark.parametrize(("first", "last", "parts"), [(0, 40, 300), (0, 40, 7), (5, 23, 4), (39, 40, 1), (0, 400, 3)])
+def test_thinning_gives_the_means_of_equal_stretches(tmp_path, indexed, first, last, parts):
+    study = made_study.finished(tmp_path / "study")
+    index = Index(study.path)
+    if indexed:
+        index.sync()
+    for run in (study.runs()[0], study.runs()[3]):  # one attempt, two attempts
+        whole = [(step, value) for step, value in index.curve(run.name, "train.loss") if first <= step <= last]
+        stretch = max(1, math.ceil((last - first + 1) / parts))
+        groups: dict[int, list[tuple[int, float]]] = {}
+        for step, value in whole:
+            groups.setdefault((step - first) // stretch, []).append((step, value))
+        found = index.thinned(run.name, "train.loss", first=first, last=last, parts=parts)
+        assert len(found) <= parts
+        assert [step for step, _ in found] == [group[-1][0] for group in groups.values()]
+        assert [value for _, value in found] == pytest.approx(
+            [sum(v for _, v in group) / len(group) for group in groups.values()], rel=1e-12
+        )
+
+
+def test_thinning_joins_the_index_and_what_came_after_it(tmp_path):
+    study = made_study.make(tmp_path / "study")
+    run, index = study.runs()[0], Index(study.path)
+    with run.claim() as events:
+        made_study.train(run, events, 0, 10)
+        index.sync()
+        events.write("train", step=12, loss=7.0)
+        events.write("train", step=14, loss=float("nan"))
+        found = index.thinned(run.name, "train.loss", first=0, last=40, parts=2)
+        values = [value for _, value in index.curve(run.name, "train.loss") if math.isfinite(value)]
+        assert found == [(12, pytest.approx(sum(values) / len(values), rel=1e-12))]
+
+
+def test_milestones_are_read_once_and_then_added_to(tmp_path):
+    study = made_study.make(tmp_path / "study")
+    run = study.runs()[0]
+    made_study.finish(run, attempts=2)
+    milestones = Milestones(run.events_path)
+    expected = ["start", "start", "replayed", "end"]
+    assert [event["type"] for event in milestones.look()] == expected
+    assert [event["type"] for event in milestones.look()] == expected
+    with open(run.events_path, "ab") as file:
+        file.write(b'{"time":1.0,"attempt":3,"type":"start","step":0,"resumed_from":0}\n{"time":1.0,"att')
+    assert [event["type"] for event in milestones.look()] == [*expected, "start"]
+    run.events_path.write_bytes(b'{"time":1.0,"attempt":1,"type":"start","step":0}\n')
+    assert [event["type"] for event in milestones.look()] == ["start"]
+    assert Milestones(tmp_path / "missing").look() == []

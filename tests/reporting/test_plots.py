@@ -1,0 +1,203 @@
+"""Every figure: drawn from rows, in both languages, readable without colour, and without torch."""
+
+import importlib
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from addnorm.errors import UnknownName
+from addnorm.reporting import plots
+from addnorm.reporting.figures import FIGURES, LAYERS
+from addnorm.reporting.plots import style
+from addnorm.reporting.plots.labels import LABELS, LANGUAGES, label
+
+pytestmark = pytest.mark.filterwarnings("error")
+
+
+def ranking() -> list[dict[str, Any]]:
+    def row(variant: str, **values: Any) -> dict[str, Any]:
+        return {
+            "variant": variant,
+            "tier": "open",
+            "line_apart": True,
+            "provisional": False,
+            "reference": False,
+        } | values
+
+    return [
+        row("a", mean=2.5, interval=(2.4, 2.6), values=[2.45, 2.55], rank_interval=(1, 2), reference=True),
+        row("b", mean=2.6, interval=None, values=[2.6], rank_interval=(2, 2)),
+        row("c", mean=None, interval=None, values=[], rank_interval=None, tier="failed"),
+    ]
+
+
+def differences() -> list[dict[str, Any]]:
+    verdicts = ["better", "worse", "equivalent", "undecided", "none"]
+    return [
+        {
+            "variant": f"v{place}",
+            "reference": reference,
+            "difference": None if verdict == "none" else 0.01 * place,
+            "interval": None if verdict == "none" else (0.01 * place - 0.02, 0.01 * place + 0.02),
+            "verdict": verdict,
+            "verdict_word": verdict,
+            "margin": 0.005,
+        }
+        for reference in ("a", "b")
+        for place, verdict in enumerate(verdicts)
+    ]
+
+
+def curves() -> list[dict[str, Any]]:
+    steps = list(range(10, 210, 10))
+    return [
+        {
+            "variant": f"v{place}",
+            "place": place,
+            "metric": metric,
+            "steps": steps,
+            "mean": [1 / step + place for step in steps],
+            "low": [0.9 / step + place for step in steps],
+            "high": [1.1 / step + place for step in steps],
+        }
+        for metric in ("train_loss", "accuracy")
+        for place in range(3)
+    ]
+
+
+def scalars() -> list[dict[str, Any]]:
+    return [
+        {"variant": variant, "parameter": "scores.a", "layer": layer, "init": 0.5, "decay_only": 0.1, "finals": [0.2, 0.3]}
+        for variant, layers in (("v4m4", (0, 1, 1)), ("rezero", (None, None)))
+        for layer in layers
+    ]  # fmt: skip
+
+
+def costs() -> list[dict[str, Any]]:
+    return [
+        {"variant": "a", "parameters": 2_000_000, "tokens_per_s": 1234.0, "wall_s": None},
+        {"variant": "b", "parameters": 3_000_000, "tokens_per_s": None, "wall_s": None},
+    ]
+
+
+def layers() -> list[dict[str, Any]]:
+    return [
+        {
+            "variant": f"v{place}",
+            "place": place,
+            "layer": layer,
+            "start": [0.1 * (layer + 1), 0.2],
+            "end": [0.3, None] if place else [0.2, 0.1],
+        }
+        for place in range(3)
+        for layer in range(4)
+    ]
+
+
+ROWS = {"ranking": ranking, "differences": differences, "curves": curves, "scalars": scalars, "costs": costs}
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return ROWS[name]() if name in ROWS else layers()
+
+
+def draw(name: str, given: Any, language: str = "en") -> Any:
+    return importlib.import_module(f"addnorm.reporting.plots.{name}").figure(given, language)
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", FIGURES)
+def test_figure(name: str, language: str, tmp_path: Path) -> None:
+    figure = draw(name, rows(name), style.drawable(language))
+    figure.savefig(tmp_path / "figure.png", dpi=60)
+    figure.savefig(tmp_path / "figure.svg")
+    assert (tmp_path / "figure.png").stat().st_size > 1000
+    assert figure.axes
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_rows_no_figure(name: str) -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        draw(name, [])
+
+
+def test_every_figure_that_is_written_has_a_file() -> None:
+    files = {path.stem for path in Path(plots.__file__).parent.glob("*.py")}
+    assert set(FIGURES) <= files
+    assert set(LAYERS) < set(FIGURES)
+
+
+def test_the_languages_have_the_same_labels_and_both_are_words() -> None:
+    for name, texts in LABELS.items():
+        assert len(texts) == len(LANGUAGES), name
+        assert all(texts), name
+    chinese = [name for name, (_, text) in LABELS.items() if not any("一" <= letter <= "鿿" for letter in text)]
+    assert chinese == ["tokens_per_s"] or not chinese
+    with pytest.raises(UnknownName, match="no language 'fr'"):
+        label("layer", "fr")
+
+
+def lines(axes: Any) -> list[Any]:
+    return [line for line in axes.get_lines() if len(line.get_xdata()) > 1]
+
+
+@pytest.mark.parametrize("name", ["curves", "gradient_norm"])
+def test_lines_differ_without_their_colour(name: str) -> None:
+    drawn = lines(draw(name, rows(name)).axes[0])
+    looks = {(str(line.get_linestyle()), str(line._dash_pattern), line.get_marker()) for line in drawn}
+    assert len(looks) == 3
+
+
+def test_140_styles_differ() -> None:
+    assert len({str(style.style(place)) for place in range(140)}) == 140
+
+
+def test_means_and_whiskers_are_the_seeds() -> None:
+    axes = draw("attention_entropy", layers()).axes[1]
+    (container, *_) = axes.containers
+    line, _, (whiskers,) = container
+    assert list(line.get_ydata()) == pytest.approx([0.15] * 4)
+    for segment in whiskers.get_segments():
+        assert sorted(segment[:, 1]) == pytest.approx([0.1, 0.2])
+
+
+def test_values_that_are_not_finite_or_not_positive_are_left_out_and_said() -> None:
+    given = [{**row, "start": [0.0, 0.0]} if row["variant"] == "v1" else row for row in layers()]
+    axes = draw("gradient_norm", given).axes[0]
+    assert any(text.get_text() == "= 0: v1" for text in axes.texts)
+    assert all(math.isfinite(y) for line in lines(axes) for y in line.get_ydata())
+
+
+def test_a_reference_that_cannot_be_told_apart_is_dashed() -> None:
+    def line(apart: bool) -> Any:
+        given = ranking()
+        given[0]["line_apart"] = apart
+        return draw("ranking", given).axes[0].get_lines()[0]
+
+    assert line(True).get_linestyle() == "-"
+    assert line(False).get_linestyle() == "--"
+
+
+def test_provisional_is_printed_on_the_figure() -> None:
+    given = [{**row, "provisional": True} for row in ranking()]
+    assert "provisional" in draw("ranking", given).axes[0].get_title(loc="left")
+    assert draw("ranking", ranking()).axes[0].get_title(loc="left") == ""
+
+
+def test_chinese_is_drawn_where_a_font_has_it_and_english_where_none_has(monkeypatch: Any) -> None:
+    monkeypatch.setattr(style, "chinese_font", lambda: None)
+    assert style.drawable("zh") == "en"
+    assert style.drawable("en") == "en"
+    monkeypatch.setattr(style, "chinese_font", lambda: "Some Font")
+    assert style.drawable("zh") == "zh"
+
+
+def test_plots_import_neither_torch_nor_matplotlib_until_they_draw() -> None:
+    names = ", ".join(f"addnorm.reporting.plots.{name}" for name in FIGURES)
+    code = f"import sys, {names}; print(sorted({{'torch', 'matplotlib'}} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

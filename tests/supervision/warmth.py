@@ -1,0 +1,12 @@
+"""What a process that runs or trains a study imports, so that those forked from it need not: preloaded by `warm.py`."""
+
+import rich.live
+import torch._dynamo
+import tyro
+import warm
+
+import addnorm.cli._live
+import addnorm.cli.run
+import addnorm.study.loading
+
+PRELOADED = (rich.live, torch._dynamo, tyro, warm, addnorm.cli._live, addnorm.cli.run, addnorm.study.loading)
