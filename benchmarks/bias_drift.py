@@ -18,7 +18,7 @@ import addnorm
 from addnorm.data import Dataset
 from addnorm.insight.bias_walk import Precision, Walk, walk_on_noise, walks
 from addnorm.optimization.optimizers.adamw import AdamW
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.study.codec import decode
 from addnorm.study.definition import RunSpec
 from addnorm.training.loop import Trainer
@@ -59,8 +59,8 @@ def on_noise(seeds: int, steps: int) -> Table:
 
 def in_runs(folder: Path, variants: list[str]) -> Table:
     """The same in a study's finished runs, and the change of the held-out loss when the key biases are set to zero."""
-    by_variant: dict[str, list[Run]] = defaultdict(list)
-    for run in Study(folder).runs():
+    by_variant: dict[str, list[RunFolder]] = defaultdict(list)
+    for run in StudyFolder(folder).runs():
         variant = run.spec["spec"]["variant"]
         if run.final_path.exists() and (not variants or variant in variants):
             by_variant[variant].append(run)
@@ -74,7 +74,7 @@ def in_runs(folder: Path, variants: list[str]) -> Table:
     return {"columns": ["variant", "precision", *KINDS, "largest loss change, k set to 0"], "rows": rows}
 
 
-def zeroed(run: Run) -> float:
+def zeroed(run: RunFolder) -> float:
     """Held-out loss with the key biases at zero, less the loss as trained."""
     spec = decode(RunSpec, run.spec["spec"])
     trainer = Trainer(spec, Dataset.load(run.path.parent / "data"), torch.device("cpu"))

@@ -25,7 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from addnorm.store import Index, Run, Study
+from addnorm.store import Index, RunFolder, StudyFolder
 from addnorm.store.lines import encode
 
 PAGES = ("/", "/ranking", "/curves", "/scalars", "/cost", "/record", "/model?variant=v001", "/curves.json?mode=seeds")
@@ -33,7 +33,7 @@ SEEDS = 10
 TARGETS = {"first page": 1.0, "update": 1.0, "memory": 200.0}
 
 
-def make(out: Path, runs: int, points: int) -> Study:
+def make(out: Path, runs: int, points: int) -> StudyFolder:
     """A study whose runs have all finished but one, which is at work."""
     variants = [f"v{place:03}" for place in range(max(1, runs // SEEDS))]
     model = {"residual": {"kind": "add"}, "scores": {"kind": "own"}, "width": 512, "depth": 8}
@@ -46,7 +46,7 @@ def make(out: Path, runs: int, points: int) -> Study:
             for seed in range(SEEDS) for name in variants
         ],
     }  # fmt: skip
-    study = Study.create(out, plan)
+    study = StudyFolder.create(out, plan)
     for place, run in enumerate(study.runs()):
         write(run, points, is_last=place == len(study.runs()) - 1)
         if place % 100 == 0:
@@ -55,7 +55,7 @@ def make(out: Path, runs: int, points: int) -> Study:
     return study
 
 
-def write(run: Run, points: int, *, is_last: bool) -> None:
+def write(run: RunFolder, points: int, *, is_last: bool) -> None:
     """The events of one run, as its worker would have written them."""
     noise = random.Random(run.name)
     at = 1.7e9
@@ -85,7 +85,7 @@ def ask(port: int, path: str) -> tuple[float, bytes]:
     return time.perf_counter() - began, content
 
 
-def updates(port: int, run: Run, points: int, count: int) -> list[float]:
+def updates(port: int, run: RunFolder, points: int, count: int) -> list[float]:
     """Seconds from an event's write to its arrival at an open page."""
     _, page = ask(port, "/")
     path = page.partition(b'data-events="')[2].partition(b'"')[0].decode().replace("&amp;", "&")
@@ -132,11 +132,11 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         out = options.dir or Path(made) / "study"
-        study = Study(out) if (out / "index.db").exists() else make(out, options.runs, options.points)
+        study = StudyFolder(out) if (out / "index.db").exists() else make(out, options.runs, options.points)
         measure(out, study, options.points)
 
 
-def measure(out: Path, study: Study, points: int) -> None:
+def measure(out: Path, study: StudyFolder, points: int) -> None:
     began = time.perf_counter()
     command = [sys.executable, "-m", "addnorm", "watch", str(out), "--port", "0", "--json"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1"})

@@ -10,7 +10,7 @@ import torch
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when a kernel is defined: the kernels then run, slowly, on this machine
 
-from addnorm.store import Lock, Study
+from addnorm.store import Lock, StudyFolder
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import run
 
@@ -52,7 +52,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
             file.write_text(TINY_STUDY, encoding="utf-8")
             folder = run(load_study(file), out=out, workers=2)
             assert {entry["state"] for entry in folder.status()["runs"]} == {"finished"}
-        Study(out)
+        StudyFolder(out)
     finally:
         lock.release()
     return out

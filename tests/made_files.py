@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 import made_study
 from addnorm.statistics import say
-from addnorm.store import Run, Study, write_json
+from addnorm.store import RunFolder, StudyFolder, write_json
 
 TERMS = ("qRk", "aRk", "qRb", "aRb", "sum")
 
@@ -90,7 +90,7 @@ MEASURES = (
 )  # fmt: skip
 
 
-def flow(run: Run) -> dict[str, Any]:
+def flow(run: RunFolder) -> dict[str, Any]:
     """What `addnorm inspect RUN` keeps, two layers deep."""
     layers = [{"layer": layer, **dict.fromkeys(MEASURES, 0.5 + layer)} for layer in (0, 1)]
     part = {"loss": 2.0, "gradient": 1.0, "embedding": {"rms": 1.0}, "layers": layers}
@@ -106,7 +106,7 @@ def flow(run: Run) -> dict[str, Any]:
     }
 
 
-def record_scalars(run: Run, names: tuple[str, ...]) -> None:
+def record_scalars(run: RunFolder, names: tuple[str, ...]) -> None:
     """What a worker keeps of learned scalars with each checkpoint."""
     count = len(names)
     kept = {key: np.zeros(count) for key in ("decay", "gradient", "mean", "mean_square")}
@@ -134,14 +134,14 @@ def verdicts(*given: str) -> dict[str, Any]:
     return {"time": 1.5e9, "runs": scalars}
 
 
-def everything(out: Path) -> Study:
+def everything(out: Path) -> StudyFolder:
     """A finished study on which every command has been called."""
     study = made_study.finished(out)
     measure(study)
     return study
 
 
-def measure(study: Study) -> None:
+def measure(study: StudyFolder) -> None:
     """Leave in a study's folder what every command would."""
     for run in study.runs():
         write_json(run.path / "insight.json", flow(run))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.reporting.pages import PAGES
-from addnorm.store import EventWriter, Run, Study
+from addnorm.store import EventWriter, RunFolder, StudyFolder
 
 BLOCK = {
     "norm": {"kind": "rms", "eps": 1e-5},
@@ -71,12 +71,12 @@ def plan(
     }
 
 
-def make(out: Path, **parts: Any) -> Study:
+def make(out: Path, **parts: Any) -> StudyFolder:
     """An empty study."""
-    return Study.create(out, plan(**parts))
+    return StudyFolder.create(out, plan(**parts))
 
 
-def train(run: Run, events: EventWriter, first: int, last: int, *, every: int = 2, level: float = 2.4) -> None:
+def train(run: RunFolder, events: EventWriter, first: int, last: int, *, every: int = 2, level: float = 2.4) -> None:
     """Training and evaluation events for the steps after `first` up to `last`."""
     noise = random.Random(run.name)
     for step in range(first + every, last + 1, every):
@@ -96,7 +96,7 @@ def train(run: Run, events: EventWriter, first: int, last: int, *, every: int = 
             events.write("eval", step=step, final=False, loss=loss, accuracy=0.4, perplexity=math.exp(loss))
 
 
-def finish(run: Run, *, level: float = 2.4, attempts: int = 1, kept: float | None = None) -> None:
+def finish(run: RunFolder, *, level: float = 2.4, attempts: int = 1, kept: float | None = None) -> None:
     """Bring a run to its end, in as many attempts; each after the first goes on from half-way and repeats four steps."""
     steps = run.spec["steps"]
     half = steps // 4 * 2
@@ -123,7 +123,7 @@ def finish(run: Run, *, level: float = 2.4, attempts: int = 1, kept: float | Non
 
 
 def fail(
-    run: Run,
+    run: RunFolder,
     *,
     reason: str = "the loss became nan at step 8",
     state: str = "failed",
@@ -136,7 +136,7 @@ def fail(
         run.mark(state, step=8, reason=reason, log=list(log), attempts=1)
 
 
-def finished(out: Path) -> Study:
+def finished(out: Path) -> StudyFolder:
     """Every run finished; the second variant better than the reference, one run resumed."""
     study = make(out)
     levels = {"base": 2.42, "v2m1": 2.38, "v4m5": 2.421}
@@ -145,7 +145,7 @@ def finished(out: Path) -> Study:
     return study
 
 
-def half_done(out: Path) -> Study:
+def half_done(out: Path) -> StudyFolder:
     """The first seed finished, one run at work in the file's own words only (nobody holds its lock), the rest waiting."""
     study = make(out)
     for run in study.runs()[:3]:
@@ -156,7 +156,7 @@ def half_done(out: Path) -> Study:
     return study
 
 
-def failed(out: Path) -> Study:
+def failed(out: Path) -> StudyFolder:
     """One variant lost at every seed, one diverged once, one blocked."""
     study = make(out)
     for run in study.runs():

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import geometric_mean, mean
 from typing import Any
 
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 
 HERE = Path(__file__).parent
 COLUMNS = [
@@ -32,7 +32,7 @@ COLUMNS = [
 def by_variant(folder: Path) -> dict[tuple[str, str], list[list[dict[str, Any]]]]:
     """Per variant and time (start, end), every seed's layers."""
     found: dict[tuple[str, str], list[list[dict[str, Any]]]] = defaultdict(list)
-    for run in Study(folder).runs():
+    for run in StudyFolder(folder).runs():
         kept = json.loads((run.path / "insight.json").read_text(encoding="utf-8"))
         for time in ("start", "end"):
             found[kept["variant"], time].append(kept[time]["layers"])

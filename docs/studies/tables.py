@@ -21,7 +21,7 @@ from typing import Any
 
 from addnorm.reporting.tables.extrapolation import text as lengths
 from addnorm.reporting.tables.ranking import text
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 from addnorm.store.results import ranking_of_published, results
 
 HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided
 
 def collect(folder: Path, to: Path, label: str = "") -> None:
     """Write a study folder's results in the form that `addnorm rank FILE.json` reads."""
-    study = Study(folder)
+    study = StudyFolder(folder)
     training = study.plan["runs"][0]["spec"]["training"]
     runs = [
         {

@@ -19,7 +19,7 @@ import numpy as np
 
 from addnorm.insight.score_terms.inspect import inspect_terms
 from addnorm.reporting.plots.score_terms import figure
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 
 HERE = Path(__file__).parent
 TERMS = {"qRk": "qᵀRk", "aRk": "aᵀRk", "qRb": "qᵀRb", "aRb": "aᵀRb", "sum": "the sum"}
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     if len(words) < 3:
         raise SystemExit(__doc__)
     name, folder, *variants = words
-    runs = [run for run in Study(folder).runs() if run.spec["variant"] in variants and run.final_path.exists()]
+    runs = [run for run in StudyFolder(folder).runs() if run.spec["variant"] in variants and run.final_path.exists()]
     found: dict[tuple[str, int], list[dict[str, Any]]] = {}
     drawn: list[dict[str, Any]] = []
     for run in runs:

@@ -15,9 +15,10 @@ _HOMES = {
     "load_spec": "addnorm.training.export",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
-    "audit": "addnorm.audit",
-    "equivalent": "addnorm.audit",
-    "lint": "addnorm.audit",
+    "audit": "addnorm.redundancy",
+    "equivalent": "addnorm.redundancy",
+    "lint": "addnorm.redundancy",
+    "Audit": "addnorm.redundancy",
     "open_runs": "addnorm.store",
 }
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from addnorm.model.generation import generate as generate
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
+    from addnorm.redundancy import Audit as Audit
     from addnorm.redundancy import audit as audit
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from addnorm.training.export import load_spec as load_spec
 
 __all__ = [
+    "Audit",
     "ModelSpec",
     "__version__",
     "attend",

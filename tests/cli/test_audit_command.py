@@ -262,9 +262,9 @@ def test_inputs_from_a_file(capsys):
 
 
 def test_a_run_of_ours(capsys, finished):
-    from addnorm.store import Study
+    from addnorm.store import StudyFolder
 
-    run = Study(finished).runs()[0]
+    run = StudyFolder(finished).runs()[0]
     code, _, err = said(capsys, str(run.path))
     assert code == 2  # the base model of that study has no biases
     assert "bias" in err

@@ -211,9 +211,9 @@ def test_export_and_load_give_the_trained_model(finished, tmp_path, capsys):
     from safetensors.torch import load_file
 
     import addnorm
-    from addnorm.store import Study
+    from addnorm.store import StudyFolder
 
-    run = Study(finished).runs()[1]
+    run = StudyFolder(finished).runs()[1]
     code, out, _ = said(capsys, "export", str(run.path), "--to", str(tmp_path / "model"), "--json")
     assert code == 0
     assert json.loads(out)["files"] == ["model.json", "model.safetensors", "tokenizer.json"]

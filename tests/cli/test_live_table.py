@@ -20,9 +20,9 @@ DRAW = """
     import sys, time
     from pathlib import Path
     from addnorm.cli._live import LiveTable
-    from addnorm.store import Study
+    from addnorm.store import StudyFolder
 
-    study = Study(Path(sys.argv[1]))
+    study = StudyFolder(Path(sys.argv[1]))
     table = LiveTable("made", study.path)
     with table:
         for time_drawn in range(4):

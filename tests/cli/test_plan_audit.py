@@ -11,7 +11,7 @@ from addnorm.cli import main
 from addnorm.cli import plan as plan_command
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import frozen_plan
 from addnorm.targets import study as audited
@@ -79,12 +79,12 @@ def test_a_variant_that_cannot_be_audited_does_not_hide_the_plan(
     assert "it cannot be audited: no such thing" in out
 
 
-def planned(tmp_path: Path) -> Study:
+def planned(tmp_path: Path) -> StudyFolder:
     """The study's folder, with no run begun."""
     (tmp_path / "biases.yaml").write_text(STUDY, encoding="utf-8")
     study = load_study(tmp_path / "biases.yaml")
     plan = frozen_plan(study, tmp_path / "runs")
-    return Study.create(tmp_path / "runs", plan)
+    return StudyFolder.create(tmp_path / "runs", plan)
 
 
 def test_a_study_that_is_there_is_audited_once_and_kept(

@@ -12,7 +12,7 @@ import pytest
 
 import addnorm.supervision.run
 from addnorm.cli import main
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 
 LEVELS = {"base": 0.0, "good": -0.05, "bad": 0.06, "twin": 0.0005}
 
@@ -27,7 +27,7 @@ def plan(seeds: int = 4, *, plan_hash: str = "p1", **more: Any) -> dict[str, Any
     return {**fixed, "plan_hash": plan_hash, "seeds": list(range(seeds)), "runs": runs, **more}
 
 
-def finish(run: Run) -> None:
+def finish(run: RunFolder) -> None:
     """End a run with a loss that its variant and seed alone decide."""
     variant, seed = run.spec["variant"], run.spec["seed"]
     noise = 0.0005 * np.random.default_rng([len(variant), ord(variant[0]), seed]).normal()
@@ -37,25 +37,25 @@ def finish(run: Run) -> None:
         run.mark("finished", step=10, content_hash=run.name)
 
 
-def lose(run: Run, state: Any, reason: str) -> None:
+def lose(run: RunFolder, state: Any, reason: str) -> None:
     with run.claim() as events:
         events.write("train", step=4, loss=3.0)
         run.mark(state, reason=reason, step=4)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Study:
+def folder(tmp_path: Path) -> StudyFolder:
     """A study whose sixteen runs are all queued."""
-    return Study.create(tmp_path / "demo", plan())
+    return StudyFolder.create(tmp_path / "demo", plan())
 
 
-def ranked(capsys: pytest.CaptureFixture[str], folder: Study, *options: str) -> tuple[int, str, str]:
+def ranked(capsys: pytest.CaptureFixture[str], folder: StudyFolder, *options: str) -> tuple[int, str, str]:
     code = main(["rank", str(folder.path), *options])
     out, err = capsys.readouterr()
     return code, out, err
 
 
-def as_json(capsys: pytest.CaptureFixture[str], folder: Study, *options: str) -> dict[str, Any]:
+def as_json(capsys: pytest.CaptureFixture[str], folder: StudyFolder, *options: str) -> dict[str, Any]:
     code, out, err = ranked(capsys, folder, "--json", *options)
     assert (code, err) == (0, "")
     found: dict[str, Any] = json.loads(out)
@@ -67,7 +67,7 @@ def row(ranking: dict[str, Any], variant: str) -> dict[str, Any]:
     return found
 
 
-def test_a_finished_study(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_study(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     for run in folder.runs():
         finish(run)
     ranking = as_json(capsys, folder)
@@ -80,7 +80,7 @@ def test_a_finished_study(folder: Study, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_failed_and_diverged_runs_are_shown_with_their_reasons(
-    folder: Study, capsys: pytest.CaptureFixture[str]
+    folder: StudyFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run in folder.runs():
         variant, seed = run.spec["variant"], run.spec["seed"]
@@ -109,7 +109,7 @@ def test_failed_and_diverged_runs_are_shown_with_their_reasons(
 
 
 def test_an_unfinished_study_is_provisional_and_counts_all_its_comparisons(
-    folder: Study, capsys: pytest.CaptureFixture[str]
+    folder: StudyFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for run in folder.runs():
         if run.spec["seed"] < 3 and run.spec["variant"] != "twin":
@@ -122,7 +122,7 @@ def test_an_unfinished_study_is_provisional_and_counts_all_its_comparisons(
     assert "PROVISIONAL" in ranked(capsys, folder)[1]
 
 
-def test_a_study_without_any_result_has_no_verdict(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_study_without_any_result_has_no_verdict(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     ranking = as_json(capsys, folder)
     assert ranking["provisional"] is True
     assert {entry["mean"] for entry in ranking["variants"]} == {None}
@@ -144,12 +144,12 @@ def test_results_on_different_corpora_are_refused(tmp_path: Path, capsys: pytest
     assert "only runs on one corpus can be ranked: base/0 has corpus hash aaa, new/0 has bbb" in err
 
 
-def test_a_folder_takes_no_runs_on_another_corpus(folder: Study) -> None:
+def test_a_folder_takes_no_runs_on_another_corpus(folder: StudyFolder) -> None:
     with pytest.raises(ValueError, match="One folder holds one plan"):
-        Study.create(folder.path, plan(5, plan_hash="p2", data_hash="another"))
+        StudyFolder.create(folder.path, plan(5, plan_hash="p2", data_hash="another"))
 
 
-def test_csv_holds_the_json_s_numbers(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_csv_holds_the_json_s_numbers(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     for run in folder.runs():
         finish(run)
     ranking = as_json(capsys, folder)
@@ -164,7 +164,7 @@ def test_csv_holds_the_json_s_numbers(folder: Study, capsys: pytest.CaptureFixtu
             assert float(line["base:low"]) == entry["versus"]["base"]["interval"][0]
 
 
-def test_latex_is_a_table_with_one_line_per_variant(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_latex_is_a_table_with_one_line_per_variant(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     for run in folder.runs()[:-1]:
         finish(run)
     code, out, _ = ranked(capsys, folder, "--latex")
@@ -174,7 +174,7 @@ def test_latex_is_a_table_with_one_line_per_variant(folder: Study, capsys: pytes
     assert out.rstrip().endswith(r"\end{tabular}")
 
 
-def test_other_references_and_margin(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_other_references_and_margin(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     for run in folder.runs():
         finish(run)
     ranking = as_json(capsys, folder, "--reference", "good", "--reference", "bad", "--margin", "0.2")
@@ -185,11 +185,11 @@ def test_other_references_and_margin(folder: Study, capsys: pytest.CaptureFixtur
     assert "Did you mean 'good'?" in err
 
 
-def test_seeds_added_after_a_look_are_marked(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_seeds_added_after_a_look_are_marked(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     for run in folder.runs():
         finish(run)
     as_json(capsys, folder)
-    wider = Study.create(folder.path, plan(6, plan_hash="p2"))
+    wider = StudyFolder.create(folder.path, plan(6, plan_hash="p2"))
     early = as_json(capsys, wider)
     assert early["provisional"] is True
     for run in wider.runs()[16:]:
@@ -205,13 +205,13 @@ def test_seeds_added_after_a_look_are_marked(folder: Study, capsys: pytest.Captu
 
 @pytest.mark.parametrize("look", ["none", "before any result"])
 def test_seeds_added_before_results_were_seen_are_an_extension_only(
-    folder: Study, capsys: pytest.CaptureFixture[str], look: str
+    folder: StudyFolder, capsys: pytest.CaptureFixture[str], look: str
 ) -> None:
     if look != "none":
         as_json(capsys, folder)
     for run in folder.runs():
         finish(run)
-    wider = Study.create(folder.path, plan(5, plan_hash="p2"))
+    wider = StudyFolder.create(folder.path, plan(5, plan_hash="p2"))
     for run in wider.runs()[16:]:
         finish(run)
     ranking = as_json(capsys, wider)
@@ -221,7 +221,7 @@ def test_seeds_added_before_results_were_seen_are_an_extension_only(
     assert [v["planned"] for v in row(ranking, "bad")["values"]] == [True, True, True, True, False]
 
 
-def test_each_look_is_a_line(folder: Study, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_look_is_a_line(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     as_json(capsys, folder)
     finish(folder.runs()[0])
     for form in ("--csv", "--latex"):
@@ -231,7 +231,7 @@ def test_each_look_is_a_line(folder: Study, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_look_that_cannot_be_recorded_is_told_and_shown(
-    folder: Study, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: StudyFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for run in folder.runs():
         finish(run)
@@ -260,7 +260,7 @@ def test_run_takes_more_seeds_and_refuses_any_other_change(
     command = ["run", str(file), "--out", str(out), "--json"]
     main(command)
     first = json.loads((out / "study.json").read_text(encoding="utf-8"))
-    for run in Study(out).runs():
+    for run in StudyFolder(out).runs():
         with run.claim() as events:
             events.write("eval", step=6, loss=2.0 + 0.01 * run.spec["seed"] ** 2 + 0.001 * len(run.name), accuracy=0.5)
             run.mark("finished", step=6, content_hash=run.name)

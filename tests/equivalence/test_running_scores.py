@@ -6,7 +6,7 @@ from comparing import assert_same_function, make, tiny
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.model.forward_context import CARRY_LENGTH, Passage
+from addnorm.model.forward_context import CARRY_LENGTH, ForwardContext
 from addnorm.testing.laws import some_tokens, subject
 
 SHARED = ["sum", "mean", "root_mean", "power"]
@@ -53,8 +53,8 @@ def test_kinds_of_one_weight_say_so() -> None:
 
 def test_auto_carries_short_sequences_only(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    original = Passage._running_pattern
-    monkeypatch.setattr(Passage, "_running_pattern", lambda self, *a: taken.append(1) or original(self, *a))
+    original = ForwardContext._running_pattern
+    monkeypatch.setattr(ForwardContext, "_running_pattern", lambda self, *a: taken.append(1) or original(self, *a))
     for length, kind, expected in ((CARRY_LENGTH, "sum", True), (CARRY_LENGTH + 1, "sum", False), (8, "own", False)):
         spec = tiny(scores=make("scores", kind), position=make("position", "none"), max_seq=CARRY_LENGTH + 1)
         taken.clear()

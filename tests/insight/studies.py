@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.study.codec import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
@@ -22,7 +22,7 @@ variants:
 """
 
 
-def untrained(folder: Path, variants: str = "", **changes: str) -> Study:
+def untrained(folder: Path, variants: str = "", **changes: str) -> StudyFolder:
     """A study's folder with every run finished.
 
     Args:
@@ -37,13 +37,13 @@ def untrained(folder: Path, variants: str = "", **changes: str) -> Study:
     file = folder / "study.yaml"
     file.write_text("\n".join(lines) + "\n" + variants, encoding="utf-8")
     study = load_study(file)
-    found = Study.create(folder / "runs", frozen_plan(study, folder / "runs"))
+    found = StudyFolder.create(folder / "runs", frozen_plan(study, folder / "runs"))
     for run in found.runs():
         finish(run)
     return found
 
 
-def finish(run: Run) -> None:
+def finish(run: RunFolder) -> None:
     """Give the run the weights that it would have started with."""
     spec = decode(RunSpec, run.spec["spec"])
     model = spec.model.build(spec.seed)

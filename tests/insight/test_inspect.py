@@ -9,7 +9,7 @@ import torch
 
 from addnorm.cli import main
 from addnorm.insight.flow import INSIGHT, Settings, inspect_run, runs
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.training.checkpoint import save_step
 from addnorm.training.trained import trained
 
@@ -24,21 +24,21 @@ def study(finished: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(study: Path) -> Run:
-    return next(run for run in Study(study).runs() if run.spec["variant"] == "v4m5")
+def run(study: Path) -> RunFolder:
+    return next(run for run in StudyFolder(study).runs() if run.spec["variant"] == "v4m5")
 
 
-def test_the_file_says_what_was_measured(run: Run) -> None:
+def test_the_file_says_what_was_measured(run: RunFolder) -> None:
     found = inspect_run(run, FEW)
     assert json.loads((run.path / INSIGHT).read_text()) == found
     assert found["weights"] == {"file": "final.safetensors", "step": 6, "steps": 6}
     assert found["data"]["sequences"] == 4
-    assert found["data"]["hash"] == Study(run.path.parent).plan["data_hash"]
+    assert found["data"]["hash"] == StudyFolder(run.path.parent).plan["data_hash"]
     assert len(found["start"]["layers"]) == len(found["end"]["layers"]) == 2
     assert "own_share" in found["end"]["layers"][1]
 
 
-def test_the_end_is_the_final_weights_and_the_start_the_first(run: Run) -> None:
+def test_the_end_is_the_final_weights_and_the_start_the_first(run: RunFolder) -> None:
     found = inspect_run(run, FEW)
     assert found["start"] != found["end"]
     # The run evaluates 4 held-out sequences, the very ones that are measured here.
@@ -48,7 +48,7 @@ def test_the_end_is_the_final_weights_and_the_start_the_first(run: Run) -> None:
     assert found["start"]["loss"] == pytest.approx(first["losses"][0], rel=0.2)
 
 
-def test_what_is_there_is_kept_until_something_changes(run: Run, monkeypatch) -> None:
+def test_what_is_there_is_kept_until_something_changes(run: RunFolder, monkeypatch) -> None:
     found = inspect_run(run, FEW)
     monkeypatch.setattr(runs, "flow", lambda model, windows: {"measured": "again"})
     assert inspect_run(run, FEW) == found
@@ -57,7 +57,7 @@ def test_what_is_there_is_kept_until_something_changes(run: Run, monkeypatch) ->
     assert inspect_run(run, FEW)["end"] == {"measured": "again"}
 
 
-def test_a_run_that_has_not_finished_is_measured_at_its_newest_checkpoint(run: Run) -> None:
+def test_a_run_that_has_not_finished_is_measured_at_its_newest_checkpoint(run: RunFolder) -> None:
     state = {"step": 4, "model": trained(run).weights}
     for left in (run.final_path, run.path / "DONE"):
         left.unlink()
@@ -70,7 +70,7 @@ def test_a_run_that_has_not_finished_is_measured_at_its_newest_checkpoint(run: R
 
 
 def test_a_study_with_one_run_that_cannot_be_inspected(study: Path, capsys) -> None:
-    broken, *others = Study(study).runs()
+    broken, *others = StudyFolder(study).runs()
     broken.final_path.write_bytes(b"not weights")
     assert main(["inspect", str(study), "--json", "--sequences", "2", "--map-sequences", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -83,10 +83,10 @@ def test_a_study_with_one_run_that_cannot_be_inspected(study: Path, capsys) -> N
     assert others[0].name in shown
 
 
-def test_a_runs_table_has_the_columns_that_its_model_has(run: Run, capsys) -> None:
+def test_a_runs_table_has_the_columns_that_its_model_has(run: RunFolder, capsys) -> None:
     assert main(["inspect", str(run.path), "--sequences", "2", "--map-sequences", "1"]) == 0
     assert "own scores" in capsys.readouterr().out
-    base = next(run for run in Study(run.path.parent).runs() if run.spec["variant"] == "base")
+    base = next(run for run in StudyFolder(run.path.parent).runs() if run.spec["variant"] == "base")
     assert main(["inspect", str(base.path), "--sequences", "2", "--map-sequences", "1"]) == 0
     shown = capsys.readouterr().out
     assert "exit loss" in shown
@@ -100,12 +100,12 @@ def test_a_runs_table_has_the_columns_that_its_model_has(run: Run, capsys) -> No
         (["--map-sequences", "-1"], "map_sequences must be at least 1"),
     ],
 )
-def test_a_count_below_one(run: Run, capsys, arguments, said) -> None:
+def test_a_count_below_one(run: RunFolder, capsys, arguments, said) -> None:
     assert main(["inspect", str(run.path), *arguments]) == 2
     assert said in capsys.readouterr().err
 
 
-def test_other_folders_and_other_data(run: Run, tmp_path: Path, capsys) -> None:
+def test_other_folders_and_other_data(run: RunFolder, tmp_path: Path, capsys) -> None:
     assert main(["inspect", str(tmp_path)]) == 2
     assert "neither a study nor a run" in capsys.readouterr().err
     description = run.path.parent / "data" / "dataset.json"
@@ -115,14 +115,14 @@ def test_other_folders_and_other_data(run: Run, tmp_path: Path, capsys) -> None:
     assert "was trained on" in capsys.readouterr().err
 
 
-def test_weights_that_do_not_fit(run: Run) -> None:
+def test_weights_that_do_not_fit(run: RunFolder) -> None:
     from safetensors.torch import save_file
 
     save_file({"head.weight": torch.zeros(2, 2)}, run.final_path)
     assert main(["inspect", str(run.path)]) == 1
 
 
-def test_nothing_else_in_the_folder_changes(run: Run) -> None:
+def test_nothing_else_in_the_folder_changes(run: RunFolder) -> None:
     def listing() -> dict[str, bytes]:
         return {str(p.relative_to(run.path)): p.read_bytes() for p in run.path.rglob("*") if p.is_file()}
 

@@ -37,11 +37,11 @@ def bert(layers: int, width: int) -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def small() -> addnorm.audit.Audit:
+def small() -> addnorm.Audit:
     return addnorm.audit(bert(3, 8), TOKENS, methods="static")
 
 
-def test_the_large_models_own_audit_says_the_same_but_for_what_is_named(small: addnorm.audit.Audit) -> None:
+def test_the_large_models_own_audit_says_the_same_but_for_what_is_named(small: addnorm.Audit) -> None:
     """Of every layer k, v, the second feed-forward bias and the first one's norm go by products of weights; the output
     projection's would go by the inverse of one plus two of them, which is of the small model's size."""
     full = bert(4, 16)
@@ -65,7 +65,7 @@ def test_the_large_models_own_audit_says_the_same_but_for_what_is_named(small: a
     assert made.embeddings.word_embeddings.weight is full.embeddings.word_embeddings.weight
 
 
-def test_a_wrong_step_does_not_pass(small: addnorm.audit.Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_step_does_not_pass(small: addnorm.Audit, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: what takes over forgets a thousandth."""
     honest = recipes._explained
 
@@ -79,14 +79,14 @@ def test_a_wrong_step_does_not_pass(small: addnorm.audit.Audit, monkeypatch: pyt
     assert not any(row.passed for row in certificate.compared)
 
 
-def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.audit.Audit) -> None:
+def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.Audit) -> None:
     made, certificate = small.carry(bert(4, 16).bfloat16(), TOKENS)
     assert certificate.passed
     assert [row.dtype for row in certificate.compared] == ["float64", "bfloat16"]
     assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
 
 
-def test_another_class_is_refused(small: addnorm.audit.Audit) -> None:
+def test_another_class_is_refused(small: addnorm.Audit) -> None:
     with pytest.raises(InputError, match="between models of one class; BertModel was audited and Linear arrived"):
         small.carry(nn.Linear(3, 3), torch.randn(2, 3))
 

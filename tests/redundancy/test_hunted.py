@@ -163,7 +163,7 @@ def test_wrong_kinds_are_said() -> None:
     with pytest.raises(InputError, match="`track` is a str; 3 arrived"):
         addnorm.audit(model, data(), track=3)
     with pytest.raises(InputError, match=r"needs a torch\.nn\.Module, not int"):
-        addnorm.audit.equivalent(model, 3, data())
+        addnorm.equivalent(model, 3, data())
     with pytest.raises(InputError, match="`max_amplification` is a number of at least zero; nan arrived"):
         addnorm.audit(model, data()).strip(max_amplification=float("nan"))
 

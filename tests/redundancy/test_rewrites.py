@@ -144,7 +144,7 @@ def _size(model: nn.Module) -> float:
 
 
 def test_equivalence_is_equality_up_to_the_null_space(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.redundancy.rewriting.canonical.analyse", numeric)
+    monkeypatch.setattr("addnorm.redundancy.equivalence.audit", numeric)
     model, other = seeded(toys.Attention), seeded(toys.Attention)
     x = data(2, 4, WIDTH)
     with torch.no_grad():
@@ -167,7 +167,7 @@ def test_equivalence_is_equality_up_to_the_null_space(monkeypatch: pytest.Monkey
 
 
 def test_lint_says_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.redundancy.lint.analyse", numeric)
+    monkeypatch.setattr("addnorm.redundancy.lint.audit", numeric)
     lines = addnorm.lint(seeded(toys.Attention), data(2, 4, WIDTH))
     assert len(lines) == 2
     assert lines[0].startswith("k.bias: no value of it changes the output")

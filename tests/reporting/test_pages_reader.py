@@ -14,7 +14,7 @@ from addnorm.reporting.pages.insight import insight
 from addnorm.reporting.pages.ladder import ladder
 from addnorm.reporting.pages.render import query_of
 from addnorm.reporting.pages.scalars import families
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 
 
 def shown(snapshot) -> str:
@@ -55,7 +55,7 @@ def test_an_unchanged_folder_is_the_same_snapshot_and_no_file_is_opened(tmp_path
     study = made_study.finished(tmp_path / "study")
     reader = Reader(study.path)
     before = reader.look()
-    monkeypatch.setattr(Run, "status", lambda run: pytest.fail("a run was read that had not changed"))
+    monkeypatch.setattr(RunFolder, "status", lambda run: pytest.fail("a run was read that had not changed"))
     assert reader.look() is before
     assert changed_sections(before, before) == frozenset()
 
@@ -65,7 +65,7 @@ def test_added_seeds_are_seen(tmp_path):
     reader = Reader(study.path)
     before = reader.look()
     plan = made_study.plan(seeds=(0, 1, 2, 3))
-    Study.create(study.path, {**plan, "plan_hash": "f" * 64})
+    StudyFolder.create(study.path, {**plan, "plan_hash": "f" * 64})
     now = reader.look()
     assert len(now.runs) == 12
     assert changed_sections(before, now) == {"everything"}

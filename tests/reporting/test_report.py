@@ -21,7 +21,7 @@ from addnorm.reporting.pages import Reader
 from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.reproduce import reproduction, study_content
 from addnorm.reporting.write import write_report
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 from addnorm.store.peeks import looks
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import frozen_plan
@@ -129,7 +129,7 @@ def test_figures_and_tables_stand_beside_it(study: Path) -> None:
 
 def test_the_study_file_gives_the_same_plan(study: Path, tmp_path: Path) -> None:
     plan = frozen_plan(load_study(study / "report" / "study.yaml"), tmp_path / "again")
-    assert plan["plan_hash"] == Study(study).plan_hash
+    assert plan["plan_hash"] == StudyFolder(study).plan_hash
 
 
 def test_the_commands_reach_every_extension(study: Path) -> None:
@@ -189,7 +189,7 @@ def half_done(study: Path, tmp_path: Path, monkeypatch: Any) -> Path:
     out = tmp_path / "half"
     shutil.copytree(study, out)
     shutil.rmtree(out / "report")
-    runs = Study(out).runs()
+    runs = StudyFolder(out).runs()
     for run in runs:
         (run.path / "insight.json").unlink()
     for name in ("DONE", "final.safetensors"):
@@ -203,7 +203,7 @@ def half_done(study: Path, tmp_path: Path, monkeypatch: Any) -> Path:
 def test_a_half_done_study_is_marked_provisional_and_hides_nothing(half_done: Path, capsys: Any) -> None:
     assert main(["report", str(half_done), "--json"]) == 0
     out, err = capsys.readouterr()
-    runs = Study(half_done).runs()
+    runs = StudyFolder(half_done).runs()
     assert runs[-1].name in json.loads(out)["not_inspected"]
     assert f"not inspected: {runs[-1].name}" in err
     text = " ".join(" ".join(read(half_done / "report" / "report.html").text).split())
@@ -228,7 +228,7 @@ def test_an_empty_study(tmp_path: Path, capsys: Any) -> None:
         "margin": 0.01,
         "runs": [{"run": "a-s0", "variant": "<b>a</b>", "seed": 0, "steps": 4}],
     }
-    Study.create(tmp_path / "runs", plan)
+    StudyFolder.create(tmp_path / "runs", plan)
     assert main(["report", str(tmp_path / "runs")]) == 0
     found = read(tmp_path / "runs" / "report" / "report.html")
     assert "script" not in found.tags

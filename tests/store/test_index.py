@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addnorm.errors import InputError, JobError
-from addnorm.store import Damaged, DiskFull, EventWriter, Index, Lock, Study, migrations
+from addnorm.store import Damaged, DiskFull, EventWriter, Index, Lock, StudyFolder, migrations
 
 PLAN = {
     "study": "demo",
@@ -26,7 +26,7 @@ PLAN = {
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    Study.create(tmp_path / "out", PLAN)
+    StudyFolder.create(tmp_path / "out", PLAN)
     return tmp_path / "out"
 
 
@@ -295,7 +295,7 @@ def test_no_order_of_events_crashes_and_repairs_changes_a_curve(
     tmp_path_factory: pytest.TempPathFactory, operations: list[tuple[Any, ...]]
 ) -> None:
     out = tmp_path_factory.mktemp("law") / "out"
-    Study.create(out, PLAN)
+    StudyFolder.create(out, PLAN)
     path = out / "a" / "events.jsonl"
     truth: dict[tuple[str, int], float] = {}
     attempt = 1

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from addnorm.store import EventWriter, Lock, NotClaimed, Run, events, newest
+from addnorm.store import EventWriter, Lock, NotClaimed, RunFolder, events, newest
 from addnorm.store.newest import Newest
 
 SPEC = {"run": "add-0", "variant": "add", "seed": 0, "steps": 100}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> RunFolder:
     (tmp_path / "add-0").mkdir()
-    return Run(tmp_path / "add-0", SPEC)
+    return RunFolder(tmp_path / "add-0", SPEC)
 
 
-def test_a_new_run_is_queued(run: Run) -> None:
+def test_a_new_run_is_queued(run: RunFolder) -> None:
     assert run.status() == {
         "run": "add-0",
         "variant": "add",
@@ -32,7 +32,7 @@ def test_a_new_run_is_queued(run: Run) -> None:
     }
 
 
-def test_a_claimed_run_is_running_then_interrupted_and_counts_attempts(run: Run) -> None:
+def test_a_claimed_run_is_running_then_interrupted_and_counts_attempts(run: RunFolder) -> None:
     for attempt in (1, 2):
         with run.claim() as events:
             events.write("start", step=0, resumed_from=None)
@@ -42,7 +42,7 @@ def test_a_claimed_run_is_running_then_interrupted_and_counts_attempts(run: Run)
 
 
 @pytest.mark.parametrize("state", ["finished", "failed", "diverged", "blocked"])
-def test_a_marker_gives_the_state_and_the_reason(run: Run, state: Any) -> None:
+def test_a_marker_gives_the_state_and_the_reason(run: RunFolder, state: Any) -> None:
     with run.claim() as events:
         events.write("train", step=7, loss=1.0)
         run.mark(state, reason="because", step=7)
@@ -50,13 +50,15 @@ def test_a_marker_gives_the_state_and_the_reason(run: Run, state: Any) -> None:
     assert (status["state"], status["reason"], status["step"]) == (state, "because", 7)
 
 
-def test_done_counts_before_the_lock_is_free(run: Run) -> None:
+def test_done_counts_before_the_lock_is_free(run: RunFolder) -> None:
     with run.claim():
         run.mark("finished", step=100)
         assert run.status()["state"] == "finished"
 
 
-def test_a_worker_that_finishes_between_the_two_looks_is_finished(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_finishes_between_the_two_looks_is_finished(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     EventWriter(run.events_path, attempt=1).write("train", step=100, loss=1.0)
 
     def leaves() -> bool:
@@ -68,20 +70,20 @@ def test_a_worker_that_finishes_between_the_two_looks_is_finished(run: Run, monk
 
 
 @pytest.mark.parametrize("name", ["DONE", "FAILED", "BLOCKED"])
-def test_a_marker_made_by_hand_counts(run: Run, name: str) -> None:
+def test_a_marker_made_by_hand_counts(run: RunFolder, name: str) -> None:
     (run.path / name).touch()
     status = run.status()
     assert status["state"] == {"DONE": "finished", "FAILED": "failed", "BLOCKED": "blocked"}[name]
     assert status["reason"] == f"{name} holds no reason"
 
 
-def test_done_wins_over_the_others(run: Run) -> None:
+def test_done_wins_over_the_others(run: RunFolder) -> None:
     for state in ("blocked", "failed", "finished"):
         run.mark(state, reason=state, step=1)
     assert run.status()["state"] == "finished"
 
 
-def test_numbers_come_from_the_newest_evaluation_else_from_training(run: Run) -> None:
+def test_numbers_come_from_the_newest_evaluation_else_from_training(run: RunFolder) -> None:
     with run.claim() as events:
         events.write("train", step=1, loss=3.0)
         assert run.status()["loss"] == 3.0
@@ -91,13 +93,13 @@ def test_numbers_come_from_the_newest_evaluation_else_from_training(run: Run) ->
     assert (status["loss"], status["accuracy"], status["perplexity"], status["step"]) == (2.5, 0.25, 12.2, 2)
 
 
-def test_a_loss_that_is_not_finite_is_none(run: Run) -> None:
+def test_a_loss_that_is_not_finite_is_none(run: RunFolder) -> None:
     with run.claim() as events:
         events.write("train", step=1, loss=math.nan)
     assert run.status()["loss"] is None
 
 
-def test_the_step_goes_back_with_a_resume(run: Run) -> None:
+def test_the_step_goes_back_with_a_resume(run: RunFolder) -> None:
     with run.claim() as events:
         events.write("train", step=50, loss=1.0)
     with run.claim() as events:
@@ -105,7 +107,7 @@ def test_the_step_goes_back_with_a_resume(run: Run) -> None:
     assert run.status()["step"] == 40
 
 
-def test_a_held_run_is_not_claimed_twice(run: Run) -> None:
+def test_a_held_run_is_not_claimed_twice(run: RunFolder) -> None:
     lock = Lock(run.path / "lock")
     assert lock.try_acquire()
     with pytest.raises(NotClaimed, match=r"is running by process \d+") as caught, run.claim():
@@ -115,7 +117,7 @@ def test_a_held_run_is_not_claimed_twice(run: Run) -> None:
 
 
 @pytest.mark.parametrize("state", ["finished", "failed", "diverged"])
-def test_a_run_that_has_ended_is_not_claimed(run: Run, state: Any) -> None:
+def test_a_run_that_has_ended_is_not_claimed(run: RunFolder, state: Any) -> None:
     run.mark(state, step=1)
     with pytest.raises(NotClaimed) as caught, run.claim():
         pass
@@ -123,14 +125,14 @@ def test_a_run_that_has_ended_is_not_claimed(run: Run, state: Any) -> None:
     assert not run.is_held()
 
 
-def test_a_blocked_run_is_claimed_and_no_longer_blocked(run: Run) -> None:
+def test_a_blocked_run_is_claimed_and_no_longer_blocked(run: RunFolder) -> None:
     run.mark("blocked", reason="disk", step=1)
     with run.claim():
         assert run.status()["state"] == "running"
     assert run.status()["state"] == "queued"
 
 
-def test_retry_lets_a_failed_run_be_claimed(run: Run) -> None:
+def test_retry_lets_a_failed_run_be_claimed(run: RunFolder) -> None:
     run.mark("failed", reason="x", step=1)
     run.retry()
     with run.claim() as events:
@@ -138,13 +140,13 @@ def test_retry_lets_a_failed_run_be_claimed(run: Run) -> None:
     assert run.status()["state"] == "interrupted"
 
 
-def test_an_error_in_a_claim_gives_the_lock_back(run: Run) -> None:
+def test_an_error_in_a_claim_gives_the_lock_back(run: RunFolder) -> None:
     with pytest.raises(ZeroDivisionError), run.claim():
         raise ZeroDivisionError
     assert not run.is_held()
 
 
-def test_damaged_events_block_the_run_alone(run: Run) -> None:
+def test_damaged_events_block_the_run_alone(run: RunFolder) -> None:
     run.events_path.write_bytes(b"garbage\n")
     status = run.status()
     assert status["state"] == "blocked"

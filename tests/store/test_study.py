@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from addnorm.errors import InputError, JobError
-from addnorm.store import Damaged, Lock, Study
+from addnorm.store import Damaged, Lock, StudyFolder
 
 
 def plan(*variants: str, plan_hash: str = "p1", **more: Any) -> dict[str, Any]:
@@ -21,8 +21,8 @@ def plan(*variants: str, plan_hash: str = "p1", **more: Any) -> dict[str, Any]:
 
 
 def test_a_study_is_frozen_and_opened_again(tmp_path: Path) -> None:
-    made = Study.create(tmp_path / "deep" / "out", plan("add", "rezero"))
-    opened = Study(tmp_path / "deep" / "out")
+    made = StudyFolder.create(tmp_path / "deep" / "out", plan("add", "rezero"))
+    opened = StudyFolder(tmp_path / "deep" / "out")
     assert [run.name for run in opened.runs()] == ["add-0", "add-1", "rezero-0", "rezero-1"]
     assert opened.plan == made.plan == {"format": 1, **plan("add", "rezero")}
     assert json.loads((opened.path / "add-1" / "spec.json").read_text()) == plan("add")["runs"][1]
@@ -32,21 +32,21 @@ def test_a_study_is_frozen_and_opened_again(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_goes_on_and_completes_what_a_crash_left_out(tmp_path: Path) -> None:
-    Study.create(tmp_path, plan("add"))
+    StudyFolder.create(tmp_path, plan("add"))
     before = (tmp_path / "study.json").stat().st_mtime_ns
     (tmp_path / "add-1" / "spec.json").unlink()
     (tmp_path / "add-1").rmdir()
-    Study.create(tmp_path, plan("add"))
+    StudyFolder.create(tmp_path, plan("add"))
     assert (tmp_path / "add-1" / "spec.json").exists()
     assert (tmp_path / "study.json").stat().st_mtime_ns == before
 
 
 def test_another_plan_is_refused_with_what_differs(tmp_path: Path) -> None:
-    Study.create(tmp_path, plan("add", "rezero"))
+    StudyFolder.create(tmp_path, plan("add", "rezero"))
     changed = plan("add", "deepnorm", plan_hash="p2")
     changed["runs"][0]["steps"] = 20
     with pytest.raises(InputError) as caught:
-        Study.create(tmp_path, changed)
+        StudyFolder.create(tmp_path, changed)
     message = str(caught.value)
     for part in (
         "plan p1",
@@ -64,18 +64,18 @@ def test_another_plan_is_refused_with_what_differs(tmp_path: Path) -> None:
 def test_another_format_is_refused(tmp_path: Path, found: int | None, word: str) -> None:
     (tmp_path / "study.json").write_text(json.dumps({**plan("add"), "format": found}))
     with pytest.raises(InputError, match=f"folder format {found}, made by {word}"):
-        Study(tmp_path)
+        StudyFolder(tmp_path)
     with pytest.raises(InputError, match=f"folder format {found}, made by {word}"):
-        Study.create(tmp_path, plan("add"))
+        StudyFolder.create(tmp_path, plan("add"))
 
 
 def test_folders_without_a_study_are_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no study"):
-        Study(tmp_path)
+        StudyFolder(tmp_path)
     for content in ("{", "[]", "{}"):
         (tmp_path / "study.json").write_text(content)
         with pytest.raises(Damaged, match=r"study\.json is damaged"):
-            Study(tmp_path)
+            StudyFolder(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -91,12 +91,12 @@ def test_folders_without_a_study_are_told(tmp_path: Path) -> None:
 )
 def test_a_plan_that_is_none_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Study.create(tmp_path, {**plan("add"), **change})
+        StudyFolder.create(tmp_path, {**plan("add"), **change})
     assert not (tmp_path / "study.json").exists()
 
 
 def test_an_unknown_run_is_told(tmp_path: Path) -> None:
-    study = Study.create(tmp_path, plan("add"))
+    study = StudyFolder.create(tmp_path, plan("add"))
     assert study.run("add-1").name == "add-1"
     with pytest.raises(InputError, match=r"has no run 'x'\. Known: add-0, add-1"):
         study.run("x")
@@ -107,7 +107,7 @@ def test_a_supervised_folder_without_a_plan_is_not_overwritten(tmp_path: Path, m
     lock = Lock(tmp_path / "supervisor.lock")
     assert lock.try_acquire()
     with pytest.raises(JobError, match=rf"process {os.getpid()} works in .* study.json is gone"):
-        Study.create(tmp_path, plan("add"))
+        StudyFolder.create(tmp_path, plan("add"))
     lock.release()
 
 
@@ -115,11 +115,11 @@ def test_eight_processes_make_one_study(tmp_path: Path) -> None:
     script = """
 import json, sys
 from addnorm.errors import InputError
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 plan = json.loads(sys.argv[2])
 sys.stdin.read()
 try:
-    print(Study.create(sys.argv[1], plan).plan_hash)
+    print(StudyFolder.create(sys.argv[1], plan).plan_hash)
 except InputError as error:
     print("refused")
 """
@@ -137,7 +137,7 @@ except InputError as error:
         process.stdin.close()
         process.stdin = None
     said = sorted(process.communicate()[0].strip() for process in started)
-    winner = Study(tmp_path / "out").plan_hash
+    winner = StudyFolder(tmp_path / "out").plan_hash
     assert said == [winner] * 4 + ["refused"] * 4
     assert not list(tmp_path.glob("**/*.tmp"))
 
@@ -154,32 +154,32 @@ def wider(*seeds: int, plan_hash: str = "p2", **more: Any) -> dict[str, Any]:
 
 
 def test_seeds_are_added_and_the_first_plan_stays(tmp_path: Path) -> None:
-    Study.create(tmp_path, plan("add", "rezero"))
+    StudyFolder.create(tmp_path, plan("add", "rezero"))
     first = json.loads((tmp_path / "study.json").read_text())
-    study = Study.create(tmp_path, wider(2, 3))
+    study = StudyFolder.create(tmp_path, wider(2, 3))
     kept = json.loads((tmp_path / "study.json").read_text())
     assert {name: value for name, value in kept.items() if name != "extensions"} == first
     assert study.plan_hash == "p1"
     assert [(e["plan_hash"], e["seeds"], e["looked"]) for e in study.extensions] == [("p2", [2, 3], False)]
-    assert [run.name for run in Study(tmp_path).runs()][4:] == ["add-2", "rezero-2", "add-3", "rezero-3"]
+    assert [run.name for run in StudyFolder(tmp_path).runs()][4:] == ["add-2", "rezero-2", "add-3", "rezero-3"]
     assert (tmp_path / "rezero-3" / "spec.json").exists()
     study.record_look()
-    Study.create(tmp_path, wider(2, 3, 4, plan_hash="p3"))
-    assert [e["seeds"] for e in Study(tmp_path).extensions] == [[2, 3], [4]]
-    assert not Study(tmp_path).extensions[1]["looked"], "nothing had finished, so there was nothing to see"
+    StudyFolder.create(tmp_path, wider(2, 3, 4, plan_hash="p3"))
+    assert [e["seeds"] for e in StudyFolder(tmp_path).extensions] == [[2, 3], [4]]
+    assert not StudyFolder(tmp_path).extensions[1]["looked"], "nothing had finished, so there was nothing to see"
 
 
 def test_an_extended_folder_goes_on_with_either_plan(tmp_path: Path) -> None:
-    Study.create(tmp_path, plan("add", "rezero"))
-    Study.create(tmp_path, wider(2))
+    StudyFolder.create(tmp_path, plan("add", "rezero"))
+    StudyFolder.create(tmp_path, wider(2))
     before = (tmp_path / "study.json").read_bytes()
-    assert len(Study.create(tmp_path, plan("add", "rezero")).runs()) == 6
-    assert len(Study.create(tmp_path, wider(2)).runs()) == 6
+    assert len(StudyFolder.create(tmp_path, plan("add", "rezero")).runs()) == 6
+    assert len(StudyFolder.create(tmp_path, wider(2)).runs()) == 6
     assert (tmp_path / "study.json").read_bytes() == before
 
 
 def test_a_crash_while_extending_leaves_one_of_the_two_plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Study.create(tmp_path, plan("add", "rezero"))
+    StudyFolder.create(tmp_path, plan("add", "rezero"))
     before = (tmp_path / "study.json").read_bytes()
 
     def power_cut(*given: Any) -> None:
@@ -188,33 +188,33 @@ def test_a_crash_while_extending_leaves_one_of_the_two_plans(tmp_path: Path, mon
     with monkeypatch.context() as patched:
         patched.setattr("addnorm.store.files.os.replace", power_cut)
         with pytest.raises(KeyboardInterrupt):
-            Study.create(tmp_path, wider(2))
+            StudyFolder.create(tmp_path, wider(2))
     assert (tmp_path / "study.json").read_bytes() == before
     assert not Lock(tmp_path / "supervisor.lock").held_by()
     with monkeypatch.context() as patched:
         patched.setattr("addnorm.store.study.make_folder", lambda path: power_cut() if path.name == "add-2" else None)
         with pytest.raises(KeyboardInterrupt):
-            Study.create(tmp_path, wider(2))
-    assert len(Study(tmp_path).runs()) == 6
+            StudyFolder.create(tmp_path, wider(2))
+    assert len(StudyFolder(tmp_path).runs()) == 6
     assert not (tmp_path / "add-2").exists()
-    Study.create(tmp_path, wider(2))
+    StudyFolder.create(tmp_path, wider(2))
     assert (tmp_path / "add-2" / "spec.json").exists()
-    assert len(Study(tmp_path).extensions) == 1
+    assert len(StudyFolder(tmp_path).extensions) == 1
 
 
 def test_nothing_is_added_while_a_supervisor_works(tmp_path: Path) -> None:
-    Study.create(tmp_path, plan("add", "rezero"))
+    StudyFolder.create(tmp_path, plan("add", "rezero"))
     lock = Lock(tmp_path / "supervisor.lock")
     assert lock.try_acquire()
     with pytest.raises(JobError, match=rf"seeds are added while nobody works in .*, but process {os.getpid()} does"):
-        Study.create(tmp_path, wider(2))
+        StudyFolder.create(tmp_path, wider(2))
     lock.release()
-    assert Study(tmp_path).extensions == []
+    assert StudyFolder(tmp_path).extensions == []
 
 
 @pytest.mark.parametrize("what", ["margin", "one variant only", "an old seed", "a new variant", "a changed run"])
 def test_whatever_adds_more_or_less_than_seeds_is_refused(tmp_path: Path, what: str) -> None:
-    Study.create(tmp_path, plan("add", "rezero", margin=0.005))
+    StudyFolder.create(tmp_path, plan("add", "rezero", margin=0.005))
     asked = wider(2, margin=0.01 if what == "margin" else 0.005)
     if what == "one variant only":
         asked["runs"] = [entry for entry in asked["runs"] if entry["run"] != "add-2"]
@@ -225,13 +225,15 @@ def test_whatever_adds_more_or_less_than_seeds_is_refused(tmp_path: Path, what: 
     elif what == "a changed run":
         asked["runs"][-1] = {**asked["runs"][-1], "steps": 11}
     with pytest.raises(InputError, match="only seeds may be added"):
-        Study.create(tmp_path, asked)
-    assert Study(tmp_path).extensions == []
+        StudyFolder.create(tmp_path, asked)
+    assert StudyFolder(tmp_path).extensions == []
 
 
 def test_looks_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
-    Study.create(tmp_path, plan("add"))
-    script = "import sys; from addnorm.store import Study; sys.stdin.read(); Study(sys.argv[1]).record_look()"
+    StudyFolder.create(tmp_path, plan("add"))
+    script = (
+        "import sys; from addnorm.store import StudyFolder; sys.stdin.read(); StudyFolder(sys.argv[1]).record_look()"
+    )
     started = [
         subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, text=True)
         for _ in range(6)

@@ -6,12 +6,12 @@ import sys
 import time
 from typing import Any
 
-from addnorm.store import EventWriter, NotClaimed, Run, read_json, write_json
-from addnorm.supervision.executors import Exit
+from addnorm.store import EventWriter, NotClaimed, RunFolder, read_json, write_json
+from addnorm.training.exit_code import ExitCode
 
 
 def main() -> int:
-    run = Run(sys.argv[1])
+    run = RunFolder(sys.argv[1])
     fault = run.spec.get("fault", {})
     stops: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, frame: stops.append(number))
@@ -26,10 +26,10 @@ def main() -> int:
         with run.claim() as events:
             return work(run, fault, events, stops)
     except NotClaimed as error:
-        return Exit.of(error.state)
+        return ExitCode.of(error.state)
 
 
-def work(run: Run, fault: dict[str, Any], events: EventWriter, stops: list[int]) -> int:
+def work(run: RunFolder, fault: dict[str, Any], events: EventWriter, stops: list[int]) -> int:
     run.write_env({name: value for name, value in os.environ.items() if "THREADS" in name or "CUDA" in name})
     kept = run.checkpoints_path / "step.json"
     run.checkpoints_path.mkdir(exist_ok=True)
@@ -52,7 +52,7 @@ def work(run: Run, fault: dict[str, Any], events: EventWriter, stops: list[int])
     return 0
 
 
-def misbehave(run: Run, fault: dict[str, Any], step: int) -> int:
+def misbehave(run: RunFolder, fault: dict[str, Any], step: int) -> int:
     print("about to misbehave", flush=True)
     if "mark" in fault:
         run.mark(fault["mark"], reason="a reason", step=step, **fault.get("values", {}))

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import safe_open
 from warm import CALM, Trouble, begin_run
 
-from addnorm.store import Index, Run, Study, read_events
+from addnorm.store import Index, RunFolder, StudyFolder, read_events
 
 STUDY = """
 name: storm
@@ -102,15 +102,15 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
         _kill(pid)
         count["a worker"] += 1
         wait_until(lambda run=run: not run.is_held())  # type: ignore[misc]
-    stale += sum(entry["state"] == "running" for entry in Study(out).status()["runs"])
+    stale += sum(entry["state"] == "running" for entry in StudyFolder(out).status()["runs"])
     process = begin_run(out.with_suffix(".txt"), CALM, *arguments)
     process.join()
-    names = [run.name for run in Study(calm).runs()]
-    states = [entry["state"] for entry in Study(out).status()["runs"]]
+    names = [run.name for run in StudyFolder(calm).runs()]
+    states = [entry["state"] for entry in StudyFolder(out).status()["runs"]]
     within = _lines(inner)
     return Survivors(
         kills=count | {f"amid {where}": within.count(where) for where in sorted(set(within))},
-        resumed=sum(event["resumed_from"] > 0 for name in names for event in events(Run(out / name), "start")),
+        resumed=sum(event["resumed_from"] > 0 for name in names for event in events(RunFolder(out / name), "start")),
         runs=len(names),
         finished=states.count("finished"),
         identical=sum(
@@ -123,7 +123,7 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
 
 def same_weights(calm: Path, out: Path, name: str) -> bool:
     """Whether a run gave the very bytes of the undisturbed one."""
-    a, b = Run(calm / name), Run(out / name)
+    a, b = RunFolder(calm / name), RunFolder(out / name)
     endings = [run.ending() or {} for run in (a, b)]
     return (
         a.final_path.read_bytes() == b.final_path.read_bytes()
@@ -145,14 +145,14 @@ def _scalars(run: Path) -> dict[str, list[float]]:
 def _doubled(out: Path, name: str) -> int:
     """Steps that the curve's points do not stand for exactly once."""
     windows = {
-        event["step"]: event for event in events(Run(out / name), "train")
+        event["step"]: event for event in events(RunFolder(out / name), "train")
     }  # of each step the newest, as in a curve
     steps = [s for step, _ in Index(out).curve(name, "train.loss") for s in range(windows[step]["first"], step + 1)]
     return len(set(range(1, max(steps, default=0) + 1)).symmetric_difference(steps)) + len(steps) - len(set(steps))
 
 
-def _living(out: Path) -> list[tuple[Run, int]]:
-    found = [(run := Run(lock.parent), run.worker()) for lock in sorted(out.glob("*/lock"))]
+def _living(out: Path) -> list[tuple[RunFolder, int]]:
+    found = [(run := RunFolder(lock.parent), run.worker()) for lock in sorted(out.glob("*/lock"))]
     return [(run, pid) for run, pid in found if pid is not None]
 
 
@@ -167,6 +167,6 @@ def _lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def events(run: Run, kind: str) -> list[dict[str, Any]]:
+def events(run: RunFolder, kind: str) -> list[dict[str, Any]]:
     """A run's events of one type."""
     return [event for event in read_events(run.events_path)[0] if event["type"] == kind]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from addnorm.errors import InputError, JobError
-from addnorm.store import Index, Run, RunStatus, Study, read_events
+from addnorm.store import Index, RunFolder, RunStatus, StudyFolder, read_events
 from addnorm.store.lines import read_lines
-from addnorm.supervision.executors import Exit
 from addnorm.supervision.executors.local import LocalExecutor
 from addnorm.supervision.supervise import supervise
+from addnorm.training.exit_code import ExitCode
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 STEPS = 40
@@ -25,29 +25,29 @@ STEPS = 40
 def out(tmp_path: Path) -> Iterator[Path]:
     yield tmp_path / "out"
     for lock in tmp_path.glob("out/*/lock"):
-        pid = Run(lock.parent).worker()
+        pid = RunFolder(lock.parent).worker()
         if pid is not None:
             os.kill(pid, signal.SIGKILL)
 
 
-def make(out: Path, runs: int = 3, **more: Any) -> Study:
+def make(out: Path, runs: int = 3, **more: Any) -> StudyFolder:
     entries = [{"run": f"v-{n}", "variant": "v", "seed": n, "steps": STEPS, **more} for n in range(runs)]
-    return Study.create(out, {"study": "demo", "plan_hash": "p", "runs": entries})
+    return StudyFolder.create(out, {"study": "demo", "plan_hash": "p", "runs": entries})
 
 
 def go(
-    study: Study, on_tick: Callable[[list[RunStatus]], None] = lambda _: None, slots: int = 3, **more: Any
+    study: StudyFolder, on_tick: Callable[[list[RunStatus]], None] = lambda _: None, slots: int = 3, **more: Any
 ) -> list[str]:
     rest = {"tick_s": 0.01, "backoff_s": 0.01} | more
     statuses = supervise(study, LocalExecutor(slots, command=COMMAND), on_tick=on_tick, **rest)
     return [status["state"] for status in statuses]
 
 
-def journal(study: Study, kind: str) -> list[dict[str, Any]]:
+def journal(study: StudyFolder, kind: str) -> list[dict[str, Any]]:
     return [entry for entry in read_lines(study.path / "supervisor.jsonl")[0] if entry["type"] == kind]
 
 
-def assert_nothing_lost_or_doubled(study: Study) -> None:
+def assert_nothing_lost_or_doubled(study: StudyFolder) -> None:
     """Every step once in the curve, with its value, in the index as in the files; attempts and positions in order."""
     for run in study.runs():
         expected = [(step, run.spec["seed"] + 1 / step) for step in range(1, STEPS + 1)]
@@ -120,7 +120,7 @@ def test_runs_start_in_plan_order_and_no_more_than_the_slots(out: Path) -> None:
 def test_a_finished_study_starts_nothing(out: Path) -> None:
     study = make(out)
     go(study)
-    go(Study(out))
+    go(StudyFolder(out))
     assert len(journal(study, "started")) == 3
 
 
@@ -206,7 +206,7 @@ def test_ctrl_c_stops_workers_in_order_and_a_second_call_goes_on(out: Path) -> N
             os.kill(os.getpid(), signal.SIGINT)
 
     assert go(study, interrupt, slots=2) == ["interrupted", "interrupted", "queued"]
-    assert [entry["code"] for entry in journal(study, "ended")] == [Exit.STOPPED, Exit.STOPPED]
+    assert [entry["code"] for entry in journal(study, "ended")] == [ExitCode.STOPPED, ExitCode.STOPPED]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert go(study) == ["finished"] * 3
     assert_nothing_lost_or_doubled(study)
@@ -239,7 +239,7 @@ def test_a_second_ctrl_c_kills(out: Path, adopted: bool) -> None:
 
 def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> None:
     study = make(out, 2)
-    broken = Study.create(
+    broken = StudyFolder.create(
         out.with_name("broken"),
         {**study.plan, "runs": [{**study.plan["runs"][0], "fault": {"at": 7, "raise": True}}, study.plan["runs"][1]]},
     )
@@ -360,7 +360,7 @@ def test_a_worker_that_finds_another_in_its_place_is_no_crash(out: Path, monkeyp
     monkeypatch.setenv("FAKE_WAITS_FOR_A_RIVAL", "1")
     assert go(study, intrude, retries=0) == ["finished"]
     stray[0].wait()
-    assert [entry["code"] for entry in journal(study, "ended")] == [Exit.STOPPED, None]
+    assert [entry["code"] for entry in journal(study, "ended")] == [ExitCode.STOPPED, None]
     assert [entry["pid"] for entry in journal(study, "adopted")] == [stray[0].pid]
     assert journal(study, "given up") == []
     assert study.runs()[0].status()["attempts"] == 1

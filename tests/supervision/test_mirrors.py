@@ -13,7 +13,7 @@ import pytest
 from addnorm.cli import main
 from addnorm.cli import run as run_command
 from addnorm.errors import UnknownName
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 from addnorm.supervision import tracker_process as mirror_process
 from addnorm.supervision.tracker_process import Follower, flat
 from addnorm.supervision.trackers import Absent, Mirror, kinds, mirror_class
@@ -50,11 +50,11 @@ class Kept(Mirror):
 
 
 @pytest.fixture
-def study(tmp_path: Path) -> Study:
-    return Study.create(tmp_path / "runs", PLAN)
+def study(tmp_path: Path) -> StudyFolder:
+    return StudyFolder.create(tmp_path / "runs", PLAN)
 
 
-def write(study: Study, run: str, *steps: int, ending: str | None = None) -> None:
+def write(study: StudyFolder, run: str, *steps: int, ending: str | None = None) -> None:
     with study.run(run).claim() as events:
         events.write("start", step=steps[0] - 1, resumed_from=0)
         for step in steps:
@@ -64,7 +64,7 @@ def write(study: Study, run: str, *steps: int, ending: str | None = None) -> Non
         study.run(run).mark(ending, step=steps[-1])  # type: ignore[arg-type]
 
 
-def test_a_run_is_handed_on_from_begin_to_end(study: Study, tmp_path: Path) -> None:
+def test_a_run_is_handed_on_from_begin_to_end(study: StudyFolder, tmp_path: Path) -> None:
     write(study, "base-s0", 1, 2, ending="finished")
     mirror = Kept(tmp_path, "mirrored")
     follower = Follower(study, mirror, tmp_path / "kept.json")
@@ -82,7 +82,7 @@ def test_a_run_is_handed_on_from_begin_to_end(study: Study, tmp_path: Path) -> N
     assert len(mirror.calls) == 6, "nothing new, nothing handed on"
 
 
-def test_steps_that_a_resumed_run_repeats_are_handed_on_once(study: Study, tmp_path: Path) -> None:
+def test_steps_that_a_resumed_run_repeats_are_handed_on_once(study: StudyFolder, tmp_path: Path) -> None:
     write(study, "base-s0", 1, 2, 3)
     first = Kept(tmp_path, "mirrored")
     follower = Follower(study, first, tmp_path / "kept.json")
@@ -113,7 +113,7 @@ def test_a_tool_that_is_not_installed_is_absent(kind: str, tmp_path: Path, monke
 def test_tensorboard_holds_the_events_numbers(finished: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
-    study = Study(finished)
+    study = StudyFolder(finished)
     follower = Follower(study, mirror_class("tensorboard")(tmp_path, study.name), tmp_path / "kept.json")
     follower.look()
     follower.close()
@@ -213,7 +213,7 @@ def test_tools_are_called_as_their_documentation_says(
 
 
 @pytest.mark.parametrize("kind", ["trackio", "wandb", "swanlab"])
-def test_tools_with_init_log_finish(kind: str, study: Study, tmp_path: Path, monkeypatch: Any) -> None:
+def test_tools_with_init_log_finish(kind: str, study: StudyFolder, tmp_path: Path, monkeypatch: Any) -> None:
     fake = Recorder()
     monkeypatch.setitem(sys.modules, kind, fake)
     write(study, "base-s0", 1, 2, ending="finished")
@@ -234,7 +234,7 @@ def test_tools_with_init_log_finish(kind: str, study: Study, tmp_path: Path, mon
 
 # Statuses of a run: https://docs.databricks.com/api/experiments/v1/update-run.md; methods of the client:
 # https://tessl.io/registry/tessl/pypi-mlflow/3.3.0/files/docs/client.md. MLflow is not installed where these tests run.
-def test_mlflow(study: Study, tmp_path: Path, monkeypatch: Any) -> None:
+def test_mlflow(study: StudyFolder, tmp_path: Path, monkeypatch: Any) -> None:
     fake = Recorder()
     fake.entities = types.SimpleNamespace(Metric=lambda *values: values)
     monkeypatch.setitem(sys.modules, "mlflow", fake)
@@ -256,7 +256,8 @@ def test_flat() -> None:
 
 MISBEHAVING = """
 import os, sys, time, threading
-from addnorm.training import mirrors, mirror_process
+from addnorm.supervision import tracker_process as mirror_process
+from addnorm.supervision import trackers as mirrors
 class Bad(mirrors.Mirror):
     def __init__(self, folder, study): {init}
     def begin(self, run, config, known): return run
@@ -278,7 +279,9 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_mirror_that_misbehaves_is_told_of_once_and_touches_nothing(fault: str, study: Study, tmp_path: Path) -> None:
+def test_a_mirror_that_misbehaves_is_told_of_once_and_touches_nothing(
+    fault: str, study: StudyFolder, tmp_path: Path
+) -> None:
     init, log, expected = FAULTS[fault]
     script = tmp_path / "mirror.py"
     script.write_text(MISBEHAVING.format(init=init, log=log), encoding="utf-8")
@@ -300,7 +303,7 @@ def test_a_mirror_that_misbehaves_is_told_of_once_and_touches_nothing(fault: str
     assert {path: path.read_bytes() for path in before} == before
 
 
-def test_a_process_that_cannot_be_started(study: Study, tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_started(study: StudyFolder, tmp_path: Path) -> None:
     said: list[str] = []
     with Mirroring(["wandb"], say=said.append, command=(str(tmp_path / "nothing"),)) as mirrors:
         mirrors.look(study.path)
@@ -309,7 +312,7 @@ def test_a_process_that_cannot_be_started(study: Study, tmp_path: Path) -> None:
     assert "could not be started" in said[0]
 
 
-def test_the_process_hands_on_what_comes_before_its_supervisor_ends(study: Study) -> None:
+def test_the_process_hands_on_what_comes_before_its_supervisor_ends(study: StudyFolder) -> None:
     said: list[str] = []
     with Mirroring(["tensorboard"], say=said.append, command=PROCESS, last_wait_s=120.0) as mirrors:
         mirrors.look(study.path)

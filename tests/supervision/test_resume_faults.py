@@ -10,12 +10,12 @@ from kills import calm_weather, events, same_weights, wait_until
 from warm import CALM, Trouble, begin_run, begin_worker
 
 from addnorm.cli import main
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.files import write_json
 from addnorm.store.lines import encode
-from addnorm.supervision.executors import Exit
 from addnorm.training import checkpoint
 from addnorm.training.checkpoint import load, save
+from addnorm.training.exit_code import ExitCode
 
 
 @pytest.fixture(scope="module")
@@ -24,11 +24,11 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(calm: Path, tmp_path: Path) -> Run:
+def run(calm: Path, tmp_path: Path) -> RunFolder:
     """A run that a worker was asked to leave at the checkpoints of its steps 5 and 10, with some steps beyond."""
     copy = tmp_path / "study"
     shutil.copytree(calm, copy)
-    found = Study(copy).runs()[0]
+    found = StudyFolder(copy).runs()[0]
     for name in ("DONE", "final.safetensors"):
         (found.path / name).unlink()
     shutil.rmtree(found.path / "checkpoints")
@@ -40,11 +40,11 @@ def run(calm: Path, tmp_path: Path) -> Run:
     return found
 
 
-def steps_kept(run: Run) -> list[int]:
+def steps_kept(run: RunFolder) -> list[int]:
     return sorted(int(path.stem[5:]) for path in run.checkpoints_path.glob("*.pt"))
 
 
-def go(run: Run, **more: object) -> int | None:
+def go(run: RunFolder, **more: object) -> int | None:
     process = begin_worker(run.path, **more)  # type: ignore[arg-type]
     process.join()
     return process.exitcode
@@ -57,8 +57,8 @@ def study_run(calm: Path, out: Path, trouble: Trouble, *more: str) -> tuple[int 
     return process.exitcode, log.read_text()
 
 
-def test_a_killed_run_goes_on_and_compares_what_it_repeats(calm: Path, run: Run) -> None:
-    assert go(run) == Exit.DONE
+def test_a_killed_run_goes_on_and_compares_what_it_repeats(calm: Path, run: RunFolder) -> None:
+    assert go(run) == ExitCode.DONE
     assert same_weights(calm, run.path.parent, run.name)
     (replayed,) = events(run, "replayed")
     assert (replayed["first"], replayed["last"], replayed["equal"]) == (16, 16, True)
@@ -66,38 +66,38 @@ def test_a_killed_run_goes_on_and_compares_what_it_repeats(calm: Path, run: Run)
 
 
 @pytest.mark.parametrize("name", ["losses", "grad_norms"])
-def test_a_recorded_number_that_does_not_come_again_ends_the_run(run: Run, name: str) -> None:
+def test_a_recorded_number_that_does_not_come_again_ends_the_run(run: RunFolder, name: str) -> None:
     lines = run.events_path.read_bytes().splitlines(keepends=True)
     place, old = [(n, event) for n, event in enumerate(events_of(run)) if event["type"] == "train"][-1]
     old[name][-1] += 2e-7
     lines[place] = encode(old)
     run.events_path.write_bytes(b"".join(lines))
-    assert go(run) == Exit.FAILED
+    assert go(run) == ExitCode.FAILED
     status = run.status()
     assert status["state"] == "diverged"
     assert "diverged on resume: step 16 first gave loss" in str(status["reason"])
     assert not run.final_path.exists()
 
 
-def events_of(run: Run) -> list[dict[str, object]]:
+def events_of(run: RunFolder) -> list[dict[str, object]]:
     from addnorm.store import read_events
 
     return read_events(run.events_path)[0]
 
 
-def test_weights_that_were_changed_are_noticed(run: Run) -> None:
+def test_weights_that_were_changed_are_noticed(run: RunFolder) -> None:
     path = run.checkpoints_path / "step-00000015.pt"
     state = load(path)
     next(iter(state["model"].values())).mul_(1.001)
     save(path, state)
-    assert go(run) == Exit.FAILED
+    assert go(run) == ExitCode.FAILED
     assert run.status()["state"] == "diverged"
     assert events(run, "diverged")[0]["step"] == 16
     run.retry()
-    assert go(run) == Exit.FAILED  # the first attempt's numbers stay the measure, whoever asks again
+    assert go(run) == ExitCode.FAILED  # the first attempt's numbers stay the measure, whoever asks again
     path.unlink()
     run.retry()
-    assert go(run) == Exit.DONE
+    assert go(run) == ExitCode.DONE
 
 
 def cut(path: Path) -> None:
@@ -133,9 +133,9 @@ def evil_and_signed(path: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [cut, turn_a_bit, empty, evil, evil_and_signed])
-def test_a_harmed_checkpoint_is_refused_and_the_one_before_serves(calm: Path, run: Run, harm) -> None:  # type: ignore[no-untyped-def]
+def test_a_harmed_checkpoint_is_refused_and_the_one_before_serves(calm: Path, run: RunFolder, harm) -> None:  # type: ignore[no-untyped-def]
     harm(run.checkpoints_path / "step-00000015.pt")
-    assert go(run) == Exit.DONE
+    assert go(run) == ExitCode.DONE
     assert same_weights(calm, run.path.parent, run.name)
     assert not (run.path / "executed").exists()
     (rejected,) = events(run, "rejected")
@@ -160,15 +160,15 @@ def test_a_copied_run_cannot_name_code_to_run(calm: Path, tmp_path: Path) -> Non
 
     plugin, mark = tmp_path / "stranger.py", tmp_path / "executed"
     plugin.write_text(f"open({str(mark)!r}, 'w').close()\n")
-    entry = dict(Study(calm).runs()[0].spec)
+    entry = dict(StudyFolder(calm).runs()[0].spec)
     entry["spec"] = {**entry["spec"], "plugins": [str(plugin)]}
     entry["run"] = run_name(decode(RunSpec, entry["spec"]))
     out = tmp_path / "copied"
     shutil.copytree(calm / "data", out / "data")
-    run = Run(out / entry["run"])
+    run = RunFolder(out / entry["run"])
     run.path.mkdir()
     write_json(run.path / "spec.json", entry)
-    assert go(run) == Exit.DONE
+    assert go(run) == ExitCode.DONE
     assert not mark.exists()
     (run.path / "DONE").unlink()
     go(run, plugins=[str(plugin)])
@@ -176,7 +176,7 @@ def test_a_copied_run_cannot_name_code_to_run(calm: Path, tmp_path: Path) -> Non
 
 
 def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    names = [run.name for run in Study(calm).runs()]
+    names = [run.name for run in StudyFolder(calm).runs()]
     out = tmp_path / "out"
     befalls = dict(zip(names, ("nan", "memory", "allocator", "dies"), strict=True))
     code, told = study_run(calm, out, Trouble(befalls=befalls, retries=1))
@@ -195,7 +195,7 @@ def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path,
         "bytearray(1 << 62)",
     ):
         assert reason in text, text
-    assert [entry["state"] for entry in Study(out).status()["runs"]] == ["failed"] * 4
+    assert [entry["state"] for entry in StudyFolder(out).status()["runs"]] == ["failed"] * 4
     main(["rank", str(out)])
     text = capsys.readouterr().out
     assert "base" in text
@@ -203,10 +203,10 @@ def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path,
     assert "failed" in text
     again, _ = study_run(calm, out, CALM)
     assert again == 1
-    assert [entry["state"] for entry in Study(out).status()["runs"]] == ["failed"] * 4
+    assert [entry["state"] for entry in StudyFolder(out).status()["runs"]] == ["failed"] * 4
     again, _ = study_run(calm, out, CALM, "--retry")
     assert again == 1
-    states = [entry["state"] for entry in Study(out).status()["runs"]]
+    states = [entry["state"] for entry in StudyFolder(out).status()["runs"]]
     assert states == ["diverged", *["finished"] * 3]  # the NaN is written down, and this time it did not come
     assert all(same_weights(calm, out, name) for name in names[1:])
 
@@ -222,7 +222,7 @@ def test_a_learning_rate_beyond_reason_ends_as_failed(calm: Path, tmp_path: Path
         "training.clip=null",
     )
     assert study_run(calm, out, CALM, *settings)[0] == 1
-    for entry in Study(out).status()["runs"]:
+    for entry in StudyFolder(out).status()["runs"]:
         assert entry["state"] == "failed"
         assert "became" in str(entry["reason"])
         assert 1 < entry["step"] < 32
@@ -230,19 +230,19 @@ def test_a_learning_rate_beyond_reason_ends_as_failed(calm: Path, tmp_path: Path
 
 def test_an_infinite_loss_ends_as_failed(calm: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    befalls = {run.name: "infinite" for run in Study(calm).runs()}
+    befalls = {run.name: "infinite" for run in StudyFolder(calm).runs()}
     study_run(calm, out, Trouble(befalls=befalls))
-    assert [e["reason"] for e in Study(out).status()["runs"]] == ["the loss became inf at step 5"] * 4
+    assert [e["reason"] for e in StudyFolder(out).status()["runs"]] == ["the loss became inf at step 5"] * 4
 
 
 def test_a_full_disk_blocks_its_run_alone_and_the_next_call_finishes_it(calm: Path, tmp_path: Path) -> None:
-    names = [run.name for run in Study(calm).runs()]
+    names = [run.name for run in StudyFolder(calm).runs()]
     out = tmp_path / "out"
     code, told = study_run(calm, out, Trouble(befalls={names[0]: "small disk"}, retries=1))
     assert code == 1
     assert "Some are blocked" in told
-    assert [entry["state"] for entry in Study(out).status()["runs"]] == ["blocked", *["finished"] * 3]
-    ending = Study(out).runs()[0].ending()
+    assert [entry["state"] for entry in StudyFolder(out).status()["runs"]] == ["blocked", *["finished"] * 3]
+    ending = StudyFolder(out).runs()[0].ending()
     assert ending is not None
     assert ending["cause"] == "disk"
     assert "no room left to write" in ending["reason"]
@@ -251,12 +251,12 @@ def test_a_full_disk_blocks_its_run_alone_and_the_next_call_finishes_it(calm: Pa
 
 
 def test_a_clock_that_jumps_back_changes_nothing_but_the_times(calm: Path, tmp_path: Path) -> None:
-    names = [run.name for run in Study(calm).runs()]
+    names = [run.name for run in StudyFolder(calm).runs()]
     out = tmp_path / "out"
     assert study_run(calm, out, Trouble(befalls=dict.fromkeys(names, "clock")))[0] == 0
     assert all(same_weights(calm, out, name) for name in names)
-    for run in Study(out).runs():
+    for run in StudyFolder(out).runs():
         times = [event["time"] for event in events_of(run)]
         assert times == sorted(times, reverse=True)  # type: ignore[type-var]
         assert all(0 < event["tokens_per_s"] < 1e7 for event in events(run, "train"))
-    wait_until(lambda: not any(run.is_held() for run in Study(out).runs()))
+    wait_until(lambda: not any(run.is_held() for run in StudyFolder(out).runs()))

@@ -11,8 +11,8 @@ import pytest
 from kills import STUDY, calm_weather, events, same_weights, wait_until
 from warm import CALM, Trouble, begin_run, begin_worker
 
-from addnorm.store import Run, Study
-from addnorm.supervision.executors import Exit
+from addnorm.store import RunFolder, StudyFolder
+from addnorm.training.exit_code import ExitCode
 
 SLOW = Trouble(pace_s=0.03)
 
@@ -23,26 +23,26 @@ def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def states(out: Path) -> list[str]:
-    return [entry["state"] for entry in Study(out).status()["runs"]]
+    return [entry["state"] for entry in StudyFolder(out).status()["runs"]]
 
 
 def steps(out: Path) -> list[int]:
-    return [entry["step"] for entry in Study(out).status()["runs"]]
+    return [entry["step"] for entry in StudyFolder(out).status()["runs"]]
 
 
 def all_identical(calm: Path, out: Path) -> bool:
-    return all(same_weights(calm, out, run.name) for run in Study(calm).runs())
+    return all(same_weights(calm, out, run.name) for run in StudyFolder(calm).runs())
 
 
 def at_work(out: Path, step: int) -> bool:
     return (out / "study.json").exists() and max(steps(out)) >= step
 
 
-def untrained(calm: Path, out: Path) -> Study:
+def untrained(calm: Path, out: Path) -> StudyFolder:
     """The study's folder as it is before the first step."""
     out.mkdir()
     shutil.copytree(calm / "data", out / "data")
-    return Study.create(out, {name: value for name, value in Study(calm).plan.items() if name != "format"})
+    return StudyFolder.create(out, {name: value for name, value in StudyFolder(calm).plan.items() if name != "format"})
 
 
 def test_ctrl_c_stops_a_started_command_and_the_same_command_goes_on(calm: Path, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_ctrl_c_stops_a_started_command_and_the_same_command_goes_on(calm: Path,
     assert "To go on, give the same command again:" in told
     assert f"addnorm run {study} --set training.steps=400 --out '{out}' --workers 1" in told
     assert states(out) == ["interrupted"]
-    (run,) = Study(out).runs()
+    (run,) = StudyFolder(out).runs()
     (end,) = events(run, "end")
     assert end["reason"] == "stopped on request"
     assert (run.checkpoints_path / f"step-{end['step']:08d}.pt").exists()
@@ -92,7 +92,7 @@ def test_a_stopped_study_goes_on_to_the_same_bytes(calm: Path, tmp_path: Path, n
     process.join()
     assert process.exitcode == 0
     assert all_identical(calm, out)
-    for run in Study(out).runs():
+    for run in StudyFolder(out).runs():
         assert events(run, "replayed") == []  # an orderly stop repeats nothing
         written = [s for e in events(run, "train") for s in range(e["first"], e["first"] + len(e["losses"]))]
         assert written == list(range(1, 33))
@@ -110,7 +110,7 @@ def test_a_second_supervisor_says_who_is_there(calm: Path, tmp_path: Path) -> No
     first.join()
     assert first.exitcode == 0
     assert all_identical(calm, out)
-    assert [entry["attempts"] for entry in Study(out).status()["runs"]] == [1] * 4
+    assert [entry["attempts"] for entry in StudyFolder(out).status()["runs"]] == [1] * 4
 
 
 def test_workers_that_start_at_once_share_out_the_runs(calm: Path, tmp_path: Path) -> None:
@@ -120,19 +120,19 @@ def test_workers_that_start_at_once_share_out_the_runs(calm: Path, tmp_path: Pat
     for worker in workers:
         worker.join()
     codes = [worker.exitcode for worker in workers]
-    assert codes.count(Exit.DONE) >= 4
-    assert set(codes) <= {Exit.DONE, Exit.STOPPED}
+    assert codes.count(ExitCode.DONE) >= 4
+    assert set(codes) <= {ExitCode.DONE, ExitCode.STOPPED}
     assert all_identical(calm, study.path)
     assert [entry["attempts"] for entry in study.status()["runs"]] == [1] * 4
 
 
 def test_of_eight_workers_for_one_run_one_works_and_the_others_leave(calm: Path, tmp_path: Path) -> None:
-    run: Run = untrained(calm, tmp_path / "out").runs()[0]
+    run: RunFolder = untrained(calm, tmp_path / "out").runs()[0]
     workers = [begin_worker(run.path, SLOW) for _ in range(8)]
     for worker in workers:
         worker.join()
     codes = sorted(int(worker.exitcode or 0) for worker in workers)
-    assert codes == [Exit.DONE, *[Exit.STOPPED] * 7]
+    assert codes == [ExitCode.DONE, *[ExitCode.STOPPED] * 7]
     log = run.log_path.read_text()
     assert log.count("a second worker has nothing to do there") == 7
     assert "Traceback" not in log

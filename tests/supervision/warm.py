@@ -26,7 +26,7 @@ import torch
 
 import addnorm.supervision.run
 from addnorm import cli
-from addnorm.store import EventWriter, Run
+from addnorm.store import EventWriter, RunFolder
 from addnorm.supervision import supervise
 from addnorm.supervision.executors import Worker
 from addnorm.supervision.executors.local import Child, LocalExecutor
@@ -89,8 +89,8 @@ def addnorm_run(log: Path, trouble: Trouble, arguments: Sequence[str]) -> None:
 
 def work(run: Path, trouble: Trouble, plugins: Sequence[str]) -> None:
     os.setsid()
-    _speak_to(Run(run).log_path)
-    befall(Run(run), trouble)
+    _speak_to(RunFolder(run).log_path)
+    befall(RunFolder(run), trouble)
     sys.exit(worker.main([*plugins, str(run)]))
 
 
@@ -136,7 +136,7 @@ class _Forked:
             os.kill(self.pid, signal.SIGTERM)
 
 
-def befall(run: Run, trouble: Trouble) -> None:
+def befall(run: RunFolder, trouble: Trouble) -> None:
     """Let this process have its trouble."""
     if trouble.kills is not None:
         # The number of strikes so far, not the process: the same seed gives the same storm, but for the order of rivals.

@@ -8,15 +8,15 @@ import torch
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.targets import resolve
 from addnorm.training.export import export_run
 
 
 def test_a_finished_run_and_its_export_are_the_same_model(finished: Path, tmp_path: Path):
-    run = Study(finished).runs()[0]
+    run = StudyFolder(finished).runs()[0]
     target = resolve(run.path)
-    exported = export_run(Run(run.path), tmp_path / "exported")
+    exported = export_run(RunFolder(run.path), tmp_path / "exported")
     other = resolve(exported)
     assert target.kind == other.kind == "run"
     assert torch.equal(target.inputs, other.inputs)
@@ -35,7 +35,7 @@ def test_a_study_names_its_runs(finished: Path):
 
 def test_an_unfinished_run_is_refused(finished: Path, tmp_path: Path):
     folder = tmp_path / "run"
-    shutil.copytree(Study(finished).runs()[0].path, folder)
+    shutil.copytree(StudyFolder(finished).runs()[0].path, folder)
     for name in ("final.safetensors", "DONE"):
         (folder / name).unlink()
     with pytest.raises(InputError, match="only a finished run"):

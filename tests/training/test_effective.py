@@ -14,7 +14,7 @@ from addnorm.insight.printed import explain_printed
 from addnorm.model.gau import Gau
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 from addnorm.study.codec import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
@@ -27,7 +27,7 @@ LEARNED_SCORES = [
 
 
 def test_it_is_what_explain_finds(finished):
-    run = next(run for run in Study(finished).runs() if run.spec["variant"] == "v4m5")
+    run = next(run for run in StudyFolder(finished).runs() if run.spec["variant"] == "v4m5")
     with safe_open(run.path / "scalars.safetensors", framework="np") as file:
         names = json.loads(file.metadata()["names"])
         told = json.loads(file.metadata()["effective"])

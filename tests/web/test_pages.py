@@ -10,7 +10,7 @@ import pytest
 import made_files
 import made_study
 from addnorm.reporting.pages import PAGES, Reader, phrases
-from addnorm.store import Study
+from addnorm.store import StudyFolder
 from addnorm.store.results import ranking
 from addnorm.web import app as web_app
 from addnorm.web.app import application
@@ -78,7 +78,7 @@ def test_every_page_of_every_study_answers(study, client, language):
 def test_every_page_of_a_measured_study_answers(study, client, language):
     """Whatever the runs' states, with everything in the folder that commands leave there."""
     _, folder = study
-    made_files.measure(Study(folder))
+    made_files.measure(StudyFolder(folder))
     asked = client(folder)
     for address in (*ADDRESSES.values(), "/model?variant=base"):
         answer = asked.get(f"{address}{'&' if '?' in address else '?'}lang={language}")
@@ -135,7 +135,7 @@ def test_a_run_is_running_while_somebody_holds_it(tmp_path, client):
 
 def test_cards_and_verdicts_say_what_the_ranking_says(tmp_path, client):
     made_study.finished(tmp_path / "study")
-    expected = ranking(Study(tmp_path / "study"))
+    expected = ranking(StudyFolder(tmp_path / "study"))
     asked = client(tmp_path / "study")
     overview, table = asked.get("/").text, asked.get("/ranking").text
     for row in expected.variants:
@@ -160,7 +160,7 @@ def test_no_warning_and_no_reason_is_left_in_english(tmp_path, client):
         made_study.finish(run)
     said = set()
     for name in ("half", "failed", "level"):
-        found = ranking(Study(tmp_path / name))
+        found = ranking(StudyFolder(tmp_path / name))
         reasons = [c.reason for row in found.variants for c in row.versus.values() if c.reason and not c.seeds_needed]
         text = unescape(client(tmp_path / name).get("/ranking?lang=zh").text)
         for sentence in (*found.warnings, *reasons):

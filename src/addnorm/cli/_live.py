@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 
 from addnorm.cli._output import duration, quantity
-from addnorm.store import RunStatus, State, Study
+from addnorm.store import RunStatus, State, StudyFolder
 
 _STYLES = {
     "running": "bold",
@@ -34,7 +34,7 @@ class Silent:
     ) -> None:
         pass
 
-    def show(self, folder: Study, statuses: list[RunStatus]) -> None:
+    def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
         pass
 
     def say(self, text: str) -> None:
@@ -77,7 +77,7 @@ class LiveTable(Silent):
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False)
 
-    def show(self, folder: Study, statuses: list[RunStatus]) -> None:
+    def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
         """Draw the present state."""
         training = folder.runs()[0].spec["spec"]["training"]
         self._tokens_per_step = training["batch"] * training["seq"]

@@ -26,13 +26,13 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.store import Run
+    from addnorm.store import RunFolder
     from addnorm.study.plugins import load_plugins
     from addnorm.training.export import export_run
 
     load_plugins(options.plugin, Path.cwd())
     to = options.to or Path("exported") / options.run.name
-    export_run(Run(options.run), to)
+    export_run(RunFolder(options.run), to)
     if options.json:
         print_json({"run": options.run.name, "folder": str(to), "files": sorted(path.name for path in to.iterdir())})
     else:

@@ -55,9 +55,9 @@ def command(options: Options) -> int:
 
 
 def _go_on(folder: Path) -> str:
-    from addnorm.store import Study
+    from addnorm.store import StudyFolder
 
-    run = Study(folder).runs()[0]
+    run = StudyFolder(folder).runs()[0]
     return (
         "To go on:\n"
         f"  addnorm status {folder}     every run's state\n"
@@ -77,9 +77,9 @@ def _ranking(options: Options) -> "Ranking":
         overrides["margin"] = options.margin
     if names_printed_results(options.dir) or options.dir.suffix == ".json":
         return ranking_of_published(options.dir, overrides)
-    from addnorm.store import Study
+    from addnorm.store import StudyFolder
 
-    folder = Study(options.dir)
+    folder = StudyFolder(options.dir)
     found = ranking(folder, overrides)
     try:
         folder.record_look()

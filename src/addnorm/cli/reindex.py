@@ -22,9 +22,9 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.store import Index, Study
+    from addnorm.store import Index, StudyFolder
 
-    runs = len(Study(options.dir).runs())
+    runs = len(StudyFolder(options.dir).runs())
     damage = Index(options.dir).rebuild()
     if options.json:
         print_json({"runs": runs, "damaged": damage})

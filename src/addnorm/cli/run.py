@@ -21,7 +21,7 @@ import tyro
 
 from addnorm.cli._output import print_json
 from addnorm.errors import JobError
-from addnorm.store import RunStatus, State, Study
+from addnorm.store import RunStatus, State, StudyFolder
 
 if TYPE_CHECKING:
     from addnorm.cli._live import Silent
@@ -63,7 +63,7 @@ def command(options: Options) -> int:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
         show = _with_page(table, beside_the_runs) if options.watch else table.show
 
-        def on_tick(folder: Study, statuses: list[RunStatus]) -> None:
+        def on_tick(folder: StudyFolder, statuses: list[RunStatus]) -> None:
             mirrors.look(folder.path)
             show(folder, statuses)
 
@@ -77,13 +77,13 @@ def command(options: Options) -> int:
     return 0 if all(state == "finished" for state in states) else 1
 
 
-def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[Study, list[RunStatus]], None]:
+def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFolder, list[RunStatus]], None]:
     """What is called at each look: the table, and the first time, when the folder is there, the page's start."""
     from addnorm.web.serve import beside, page
 
     said: list[str] = []
 
-    def show(folder: Study, statuses: list[RunStatus]) -> None:
+    def show(folder: StudyFolder, statuses: list[RunStatus]) -> None:
         if not said:
             try:
                 ready = page(folder.path)

@@ -22,9 +22,9 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.store import Study
+    from addnorm.store import StudyFolder
 
-    folder = Study(options.dir)
+    folder = StudyFolder(options.dir)
     status = folder.status()
     if options.json:
         print_json(status)

@@ -13,7 +13,7 @@ from addnorm.insight.explained import Explained
 from addnorm.insight.printed import explain_printed, judge_conclusions, read_printed
 from addnorm.insight.recorded import explain_run
 from addnorm.references import names_printed_results
-from addnorm.store import Run, Study, write_json
+from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
 
@@ -38,9 +38,9 @@ def explain(target: Path, *, norms: bool = False) -> dict[str, Any]:
     if names_printed_results(target):
         return explain_kuang_2025()
     if (target / "study.json").exists():
-        runs = Study(target).runs()
+        runs = StudyFolder(target).runs()
     elif (target / "spec.json").exists():
-        runs = [Run(target)]
+        runs = [RunFolder(target)]
     else:
         raise InputError(
             f"{target} holds neither a study nor a run. Give a folder made by `addnorm run`, or kuang-2025."

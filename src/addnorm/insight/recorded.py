@@ -14,14 +14,14 @@ from addnorm.errors import InputError
 from addnorm.insight.coefficients import coefficients, formula, mechanism, position_of
 from addnorm.insight.explained import Explained
 from addnorm.insight.learned import ROUNDING, Direction, Entry, lockstep, redundant_directions
-from addnorm.store import Run
+from addnorm.store import RunFolder
 from addnorm.study.codec import decode
 from addnorm.study.definition import RunSpec
 
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
 
 
-def explain_run(run: Run, *, norms: bool = False) -> Explained:
+def explain_run(run: RunFolder, *, norms: bool = False) -> Explained:
     """Explain a run that has reached a checkpoint or its end.
 
     Args:

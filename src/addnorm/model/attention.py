@@ -4,7 +4,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.bias import Biases, QKBiasSpec
-from addnorm.model.forward_context import Passage
+from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
 from addnorm.shape import Shape
 
@@ -27,14 +27,14 @@ class Attention(nn.Module):
         self.output = Linear(shape.heads * shape.head_dim, shape.width, bias=biases.o, std=out_std)
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
 
-    def forward(self, x: Float[Tensor, "batch seq width"], passage: Passage) -> Float[Tensor, "batch seq width"]:
+    def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
         query = self.split(self.query(x, q_bias))  # [batch, heads, seq, head_dim]
         key = self.split(self.key(x, k_bias))  # [batch, kv_heads, seq, head_dim]
         value = self.split(self.value(x))  # [batch, kv_heads, seq, head_dim]
-        pattern = passage.pattern(self.layer, query, key)
-        if passage.cache is not None:
-            value = passage.cache.values[self.layer].append(value)
+        pattern = context.pattern(self.layer, query, key)
+        if context.cache is not None:
+            value = context.cache.values[self.layer].append(value)
         return self.output(self.join(pattern.apply(value)))
 
     @property

@@ -108,7 +108,7 @@ class RowPattern:
 
 
 @dataclass
-class Passage:
+class ForwardContext:
     """The side inputs of one forward pass and what its layers have handed on so far."""
 
     scores: Scores

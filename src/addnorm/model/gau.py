@@ -27,7 +27,7 @@ from addnorm.bias import Biases, QKBiasSpec
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
-from addnorm.model.forward_context import Passage
+from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
@@ -69,14 +69,14 @@ class GatedAttentionUnit(nn.Module):
         self.output = Linear(shape.hidden, shape.width, bias=biases.o, std=out_std)
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
 
-    def forward(self, x: Float[Tensor, "batch seq width"], passage: Passage) -> Float[Tensor, "batch seq width"]:
+    def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         gate, value, base = self._parts(self.input(x))
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
         query = _scaled(base, self.query_scale, q_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
         key = _scaled(base, self.key_scale, k_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
-        pattern = passage.pattern(self.layer, query, key)
-        if passage.cache is not None:
-            value = passage.cache.values[self.layer].append(value)
+        pattern = context.pattern(self.layer, query, key)
+        if context.cache is not None:
+            value = context.cache.values[self.layer].append(value)
         return self.output(gate * self.join(pattern.apply(value)))
 
     @property

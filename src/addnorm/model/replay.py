@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from addnorm.model.attention import Attention
-from addnorm.model.forward_context import Passage
+from addnorm.model.forward_context import ForwardContext
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.layer import Branch, Layer, UnitPair
 
@@ -22,37 +22,37 @@ Earlier = Float[Tensor, "earlier batch seq width"]
 Layers = Sequence[Layer | UnitPair]
 
 
-def replay_layers(layers: Layers, x: Stream, passage: Passage, present: Layer | UnitPair) -> Earlier:
+def replay_layers(layers: Layers, x: Stream, context: ForwardContext, present: Layer | UnitPair) -> Earlier:
     """u_{i->m} of every given layer i: what it adds to x first, then what its second branch says of the sum.
 
     Args:
         layers: the layers before `present`.
         x: the stream that entered `present`.
-        passage: holds the patterns that the layers computed on their own inputs.
+        context: holds the patterns that the layers computed on their own inputs.
         present: the layer that the stream is in.
     """
     inputs = x.expand(len(layers), *x.shape)
-    said = _again([layer.branches()[0] for layer in layers], inputs, passage, present.branches()[0])
-    return replay_second(layers, inputs + said, passage, present)
+    said = _again([layer.branches()[0] for layer in layers], inputs, context, present.branches()[0])
+    return replay_second(layers, inputs + said, context, present)
 
 
-def replay_second(layers: Layers, x: Stream | Earlier, passage: Passage, present: Layer | UnitPair) -> Earlier:
+def replay_second(layers: Layers, x: Stream | Earlier, context: ForwardContext, present: Layer | UnitPair) -> Earlier:
     """What the second branch of every given layer says of x, which is one input for all, or one for each."""
     inputs = x if x.ndim == 4 else x.expand(len(layers), *x.shape)
-    return _again([layer.branches()[1] for layer in layers], inputs, passage, present.branches()[1])
+    return _again([layer.branches()[1] for layer in layers], inputs, context, present.branches()[1])
 
 
-def _again(branches: Sequence[Branch], inputs: Earlier, passage: Passage, present: Branch) -> Earlier:
+def _again(branches: Sequence[Branch], inputs: Earlier, context: ForwardContext, present: Branch) -> Earlier:
     """Every branch on its own input; if it attends, with the pattern that it computed on its old one."""
     if not present.attends:
         return together(branches, inputs)
     normed = together([branch.input_norm for branch in branches], inputs)
     bodies = [cast(Attention | GatedAttentionUnit, branch.body) for branch in branches]
     gate, values = bodies[0].gate_and_value(together([body.value_projection for body in bodies], normed))
-    if passage.cache is not None:
+    if context.cache is not None:
         here = cast(Attention | GatedAttentionUnit, present.body)
-        values = passage.cache.replayed_values[here.layer].append(values)
-    patterns = [passage.patterns[body.layer] for body in bodies]
+        values = context.cache.replayed_values[here.layer].append(values)
+    patterns = [context.patterns[body.layer] for body in bodies]
     mixed = bodies[0].join(type(patterns[0]).apply_many(patterns, values))
     written = together([body.output for body in bodies], mixed if gate is None else gate * mixed)
     return present.dropout(together([branch.output_norm for branch in branches], written))

@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 from addnorm.model.attention import Attention
 from addnorm.model.cache import Cache
 from addnorm.model.feed_forward import build_feed_forward
-from addnorm.model.forward_context import Passage
+from addnorm.model.forward_context import ForwardContext
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.layer import Body, Branch, Layer, UnitPair
 from addnorm.model.linear import Embedding, Linear
@@ -103,7 +103,7 @@ class Transformer(nn.Module):
         start = cache.length if cache is not None else 0
         x = self.position.embed(self.embedding(tokens), start)
         x = self.embedding_dropout(self.embedding_norm(x))
-        passage = Passage(
+        context = ForwardContext(
             scores=self.scores,
             position=self.position,
             prepared=self.position.prepare(start, tokens.shape[1], x),
@@ -117,25 +117,25 @@ class Transformer(nn.Module):
         )
         residual = self.residual
         state = residual.open(x)
-        for site, branch, side in self.sites(passage):
+        for site, branch, side in self.sites(context):
             state = residual.write(state, branch(residual.read(state, site), *side), site)
             state = map_stream(state, branch.stream_norm)
         if cache is not None:
             cache.length += tokens.shape[1]
         return self.head(self.final_norm(residual.close(state)))
 
-    def sites(self, passage: Passage) -> Iterator[tuple[Site, Branch, tuple[Passage, ...]]]:
+    def sites(self, context: ForwardContext) -> Iterator[tuple[Site, Branch, tuple[ForwardContext, ...]]]:
         """Every branch in depth order, with its site and what it reads beside the stream."""
         layers = cast(list[Layer | UnitPair], list(self.layers))
         for index, layer in enumerate(layers):
             earlier = layers[:index]
             replays = (
-                partial(replay_layers, earlier, passage=passage, present=layer),
-                partial(replay_second, earlier, passage=passage, present=layer),
+                partial(replay_layers, earlier, context=context, present=layer),
+                partial(replay_second, earlier, context=context, present=layer),
             )
             first, second = layer.branches()
-            yield Site(2 * index, index, "attention", *replays), first, (passage,) if first.attends else ()
-            yield Site(2 * index + 1, index, "feedforward", *replays), second, (passage,) if second.attends else ()
+            yield Site(2 * index, index, "attention", *replays), first, (context,) if first.attends else ()
+            yield Site(2 * index + 1, index, "feedforward", *replays), second, (context,) if second.attends else ()
 
     def mechanisms(self) -> dict[str, nn.Module]:
         """The parts that came from mechanism rooms, by their path in the model."""

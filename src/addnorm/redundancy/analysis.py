@@ -43,7 +43,7 @@ FOLDED = 4096
 """Scalars up to which every finding says what the parameter folds into: each is a small system of equations."""
 
 
-def analyse(
+def audit(
     model: nn.Module,
     inputs: Any,
     *,

@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import nn
 
-from addnorm.redundancy.analysis import analyse
+from addnorm.redundancy.analysis import audit
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.finding import by_name
 from addnorm.redundancy.rewriting.folds import AMPLIFIED
@@ -29,13 +29,13 @@ def lint(model: nn.Module, inputs: Any, *, observe: Observe = "logits", training
     Raises:
         InputError: as for `addnorm.audit`.
     """
-    audit = analyse(model, inputs, observe=observe, training=training)
-    subject = audit.subject
+    report = audit(model, inputs, observe=observe, training=training)
+    subject = report.subject
     assert subject is not None
     if subject.verdicts is None:
         return []
-    findings = by_name(audit.findings)
-    planned = plan(model, subject.verdicts, audit.findings, prefer=(), max_amplification=AMPLIFIED)
+    findings = by_name(report.findings)
+    planned = plan(model, subject.verdicts, report.findings, prefer=(), max_amplification=AMPLIFIED)
     return [
         f"{name}: {findings[name].reason.rstrip('.')}. {_instead(model, subject, name, findings[name].size)}"
         for name in planned.removed

@@ -2,16 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.finding import Finding
+from addnorm.redundancy.rewriting.canonical_form import canonicalize
+from addnorm.redundancy.rewriting.certificate import Certificate
+from addnorm.redundancy.rewriting.strip import strip
+from addnorm.redundancy.rewriting.transfer import carry
 from addnorm.redundancy.subject import Subject
-
-if TYPE_CHECKING:
-    from addnorm.redundancy.rewriting.certificate import Certificate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ class Audit:
                 return finding
         raise UnknownName("finding about", parameter, [finding.parameter for finding in self.findings])
 
-    def strip(self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0) -> tuple[nn.Module, "Certificate"]:
+    def strip(self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
         """A copy of the model without the parameters that cannot matter, and the proof that its output is the same.
 
         Where the class allows it a parameter is gone (`bias=None`), elsewhere it is zeros that no longer train. Folds that
@@ -84,13 +85,9 @@ class Audit:
             InputError: the model has changed since the audit, `prefer` names nothing that can go, or the null space of a
                 model that does not export is too large to be found numerically.
         """
-        from addnorm.redundancy.rewriting.strip import strip
-
         return strip(self._subject(), self.findings, prefer=prefer, max_amplification=max_amplification)
 
-    def carry(
-        self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0
-    ) -> tuple[nn.Module, "Certificate"]:
+    def carry(self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
         """The rewrite of another model of the same class, of more layers or other widths, from this audit: for a model whose
         own audit would not fit into memory.
 
@@ -109,8 +106,6 @@ class Audit:
         Raises:
             InputError: another class, or this audit is of training mode or found no null space.
         """
-        from addnorm.redundancy.rewriting.transfer import carry
-
         return carry(self._subject(), self.findings, model, inputs, max_amplification=max_amplification)
 
     def canonicalize(self) -> nn.Module:
@@ -121,8 +116,6 @@ class Audit:
             InputError: as for `strip`.
             JobError: its output differs from the model's by more than rounding.
         """
-        from addnorm.redundancy.rewriting.canonical import canonicalize
-
         return canonicalize(self._subject())
 
     def _subject(self) -> Subject:

@@ -5,8 +5,8 @@ from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atom
 from addnorm.store.index import Index
 from addnorm.store.lock import Lock, is_held
 from addnorm.store.milestones import Milestones
-from addnorm.store.run import NotClaimed, Run, RunStatus, State
-from addnorm.store.study import Study, StudyStatus, open_runs
+from addnorm.store.run import NotClaimed, RunFolder, RunStatus, State
+from addnorm.store.study import StudyFolder, StudyStatus, open_runs
 
 __all__ = [
     "Damaged",
@@ -17,10 +17,10 @@ __all__ = [
     "Lock",
     "Milestones",
     "NotClaimed",
-    "Run",
+    "RunFolder",
     "RunStatus",
     "State",
-    "Study",
+    "StudyFolder",
     "StudyStatus",
     "atomic",
     "is_held",

@@ -28,7 +28,7 @@ from addnorm.store.files import Damaged, DiskFull
 from addnorm.store.lines import starts_line
 from addnorm.store.lock import Lock
 from addnorm.store.migrations import MIGRATIONS, migrate, transaction, version
-from addnorm.store.study import Study
+from addnorm.store.study import StudyFolder
 
 _CHUNK_BYTES = 1 << 22
 _UNUSABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
@@ -70,7 +70,7 @@ class Index:
             InputError: the folder holds no study.
             DiskFull, JobError: the index cannot be written. The runs' files are not affected.
         """
-        runs = {run.name: run.events_path for run in Study(self.out).runs()}
+        runs = {run.name: run.events_path for run in StudyFolder(self.out).runs()}
         try:
             return self._sync(runs)
         except sqlite3.Error as error:

@@ -6,21 +6,21 @@ from typing import Any
 
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, rank, read_published, say
-from addnorm.store import Damaged, RunStatus, Study
+from addnorm.store import Damaged, RunStatus, StudyFolder
 
 
-def results(folder: Study) -> list[Result]:
+def results(folder: StudyFolder) -> list[Result]:
     """One result per run, whatever became of it. Those of an extension are not of the plan."""
     later = added_later(folder)
     return [result(folder, run.status(), run.ending(), later) for run in folder.runs()]
 
 
-def added_later(folder: Study) -> frozenset[str]:
+def added_later(folder: StudyFolder) -> frozenset[str]:
     """Names of the runs that were added to the first plan."""
     return frozenset(run["run"] for extension in folder.extensions for run in extension["runs"])
 
 
-def result(folder: Study, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str]) -> Result:
+def result(folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str]) -> Result:
     """What one run has come to.
 
     Args:
@@ -50,7 +50,7 @@ def result(folder: Study, status: RunStatus, ending: Mapping[str, Any] | None, l
 
 
 def ranking(
-    folder: Study, overrides: Mapping[str, Any] | None = None, *, found: Sequence[Result] | None = None
+    folder: StudyFolder, overrides: Mapping[str, Any] | None = None, *, found: Sequence[Result] | None = None
 ) -> Ranking:
     """The study's ranking as it stands.
 

@@ -60,7 +60,7 @@ class NotClaimed(JobError):
         self.state: State = state
 
 
-class Run:
+class RunFolder:
     """A run's folder. Making this object reads nothing.
 
     Args:

@@ -14,7 +14,7 @@ from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
 from addnorm.store.peeks import LOCK, NAME, looks, record_look
-from addnorm.store.run import Run, RunStatus
+from addnorm.store.run import RunFolder, RunStatus
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -49,7 +49,7 @@ class StudyStatus(TypedDict):
     runs: list[RunStatus]
 
 
-class Study:
+class StudyFolder:
     """A study's folder that exists.
 
     Raises:
@@ -72,10 +72,10 @@ class Study:
             _check_plan(self.plan)
         except InputError as error:
             raise Damaged(f"{path} is damaged: {error} Restore it from a copy.") from error
-        self._runs = [Run(self.path / entry["run"], entry) for entry in all_runs(self.plan)]
+        self._runs = [RunFolder(self.path / entry["run"], entry) for entry in all_runs(self.plan)]
 
     @classmethod
-    def create(cls, out: str | Path, plan: dict[str, Any]) -> "Study":
+    def create(cls, out: str | Path, plan: dict[str, Any]) -> "StudyFolder":
         """Freeze the plan in the folder, or open the folder if it holds this very plan, or extend it by seeds.
 
         Args:
@@ -138,11 +138,11 @@ class Study:
         """What the one supervisor holds."""
         return self.path / "supervisor.lock"
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[RunFolder]:
         """The runs in plan order; the same objects every time."""
         return list(self._runs)
 
-    def run(self, name: str) -> Run:
+    def run(self, name: str) -> RunFolder:
         """The run of that name.
 
         Raises:
@@ -158,13 +158,13 @@ class Study:
         return StudyStatus(study=self.name, plan_hash=self.plan_hash, runs=[run.status() for run in self._runs])
 
 
-def open_runs(folder: str | Path) -> Study:
+def open_runs(folder: str | Path) -> StudyFolder:
     """The study in a folder, to look at its runs.
 
     Raises:
-        InputError, Damaged: as `Study`.
+        InputError, Damaged: as `StudyFolder`.
     """
-    return Study(folder)
+    return StudyFolder(folder)
 
 
 def _freeze(out: Path, plan: dict[str, Any]) -> None:

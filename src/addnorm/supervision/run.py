@@ -7,8 +7,7 @@ from typing import Any
 import addnorm
 from addnorm.data import Dataset, prepare
 from addnorm.errors import InputError
-from addnorm.store import RunStatus, State
-from addnorm.store import Study as StudyFolder
+from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.expansion import expand, fit_models, run_name, validate

@@ -8,15 +8,16 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
 from addnorm.errors import JobError
-from addnorm.store import DiskFull, Index, Lock, RunStatus, State, Study
-from addnorm.supervision.executors import Executor, Exit
+from addnorm.store import DiskFull, Index, Lock, RunStatus, State, StudyFolder
+from addnorm.supervision.executors import Executor
 from addnorm.supervision.journal import Journal
 from addnorm.supervision.stop_signals import StopSignals
 from addnorm.supervision.supervised_run import Care, free_bytes
+from addnorm.training.exit_code import ExitCode
 
 
 def supervise(
-    study: Study,
+    study: StudyFolder,
     executor: Executor,
     *,
     on_tick: Callable[[list[RunStatus]], None],
@@ -73,7 +74,9 @@ def supervise(
 
 
 class _Supervisor:
-    def __init__(self, study: Study, executor: Executor, journal: Journal, retries: int, backoff_s: float) -> None:
+    def __init__(
+        self, study: StudyFolder, executor: Executor, journal: Journal, retries: int, backoff_s: float
+    ) -> None:
         self.executor = executor
         self.journal = journal
         self.retries = retries
@@ -147,11 +150,11 @@ class _Supervisor:
         self.journal.note("ended", run=care.run.name, how=how, code=code, state=state)
         if state in ("finished", "failed", "diverged") or care.run.is_held():
             return  # nothing left to do, or another worker was there first and is adopted in this tick
-        if state == "blocked" or code == Exit.BLOCKED:
+        if state == "blocked" or code == ExitCode.BLOCKED:
             self.block(care, ending or {"reason": "the disk was full", "cause": "disk"})
         elif self.stops:
             pass  # asked to stop, or killed for not listening: interrupted, not failed
-        elif code != Exit.STOPPED and free_bytes(care.run.path) < care.room_bytes():
+        elif code != ExitCode.STOPPED and free_bytes(care.run.path) < care.room_bytes():
             # A full disk kills in many ways, and a run must not be failed for it.
             reason = f"the worker ended early ({how}) and the disk that holds {care.run.path} is almost full"
             self.block(care, {"reason": reason, "cause": "disk"})
@@ -174,7 +177,7 @@ class _Supervisor:
         words = care.run.last_words()
         reason = f"{care.reason}, {care.failures} times in a row without getting further"
         care.set_aside(reason)
-        if code != Exit.STOPPED:  # a worker that keeps being stopped from outside has not failed
+        if code != ExitCode.STOPPED:  # a worker that keeps being stopped from outside has not failed
             last = f"; its log ends: {words[-1]}" if words else ""
             self.mark(care, "failed", {"reason": reason + last, "log": words, "attempts": care.failures})
         self.journal.note("given up", run=care.run.name, reason=reason)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from addnorm.store import Damaged, Run, RunStatus
+from addnorm.store import Damaged, RunFolder, RunStatus
 from addnorm.supervision.executors import Worker
 
 _LONGEST_WAIT_S = 60.0
@@ -27,7 +27,7 @@ def free_bytes(path: Path) -> int:
 class Care:
     """One run under a supervisor."""
 
-    run: Run
+    run: RunFolder
     worker: Worker | None = None
     asked_to_stop: bool = False
     failures: int = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.store import Event, Run, Study, read_events, read_json, write_json
+from addnorm.store import Event, RunFolder, StudyFolder, read_events, read_json, write_json
 from addnorm.store.files import make_folder
 from addnorm.supervision.trackers import Absent, Mirror, mirror_class
 
@@ -39,7 +39,7 @@ class Follower:
         kept: the file that says how far everything is.
     """
 
-    def __init__(self, study: Study, mirror: Mirror, kept: Path) -> None:
+    def __init__(self, study: StudyFolder, mirror: Mirror, kept: Path) -> None:
         self.study, self.mirror, self.kept = study, mirror, kept
         self._places: dict[str, dict[str, Any]] = read_json(kept) if kept.exists() else {}
         self._open: set[str] = set()
@@ -73,7 +73,7 @@ class Follower:
         for name in sorted(self._open):
             self._end(name, "interrupted")
 
-    def _begin(self, run: Run, place: dict[str, Any]) -> None:
+    def _begin(self, run: RunFolder, place: dict[str, Any]) -> None:
         if run.name not in self._open:
             place["known"] = self.mirror.begin(run.name, flat(run.spec.get("spec") or {}), place["known"])
             self._open.add(run.name)
@@ -120,7 +120,7 @@ def follow(kind: str, out: Path, *, told_to_stop: Any) -> None:
     """
     folder = out / FOLDER / kind
     make_folder(folder)
-    study = Study(out)
+    study = StudyFolder(out)
     follower = Follower(study, mirror_class(kind)(folder, study.name), out / FOLDER / f"{kind}.json")
     while True:
         stop = told_to_stop()

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from addnorm.model.transformer import Transformer
-from addnorm.store import Run
+from addnorm.store import RunFolder
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.input_spec import make_inputs
 from addnorm.targets.target import Target
@@ -29,7 +29,7 @@ def of_run(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[str 
     else:
         load_plugins([str(path) for path in plugins], Path.cwd())
         with tempfile.TemporaryDirectory() as scratch:
-            model = load(export_run(Run(folder), Path(scratch) / "exported"), plugins=plugins)
+            model = load(export_run(RunFolder(folder), Path(scratch) / "exported"), plugins=plugins)
     if given is not None:
         return Target(name=str(folder), model=model, inputs=make_inputs(given), kind="run")
     tokens = some_tokens(model)

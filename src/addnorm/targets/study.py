@@ -16,7 +16,7 @@ from addnorm.errors import AddnormError
 from addnorm.model.spec import ModelSpec
 from addnorm.redundancy.graph.export import NotExported
 from addnorm.statistics import Sentence, say
-from addnorm.store import Damaged, Run, Study, read_json, write_json
+from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.variant import audit_variant
 from addnorm.training.export import run_spec
@@ -45,7 +45,7 @@ def audit_study(
         InputError, Damaged: the folder holds no study, or a damaged one.
         DiskFull, JobError: the file cannot be written.
     """
-    study = Study(folder)
+    study = StudyFolder(folder)
     load_plugins(plugins, Path.cwd())
     runs = {run.spec["variant"]: run for run in reversed(study.runs())}
     named = [name for name in study.plan.get("variants", ()) if name in runs]
@@ -71,7 +71,7 @@ def audit_or_reason(model: ModelSpec) -> dict[str, Any]:
         return _unaudited(error)
 
 
-def _audited(run: Run) -> dict[str, Any]:
+def _audited(run: RunFolder) -> dict[str, Any]:
     try:
         model = run_spec(run).model
     except Damaged:

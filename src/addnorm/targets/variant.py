@@ -3,7 +3,7 @@
 from typing import Any
 
 from addnorm.model.spec import ModelSpec
-from addnorm.redundancy import analyse
+from addnorm.redundancy import audit
 from addnorm.redundancy.execution.tracked_parameters import follow
 from addnorm.targets.run import some_tokens
 
@@ -23,6 +23,6 @@ def audit_variant(spec: ModelSpec) -> dict[str, Any]:
     tokens = some_tokens(model)
     if not follow(model, tokens).entries:
         return {"size": 0, "joint_null": 0, "redundant": []}
-    found = analyse(model, tokens, methods="static")
+    found = audit(model, tokens, methods="static")
     redundant = [finding.parameter for finding in found.findings if finding.verdict == "redundant"]
     return {"size": found.size, "joint_null": found.joint_null, "redundant": redundant}

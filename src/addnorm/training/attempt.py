@@ -19,14 +19,14 @@ from addnorm.data import Dataset
 from addnorm.errors import AddnormError, InputError
 from addnorm.store.events import EventWriter, read_events
 from addnorm.store.files import write_atomic
-from addnorm.store.run import Ending, Run
+from addnorm.store.run import Ending, RunFolder
 from addnorm.study.codec import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins
-from addnorm.supervision.executors import Exit
 from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.effective import effective
+from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Trainer
 from addnorm.training.peak_memory import peak_bytes
 
@@ -42,7 +42,7 @@ class CannotGoOn(AddnormError):
 class Attempt:
     """One attempt at a run, from its newest whole checkpoint to the end."""
 
-    def __init__(self, run: Run, events: EventWriter, stop: Callable[[], bool], plugins: Sequence[str]) -> None:
+    def __init__(self, run: RunFolder, events: EventWriter, stop: Callable[[], bool], plugins: Sequence[str]) -> None:
         self.run, self.events, self.stop = run, events, stop
         load_plugins(plugins, Path())
         self.spec: RunSpec = decode(RunSpec, run.spec["spec"])
@@ -97,7 +97,7 @@ class Attempt:
                 self._checkpoint(window)
             if asked and not last:
                 self.events.write("end", step=step, reason="stopped on request")
-                return Exit.STOPPED
+                return ExitCode.STOPPED
         return self._finish()
 
     def _resume(self) -> None:
@@ -169,7 +169,7 @@ class Attempt:
         save_final(self.run.final_path, state)
         self.events.write("end", step=self.trainer.step, reason="finished")
         self.run.mark("finished", step=self.trainer.step, content_hash=_content_hash(state), peak_bytes=peak_bytes())
-        return Exit.DONE
+        return ExitCode.DONE
 
 
 class Window:

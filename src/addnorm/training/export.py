@@ -14,7 +14,7 @@ from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.statistics import listed, say
-from addnorm.store import Damaged, Run
+from addnorm.store import Damaged, RunFolder
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
 from addnorm.study.codec import decode
 from addnorm.study.definition import RunSpec
@@ -27,7 +27,7 @@ FORMAT = 1
 """Version of the exported files."""
 
 
-def export_run(run: Run, to: Path) -> Path:
+def export_run(run: RunFolder, to: Path) -> Path:
     """Write a finished run's weights and spec into a folder.
 
     Raises:
@@ -119,7 +119,7 @@ def load_spec(folder: str | Path) -> ModelSpec:
     return decode(ModelSpec, content["model"], path=f"{folder / SPEC}: $.model")
 
 
-def run_spec(run: Run) -> RunSpec:
+def run_spec(run: RunFolder) -> RunSpec:
     """What a run trains.
 
     Raises:

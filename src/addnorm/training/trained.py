@@ -10,7 +10,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.model.transformer import Transformer
-from addnorm.store import Damaged, Run
+from addnorm.store import Damaged, RunFolder
 from addnorm.study.definition import RunSpec
 from addnorm.training.checkpoint import latest
 from addnorm.training.export import run_spec
@@ -49,7 +49,7 @@ class Trained:
         return self.spec.model.build(self.spec.seed).eval()
 
 
-def trained(run: Run) -> Trained:
+def trained(run: RunFolder) -> Trained:
     """The final weights of a finished run, else those of its newest whole checkpoint.
 
     Raises:

@@ -1,6 +1,6 @@
 """The one worker command: `python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR` trains a run from where it stands.
 
-All state is in the run's folder. Exit codes are those of `executors.Exit`; any other is a crash, and the supervisor may
+All state is in the run's folder. Exit codes are those of `ExitCode`; any other is a crash, and the supervisor may
 start the worker again.
 """
 
@@ -16,8 +16,8 @@ from typing import Any
 from addnorm.errors import AddnormError, JobError
 from addnorm.store.events import EventWriter
 from addnorm.store.files import DiskFull
-from addnorm.store.run import NotClaimed, Run
-from addnorm.supervision.executors import Exit
+from addnorm.store.run import NotClaimed, RunFolder
+from addnorm.training.exit_code import ExitCode
 
 
 class Stop:
@@ -39,18 +39,18 @@ def main(arguments: list[str] | None = None) -> int:
         print("usage: python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
         return 2
     *plugins, folder = arguments
-    run, stop = Run(Path(folder)), Stop()
+    run, stop = RunFolder(Path(folder)), Stop()
     try:
         with run.claim() as events:
             return _work(run, events, stop, plugins)
     except NotClaimed as error:
         _tell(str(error))
-        return Exit.of(error.state)
+        return ExitCode.of(error.state)
     except DiskFull as error:
-        return _give_up(run, "blocked", f"disk: {error}", Exit.BLOCKED, cause="disk")
+        return _give_up(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause="disk")
 
 
-def _work(run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> int:
+def _work(run: RunFolder, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> int:
     from addnorm.training.attempt import Attempt, CannotGoOn
 
     try:
@@ -58,18 +58,18 @@ def _work(run: Run, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> 
     except DiskFull:
         raise
     except CannotGoOn as error:
-        return _give_up(run, error.state, str(error), Exit.FAILED)
+        return _give_up(run, error.state, str(error), ExitCode.FAILED)
     except AddnormError as error:
-        return _give_up(run, "failed", str(error), Exit.FAILED)
+        return _give_up(run, "failed", str(error), ExitCode.FAILED)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
         _tell(traceback.format_exc())
         said = str(error).partition("\n")[0]
-        return _give_up(run, "failed", "out of memory" + (f": {said}" if said else ""), Exit.FAILED)
+        return _give_up(run, "failed", "out of memory" + (f": {said}" if said else ""), ExitCode.FAILED)
 
 
-def _give_up(run: Run, state: Any, reason: str, code: int, **values: Any) -> int:
+def _give_up(run: RunFolder, state: Any, reason: str, code: int, **values: Any) -> int:
     _tell(f"{state}: {reason}")
     try:
         last = run.last_event() or {}

@@ -14,7 +14,7 @@ from addnorm.errors import InputError
 from addnorm.insight.extrapolation.extrapolate import extrapolate
 from addnorm.insight.extrapolation.switches import parse_switches
 from addnorm.statistics import Result, rank
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 
 VARIANTS = """
   biased: {bias: {q: true, k: true}}
@@ -90,7 +90,7 @@ def test_at_the_train_length_it_is_the_workers_own_evaluation(finished: Path, tm
     for row in found["rows"]:
         for value in row["values"]:
             # Float32 sums in batches of another size: some ulps of a loss near 5.
-            status = Run(copy / value["run"]).status()
+            status = RunFolder(copy / value["run"]).status()
             assert value["loss"] == pytest.approx(status["loss"], rel=1e-5)
             assert value["accuracy"] == pytest.approx(status["accuracy"])
 
@@ -140,7 +140,7 @@ def test_nothing_is_computed_twice(study: Path) -> None:
     more, computed = evaluated(study, switches=parse_switches("log_n"))
     assert computed == [2] * 9, "the switch at both lengths, and nothing of what was there"
     assert next(row for row in more["rows"] if row["switch"] == "none")["loss"] == first["rows"][0]["loss"]
-    run = Run(next(study.glob("plain-s0-*")))
+    run = RunFolder(next(study.glob("plain-s0-*")))
     run.final_path.write_bytes((next(study.glob("plain-s1-*")) / "final.safetensors").read_bytes())
     _, computed = evaluated(study)
     assert sorted(computed) == [0] * 8 + [2], "other weights are evaluated anew"
@@ -283,5 +283,5 @@ def test_a_study_without_a_finished_run(tmp_path: Path) -> None:
     run.final_path.unlink()
     with pytest.raises(InputError, match="has no finished run to evaluate"):
         evaluated(folder.path)
-    finish(Study(folder.path).runs()[0])
+    finish(StudyFolder(folder.path).runs()[0])
     assert evaluated(folder.path)[1] == [2]

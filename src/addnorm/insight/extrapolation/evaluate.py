@@ -19,13 +19,13 @@ from addnorm.insight.extrapolation.recorded import (
 )
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, switched
 from addnorm.insight.extrapolation.windows import Stretches, num_stretches, stretches
-from addnorm.store import Run
+from addnorm.store import RunFolder
 from addnorm.study.definition import RunSpec
 from addnorm.training.export import run_spec
 from addnorm.training.trained import trained
 
 
-def basis_of(run: Run, spec: RunSpec, dataset: Dataset, request: Request) -> Basis:
+def basis_of(run: RunFolder, spec: RunSpec, dataset: Dataset, request: Request) -> Basis:
     """What decides the run's numbers.
 
     Raises:
@@ -42,7 +42,7 @@ def basis_of(run: Run, spec: RunSpec, dataset: Dataset, request: Request) -> Bas
     )
 
 
-def evaluate_run(run: Run, request: Request) -> int:
+def evaluate_run(run: RunFolder, request: Request) -> int:
     """Evaluate what is missing and keep it in the run's folder.
 
     Returns:

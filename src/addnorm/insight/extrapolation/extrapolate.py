@@ -16,7 +16,7 @@ from addnorm.insight.extrapolation.switches import Combination, name_of, require
 from addnorm.insight.extrapolation.windows import num_stretches
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
 from addnorm.statistics import Sentence, listed, require_margin, say
-from addnorm.store import Run, Study, write_json
+from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.export import run_spec
@@ -37,7 +37,7 @@ def extrapolate(
     variants: Sequence[str] = (),
     workers: int | None = None,
     plugins: Sequence[str] = (),
-    on_done: Callable[[Run, Outcome, int, int], None] = lambda run, outcome, done, total: None,
+    on_done: Callable[[RunFolder, Outcome, int, int], None] = lambda run, outcome, done, total: None,
 ) -> dict[str, Any]:
     """Evaluate a study's finished runs on longer texts. What is known already is not computed again.
 
@@ -66,7 +66,7 @@ def extrapolate(
         UnknownName: no such variant.
         JobError: a worker process died, or the disk refuses; what was evaluated is kept.
     """
-    study = Study(folder)
+    study = StudyFolder(folder)
     load_plugins(plugins, Path.cwd())
     chosen = _chosen(study, variants)
     runs = [run for run in study.runs() if run.spec["variant"] in chosen]
@@ -130,7 +130,7 @@ def extrapolate(
     return found
 
 
-def _chosen(study: Study, variants: Sequence[str]) -> list[str]:
+def _chosen(study: StudyFolder, variants: Sequence[str]) -> list[str]:
     known = list(dict.fromkeys(run.spec["variant"] for run in study.runs()))
     for variant in variants:
         if variant not in known:

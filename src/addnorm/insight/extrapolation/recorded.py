@@ -12,7 +12,7 @@ from typing import Any
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths
-from addnorm.store import Damaged, Run, read_json, write_json
+from addnorm.store import Damaged, RunFolder, read_json, write_json
 from addnorm.store.files import disk_error
 
 NAME = "extrapolation.json"
@@ -63,7 +63,7 @@ def digest_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read(run: Run) -> dict[str, Any] | None:
+def read(run: RunFolder) -> dict[str, Any] | None:
     """What is kept of the run; None if there is nothing, or nothing that this version can use."""
     path = run.path / NAME
     if not path.exists():
@@ -76,7 +76,7 @@ def read(run: Run) -> dict[str, Any] | None:
     return found if usable else None
 
 
-def kept(run: Run, basis: Basis) -> list[dict[str, Any]]:
+def kept(run: RunFolder, basis: Basis) -> list[dict[str, Any]]:
     """Evaluations of this very basis that are there already."""
     found = read(run)
     if found is None or found.get("basis") != asdict(basis):
@@ -93,7 +93,7 @@ def find(evaluations: Sequence[dict[str, Any]], switch: str, settings: list[Any]
     return None
 
 
-def write(run: Run, basis: Basis, evaluations: Sequence[dict[str, Any]]) -> None:
+def write(run: RunFolder, basis: Basis, evaluations: Sequence[dict[str, Any]]) -> None:
     """Keep the evaluations of a run, in place of what was kept.
 
     Raises:
@@ -118,7 +118,7 @@ def settings_of(combination: Sequence[Any]) -> list[Any]:
     return [asdict(switch) for switch in combination]
 
 
-def require_finished(run: Run) -> None:
+def require_finished(run: RunFolder) -> None:
     """Raises:
     InputError: the run has no final weights.
     """

@@ -11,7 +11,7 @@ from scipy.special import stdtrit
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.recorded import find, read
 from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, Sentence, rank, say
-from addnorm.store import Run, RunStatus, Study
+from addnorm.store import RunFolder, RunStatus, StudyFolder
 
 Scoring = Literal["window", "ending"]
 CONFIDENCE = 0.95
@@ -36,7 +36,7 @@ class Line:
 class Cell:
     """One run at one length."""
 
-    run: Run
+    run: RunFolder
     state: str
     reason: str | None
     entry: Mapping[str, Any] | None
@@ -48,12 +48,12 @@ class Cell:
 class Known:
     """What the files say of one run."""
 
-    run: Run
+    run: RunFolder
     status: RunStatus
     recorded: Mapping[str, Any] | None
 
     @staticmethod
-    def of(run: Run, problem: str | None) -> "Known":
+    def of(run: RunFolder, problem: str | None) -> "Known":
         """Read the run's files, unless it could not be evaluated."""
         status = run.status()
         return Known(
@@ -76,7 +76,7 @@ class Known:
 
 
 def summarise(
-    folder: Study,
+    folder: StudyFolder,
     lines: Sequence[Line],
     lengths: Sequence[int],
     *,
@@ -163,7 +163,7 @@ def _one_text(bases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"data_hash": data_hash, "stretch": stretch, "stretches": stretches}
 
 
-def _result(folder: Study, line: Line, cell: Cell, length: int, scoring: Scoring) -> Result:
+def _result(folder: StudyFolder, line: Line, cell: Cell, length: int, scoring: Scoring) -> Result:
     scores = {} if cell.entry is None else cell.entry[scoring]
     finite = scores.get("loss") is not None
     diverged = cell.entry is not None and not finite

@@ -16,7 +16,7 @@ import torch
 from addnorm.errors import AddnormError, InputError, JobError
 from addnorm.insight.extrapolation.evaluate import evaluate_run
 from addnorm.insight.extrapolation.recorded import Request
-from addnorm.store import Run
+from addnorm.store import RunFolder
 from addnorm.study.plugins import load_plugins
 
 
@@ -36,8 +36,8 @@ class Outcome:
 
 
 def evaluate_runs(
-    runs: Sequence[Run], request: Request, *, workers: int, plugins: Sequence[str] = ()
-) -> Iterator[tuple[Run, Outcome]]:
+    runs: Sequence[RunFolder], request: Request, *, workers: int, plugins: Sequence[str] = ()
+) -> Iterator[tuple[RunFolder, Outcome]]:
     """Evaluate the runs, and give each with what came of it as soon as it is done.
 
     Args:
@@ -62,7 +62,7 @@ def evaluate_runs(
         initargs=(tuple(plugins),),
     )
     try:
-        waiting: dict[Future[Outcome], Run] = {pool.submit(_tried, run.path, request): run for run in runs}
+        waiting: dict[Future[Outcome], RunFolder] = {pool.submit(_tried, run.path, request): run for run in runs}
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
@@ -85,7 +85,7 @@ def _begin(plugins: Sequence[str]) -> None:
 def _tried(folder: Path, request: Request) -> Outcome:
     # One run's trouble must not hide the other runs. Errors travel as words: not all of them can be pickled.
     try:
-        return Outcome(computed=evaluate_run(Run(folder), request), problem=None)
+        return Outcome(computed=evaluate_run(RunFolder(folder), request), problem=None)
     except AddnormError as error:
         return Outcome(computed=0, problem=str(error))
     except (MemoryError, torch.OutOfMemoryError) as error:

@@ -1,7 +1,7 @@
 """A forward pass watched from outside: what every site added to the stream, and who attended to whom.
 
 The model runs its own code. It is watched where its parts meet: at the residual's `write`, at the norm that follows it (an
-identity where the placement has none), and at the branches, which receive the passage. When the block ends, every hook is
+identity where the placement has none), and at the branches, which receive the context. When the block ends, every hook is
 gone and the model is what it was.
 """
 
@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from addnorm.model.forward_context import Passage, Pattern
+from addnorm.model.forward_context import ForwardContext, Pattern
 from addnorm.model.layer import Branch
 from addnorm.model.transformer import Transformer
 from addnorm.residual import Site, stream_of
@@ -43,12 +43,12 @@ class Seen:
     entry: Tensor | None = None
     """The stream that enters the first site."""
     sites: list[SeenSite] = field(default_factory=list)
-    passage: Passage | None = None
+    context: ForwardContext | None = None
 
     @property
     def patterns(self) -> list[Pattern]:
         """One attention pattern per branch that attends, in order of depth."""
-        return [] if self.passage is None else self.passage.patterns
+        return [] if self.context is None else self.context.patterns
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def watched(model: Transformer) -> Iterator[Seen]:
 
     def open_watched(x: Tensor) -> Any:
         state = opened(x)
-        seen.entry, seen.sites, seen.passage = stream_of(state), [], None
+        seen.entry, seen.sites, seen.context = stream_of(state), [], None
         return state
 
     def write_watched(state: Any, y: Tensor, site: Site) -> Any:
@@ -75,12 +75,12 @@ def watched(model: Transformer) -> Iterator[Seen]:
     def saw_branch(branch: nn.Module, inputs: tuple[Any, ...]) -> None:
         called[:] = [cast(Branch, branch)]
         for value in inputs:
-            if isinstance(value, Passage):
-                # The passage belongs to this one pass: asked to keep its patterns, it computes nothing else.
+            if isinstance(value, ForwardContext):
+                # The context belongs to this one pass: asked to keep its patterns, it computes nothing else.
                 value.keep_patterns = True
                 if vars(value).get("impl") == "carry":  # a carried sum of scores no longer knows its terms
                     vars(value)["impl"] = "auto"
-                seen.passage = value
+                seen.context = value
 
     def saw_norm(norm: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         if seen.sites:

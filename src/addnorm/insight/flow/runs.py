@@ -11,7 +11,7 @@ import addnorm
 from addnorm.data import Dataset, held_batches
 from addnorm.errors import AddnormError, InputError
 from addnorm.insight.flow.measure import Windows, flow
-from addnorm.store import Run, Study
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.files import Damaged, read_json, write_json
 from addnorm.training.objective import score
 from addnorm.training.trained import Trained, trained
@@ -60,11 +60,11 @@ def inspect(
     """
     settings = settings or Settings()
     if (target / "spec.json").is_file():
-        return {"runs": [inspect_run(Run(target), settings, say=say)], "skipped": {}}
+        return {"runs": [inspect_run(RunFolder(target), settings, say=say)], "skipped": {}}
     if not (target / "study.json").is_file():
         raise InputError(f"{target} holds neither a study nor a run. Give a folder made by `addnorm run`.")
     found, skipped = [], {}
-    for run in Study(target).runs():
+    for run in StudyFolder(target).runs():
         try:
             found.append(inspect_run(run, settings, say=say))
         except AddnormError as error:
@@ -74,7 +74,9 @@ def inspect(
     return {"runs": found, "skipped": skipped}
 
 
-def inspect_run(run: Run, settings: Settings, *, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+def inspect_run(
+    run: RunFolder, settings: Settings, *, say: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
     """Measure a run and write its insight.json; what is there already is kept if it says the same.
 
     Returns:
@@ -117,7 +119,7 @@ def held_windows(found: Trained, dataset: Dataset, settings: Settings, device: t
     return Windows(batches=batches(training.batch, settings.sequences), maps=batches(1, settings.map_sequences))
 
 
-def _head(run: Run, found: Trained, settings: Settings) -> dict[str, Any]:
+def _head(run: RunFolder, found: Trained, settings: Settings) -> dict[str, Any]:
     training = found.spec.training
     return {
         "format": FORMAT,

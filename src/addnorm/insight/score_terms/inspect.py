@@ -16,7 +16,7 @@ from addnorm.insight.extrapolation.recorded import digest_of, require_finished
 from addnorm.insight.extrapolation.windows import num_stretches, stretches
 from addnorm.insight.score_terms import hugging_face, ours
 from addnorm.insight.score_terms.measured import measure
-from addnorm.store import Run, write_json
+from addnorm.store import RunFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.training.export import run_spec
 from addnorm.training.trained import trained
@@ -60,14 +60,16 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     return found
 
 
-def require_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMPLES) -> tuple[Run, RunSpec, Dataset]:
+def require_terms(
+    folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMPLES
+) -> tuple[RunFolder, RunSpec, Dataset]:
     """The run, what it is and its data, once it is sure that it has four terms on samples of that length.
 
     Raises:
         InputError: as `inspect_terms`.
         Damaged: the run's files are damaged.
     """
-    run = Run(folder)
+    run = RunFolder(folder)
     if not (run.path / "spec.json").is_file():
         raise InputError(
             f"{folder} is no run: there is no spec.json. Give one run's folder, or that of a Transformers checkpoint "

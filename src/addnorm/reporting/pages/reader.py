@@ -18,7 +18,7 @@ from addnorm.reporting.pages.changes import OF_RUN, OF_STUDY
 from addnorm.reporting.pages.contained import contained
 from addnorm.reporting.pages.snapshot import Facts, RunView, Snapshot
 from addnorm.statistics import Ranking, Result, Sentence, listed, say
-from addnorm.store import Damaged, Run, RunStatus, Study, read_json
+from addnorm.store import Damaged, RunFolder, RunStatus, StudyFolder, read_json
 from addnorm.store.events import first_event
 from addnorm.store.results import added_later, ranking, result
 
@@ -33,12 +33,12 @@ class Reader:
         folder: the study's folder.
 
     Raises:
-        InputError, Damaged: as `Study`.
+        InputError, Damaged: as `StudyFolder`.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.study = Study(folder)
+        self.study = StudyFolder(folder)
         self._plan_facts = _facts(folder / "study.json")
         self._seen: dict[str, _Seen] = {}
         self._ranked: tuple[tuple[Result | tuple[str, int], ...], Ranking | None, Sentence | None] | None = None
@@ -56,7 +56,7 @@ class Reader:
         """
         facts = _facts(self.folder / "study.json")
         if facts != self._plan_facts:
-            self.study, self._plan_facts = Study(self.folder), facts
+            self.study, self._plan_facts = StudyFolder(self.folder), facts
             self._newest, self._ranked = None, None
         later = added_later(self.study)
         seen = [self._run(run, later) for run in self.study.runs()]
@@ -106,7 +106,7 @@ class Reader:
         except (InputError, Damaged) as error:
             self._ranked = (what, None, _why_not(error, self.study))
 
-    def _run(self, run: Run, later: frozenset[str]) -> "_Seen":
+    def _run(self, run: RunFolder, later: frozenset[str]) -> "_Seen":
         facts = _facts(run.events_path, run.path, run.path / "lock")
         before = self._seen.get(run.name)
         if before is not None and before.facts == facts and (before.view.state != "running" or run.is_held()):
@@ -146,7 +146,7 @@ def _what_ranks(results: tuple[Result, ...]) -> tuple[Result | tuple[str, int], 
     return tuple(result if result.ended else (result.variant, result.seed) for result in results)
 
 
-def _why_not(error: InputError | Damaged, study: Study) -> Sentence:
+def _why_not(error: InputError | Damaged, study: StudyFolder) -> Sentence:
     if isinstance(error.args[0], Sentence):
         return error.args[0]
     variants = {run.spec["variant"] for run in study.runs()}
@@ -156,7 +156,7 @@ def _why_not(error: InputError | Damaged, study: Study) -> Sentence:
     return say("cannot_rank", reason=str(error))
 
 
-def _view(run: Run, status: RunStatus, ending: dict[str, Any] | None, began: float | None) -> RunView:
+def _view(run: RunFolder, status: RunStatus, ending: dict[str, Any] | None, began: float | None) -> RunView:
     try:
         last, train = run.last_event() or {}, run.newest("train") or {}
         if began is None:  # a first event stays the first

@@ -7,7 +7,7 @@ from typing import Any
 from addnorm.errors import AddnormError
 from addnorm.reporting.pages.contained import contained
 from addnorm.reporting.pages.snapshot import RunView, Snapshot
-from addnorm.store import Milestones, Run
+from addnorm.store import Milestones, RunFolder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def failures(snapshot: Snapshot) -> list[Failure]:
     found = []
     for run in snapshot.runs:
         if run.state in ("failed", "diverged", "blocked"):
-            folder = Run(snapshot.path / run.run)
+            folder = RunFolder(snapshot.path / run.run)
             inside = contained(snapshot.path, folder.log_path)
             kept = (folder.ending() or {}).get("log") if contained(snapshot.path, folder.path) else None
             log = [str(line) for line in kept] if isinstance(kept, list) else folder.last_words() if inside else []

@@ -6,30 +6,7 @@ All that a worker knows is in the run's folder, so any executor can go on with w
 """
 
 from abc import ABC, abstractmethod
-from enum import IntEnum
 from pathlib import Path
-
-from addnorm.store import State
-
-
-class Exit(IntEnum):
-    """What a worker's exit code says. Any other, and death by a signal, is a crash."""
-
-    DONE = 0
-    """`DONE` is written, or was there before."""
-    FAILED = 1
-    """The run cannot succeed; `FAILED` is written. Without that file it is a crash: Python's own errors exit 1 too."""
-    BLOCKED = 74
-    """Something outside the run is in the way (a full disk); `BLOCKED` is written if there was room for it."""
-    STOPPED = 75
-    """The worker was asked to stop and kept a checkpoint, or found another worker in its place."""
-
-    @classmethod
-    def of(cls, state: State) -> "Exit":
-        """The code with which a worker leaves a run that is in this state."""
-        return {"finished": cls.DONE, "failed": cls.FAILED, "diverged": cls.FAILED, "blocked": cls.BLOCKED}.get(
-            state, cls.STOPPED
-        )
 
 
 class Worker(ABC):
@@ -51,7 +28,7 @@ class Worker(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Ask it to finish the present step, keep a checkpoint and exit with `Exit.STOPPED`. Returns at once."""
+        """Ask it to finish the present step, keep a checkpoint and exit with `ExitCode.STOPPED`. Returns at once."""
 
     @abstractmethod
     def kill(self) -> None:

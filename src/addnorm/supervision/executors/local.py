@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from addnorm.errors import InputError
-from addnorm.store import Run
+from addnorm.store import RunFolder
 from addnorm.store.files import disk_error
 from addnorm.supervision.executors import Executor, Worker
 
@@ -90,7 +90,7 @@ class LocalExecutor(Executor):
 
     def start(self, run_dir: Path) -> Worker:
         device = self._free_device()
-        log_path = Run(run_dir).log_path
+        log_path = RunFolder(run_dir).log_path
         try:
             with open(log_path, "ab") as log:
                 process = subprocess.Popen(
@@ -108,7 +108,7 @@ class LocalExecutor(Executor):
         return worker
 
     def adopt(self, run_dir: Path) -> Worker:
-        worker = Adopted(Run(run_dir))
+        worker = Adopted(RunFolder(run_dir))
         self._living.append((worker, _device_of(worker.pid)))
         return worker
 
@@ -152,7 +152,7 @@ class Child(Worker):
 class Adopted(Worker):
     """A worker that another process started: its life is the run's lock, its exit code is not to be had."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         self._run = run
 
     @property

@@ -1,8 +1,8 @@
 """Room of the mirrors: other tools that are shown a study's numbers. One file each; none is ever read back.
 
-A mirror runs in a process of its own (`addnorm.supervision.tracker_process`), which reads the event files and hands their numbers
-on. So whatever a tool does (raise, hang, start threads, end its process), no run and no supervisor notices. Each step of
-a run is handed on once, though a resumed run writes replayed steps again.
+A mirror runs in a process of its own (`addnorm.supervision.tracker_process`), which reads the event files and hands their
+numbers on. So whatever a tool does (raise, hang, start threads, end its process), no run and no supervisor notices. Each
+step of a run is handed on once, though a resumed run writes replayed steps again.
 
 A sibling imports its tool when it is made, not before.
 """

@@ -1,4 +1,4 @@
-"""One representative of all models that compute the same, and whether two models are among them."""
+"""Equivalence of two models: whether their parameters differ only along directions that leave the output unchanged."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,48 +7,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from addnorm.errors import InputError, JobError
-from addnorm.redundancy.analysis import analyse
+from addnorm.errors import InputError
+from addnorm.redundancy.analysis import audit
 from addnorm.redundancy.execution.checks import check_model
 from addnorm.redundancy.execution.copies import PROCESS, copy_of
 from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.execution.tracked_parameters import Tracked
 from addnorm.redundancy.graph.joint_space import Space
-from addnorm.redundancy.rewriting.rewritten_model import Rewrite
-from addnorm.redundancy.rewriting.strip import certify, space_at_weights, with_running_means
-from addnorm.redundancy.subject import Subject
+from addnorm.redundancy.rewriting.strip import space_at_weights
 
 _STORED = 2**4
 """Units in the last place of the largest parameter up to which two checkpoints' parameters count as the same: folding adds a
 few products and rounds the sum once."""
-
-
-def canonicalize(subject: Subject) -> nn.Module:
-    """See `Audit.canonicalize`."""
-    subject.check_unchanged()
-    with PROCESS:
-        values = _values(subject.model, subject.tracked)
-        nearest = space_at_weights(subject).project(values)
-        less = {name: _less(values[name], change) for name, change in nearest.items()}
-        rewrite, moved = Rewrite(original=subject.model, values=less), list[str]()
-        if subject.training:
-            rewrite, moved = with_running_means(rewrite, subject.inputs)
-        made, certificate = certify(
-            subject, rewrite, removed=(), zeroed=(), changed=(*nearest, *moved), reduced=(), refused=()
-        )
-    if not certificate.passed:
-        worst = next(each for each in certificate.compared if not each.passed)
-        raise JobError(
-            f"the canonical form must compute the same; its output differs by {worst.difference:.1e} in {worst.dtype}, where "
-            f"rounding explains {worst.bound:.1e}."
-        )
-    return made
-
-
-def _less(value: Tensor, nearest: Tensor) -> Tensor:
-    """The difference, with what is rounding at zero: redundant parameters end there."""
-    rest = value - nearest
-    return torch.where(rest.abs() <= _STORED * torch.finfo(torch.float64).eps * value.abs().max(), 0.0, rest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,8 +71,8 @@ def equivalent(
     check_model(a)
     check_model(b)
     first, second = (b, a) if _count(b) > _count(a) else (a, b)
-    found = analyse(first, inputs, observe=observe, training=training)
-    subject = found.subject
+    report = audit(first, inputs, observe=observe, training=training)
+    subject = report.subject
     assert subject is not None
     with PROCESS:
         space = space_at_weights(subject)
@@ -158,15 +128,6 @@ def _state(model: nn.Module) -> dict[str, Tensor]:
     return {
         name: value.double() if value.is_floating_point() else value
         for name, value in copy_of(model, None).state_dict().items()
-    }
-
-
-def _values(model: nn.Module, tracked: Tracked) -> dict[str, Tensor]:
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    return {
-        entry.name: parameters[entry.name].detach().to("cpu", torch.float64)
-        for entry in tracked.entries
-        if entry.coordinates == "entries"
     }
 
 

@@ -1,0 +1,78 @@
+"""Run folders written by version 0.1.0 are read, ranked, explained and continued by this version, with the same numbers.
+
+`fixtures/runs-0.1.tar.gz` holds two studies that version 0.1.0 trained: `finished` (three variants, three seeds) and
+`stopped` (one run, interrupted at step 12 of 300 with a checkpoint). `fixtures/golden/` holds what its commands printed.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+FIXTURES = Path(__file__).parents[1] / "fixtures"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `runs` of version 0.1.0."""
+    folder = tmp_path_factory.mktemp("earlier")
+    with tarfile.open(FIXTURES / "runs-0.1.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "runs"
+
+
+def addnorm(*arguments: str | Path, cwd: Path) -> Any:
+    command = [sys.executable, "-m", "addnorm", *map(str, arguments), "--json"]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def assert_extends(new: Any, old: Any, path: str = "$") -> None:
+    """Every key and value of `old` stands in `new`; numbers agree within rounding, and `new` may have further keys."""
+    if isinstance(old, dict):
+        assert isinstance(new, dict), path
+        for key, value in old.items():
+            assert key in new, f"{path}.{key}"
+            assert_extends(new[key], value, f"{path}.{key}")
+    elif isinstance(old, list):
+        assert isinstance(new, list), path
+        assert len(new) == len(old), path
+        for place, (left, right) in enumerate(zip(new, old, strict=True)):
+            assert_extends(left, right, f"{path}[{place}]")
+    elif isinstance(old, float):
+        assert new == pytest.approx(old, rel=1e-9, abs=1e-12), path
+    elif isinstance(old, str) and " " in old:  # prose, which may be reworded
+        assert isinstance(new, str), path
+        assert new, path
+    else:
+        assert new == old, path
+
+
+@pytest.mark.parametrize("command", ["status", "rank", "explain"])
+def test_an_earlier_versions_study_gives_the_same_numbers(command: str, runs: Path) -> None:
+    golden = json.loads((FIXTURES / "golden" / f"{command}.json").read_text(encoding="utf-8"))
+    assert_extends(addnorm(command, runs / "finished", cwd=runs), golden)
+
+
+def test_an_earlier_versions_run_is_resumed(runs: Path, tmp_path: Path) -> None:
+    """The worker continues from the earlier checkpoint, and its replay check compares the steps it repeats."""
+    folder = tmp_path / "stopped"
+    shutil.copytree(runs / "stopped", folder)
+    (run,) = folder.glob("v2m3-s0-*")
+    before = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    done = subprocess.run(
+        [sys.executable, "-m", "addnorm.training.worker", str(run)], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    assert events[: len(before)] == before
+    starts = [event for event in events if event["type"] == "start"]
+    assert starts[-1]["attempt"] == 2
+    assert starts[-1]["resumed_from"] == 12
+    assert json.loads((run / "DONE").read_text())["step"] == 300
