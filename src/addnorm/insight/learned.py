@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-from addnorm.redundancy.algebra.null_space import null_space
+from addnorm.redundancy.algebra.rank import null_space
 
 Verdict = Literal["learned", "decayed", "undriven", "redundant direction"]
 

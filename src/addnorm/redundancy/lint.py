@@ -1,4 +1,4 @@
-"""One line per bias that training cannot use, and what to write instead."""
+"""Lint: one line per bias that adds nothing to what a model can compute, with a suggestion."""
 
 from typing import Any
 
@@ -6,25 +6,35 @@ from torch import nn
 
 from addnorm.redundancy.analysis import audit
 from addnorm.redundancy.execution.observation import Observe
-from addnorm.redundancy.finding import by_name
 from addnorm.redundancy.rewriting.folds import AMPLIFIED
-from addnorm.redundancy.rewriting.plan import plan
-from addnorm.redundancy.subject import Subject
+from addnorm.redundancy.rewriting.removal_plan import plan_removals
+from addnorm.redundancy.verdict.finding import by_name
 
 
 def lint(model: nn.Module, inputs: Any, *, observe: Observe = "logits", training: bool = False) -> list[str]:
-    """Which of a model's biases are wasted: redundant alone, or taken over by others whatever their values.
+    """List the biases of a model that can be left out: redundant ones, and those that other parameters absorb
+    completely.
 
-    Of parameters that can take over for each other one is kept. About what a model can express; how it trains may differ.
+    Of several parameters that can absorb each other one is kept. The list concerns what a model can compute; training
+    without these biases may differ.
+
+    Example:
+
+        >>> import torch, addnorm
+        >>> layer = torch.nn.MultiheadAttention(8, 2, bias=False, batch_first=True).eval()
+        >>> block = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 8))
+        >>> for line in addnorm.lint(block, torch.randn(2, 5, 8)):
+        ...     print(line.partition(":")[0])
+        1.bias
 
     Args:
         model: any module.
-        inputs: what it takes.
-        observe: what counts as the output.
-        training: look at training mode.
+        inputs: its inputs.
+        observe: the observed output.
+        training: analyse training mode.
 
     Returns:
-        One line per wasted bias; empty where there is none.
+        One line per bias; empty if there is none.
 
     Raises:
         InputError: as for `addnorm.audit`.
@@ -32,17 +42,17 @@ def lint(model: nn.Module, inputs: Any, *, observe: Observe = "logits", training
     report = audit(model, inputs, observe=observe, training=training)
     subject = report.subject
     assert subject is not None
-    if subject.verdicts is None:
+    if subject.generic_null_space is None:
         return []
     findings = by_name(report.findings)
-    planned = plan(model, subject.verdicts, report.findings, prefer=(), max_amplification=AMPLIFIED)
+    plan = plan_removals(model, subject.generic_null_space, report.findings, prefer=(), max_amplification=AMPLIFIED)
     return [
-        f"{name}: {findings[name].reason.rstrip('.')}. {_instead(model, subject, name, findings[name].size)}"
-        for name in planned.removed
+        f"{name}: {findings[name].reason.rstrip('.')}. {_suggestion(model, name, findings[name].size)}"
+        for name in plan.removed
     ]
 
 
-def _instead(model: nn.Module, subject: Subject, name: str, size: int) -> str:
+def _suggestion(model: nn.Module, name: str, size: int) -> str:
     owner, _, leaf = name.rpartition(".")
     module = model.get_submodule(owner)
     kind = type(module).__name__

@@ -22,8 +22,8 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
-from addnorm.redundancy.algebra.null_space import conditioned, kernel_and_clarity, rank
-from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, cleaned
+from addnorm.redundancy.algebra.rank import conditioned, kernel_and_clarity, rank
+from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, without_rounding
 
 Note = Callable[[int, int], None]
 """Called with a block and the degrees of freedom that a demand takes from it."""
@@ -62,7 +62,7 @@ class Elimination:
         self.rewrite[block] = total
         return total
 
-    def now(self, shift: Shift) -> Shift:
+    def current(self, shift: Shift) -> Shift:
         """The shift in terms of what is free now, without what is rounding only."""
         if not any(block in self.rewrite for block in shift.terms):
             return shift
@@ -73,11 +73,11 @@ class Elimination:
                 continue
             for free, path in self.express(block).items():
                 _accumulate(terms, free, _substituted(term, path))
-        return cleaned(Shift(shift.shape, terms))
+        return without_rounding(Shift(shift.shape, terms))
 
     def demand(self, shift: Shift, axes: Sequence[int] | None, note: Note) -> None:
         """Solve "the shift vanishes" (axes None) or "the shift is constant along these axes together"."""
-        shift = cleaned(self.now(shift))
+        shift = without_rounding(self.current(shift))
         try:
             self._impose(shift, axes, note)
         except TooLarge:
@@ -148,9 +148,8 @@ class Elimination:
         return False
 
     def _square(self, matrices: Mapping[int, torch.Tensor], terms: Mapping[int, Term]) -> bool:
-        """Solve "the shift vanishes" for one block whose own matrix is square, regular and well conditioned, the last such: it
-        takes no rank, and keeps what is known of the others.
-        """
+        """Solve "the shift vanishes" for one block whose own matrix is square, regular and well conditioned, the last
+        such: it takes no rank, and keeps what is known of the others."""
         for block in reversed(list(matrices)):
             matrix = matrices[block]
             square = terms[block].regular and matrix.shape[0] == matrix.shape[1]
@@ -291,12 +290,12 @@ def _substituted(term: Term, path: LinearMap) -> Term:
         gain, size = float(matrix.abs().max()), float(term.scale.abs().max())
         noise = (term.noise + 8 * EPS * size) * max(gain, 1.0)
         return Dense(numbers.reshape(path.width, *term.reduced), noise, *_facts(term, path))
-    picked = term.numbers[path.rows]
+    selected = term.numbers[path.rows]
     if matrix is None:
-        return replace(term, numbers=picked)
-    numbers = (matrix.T @ picked.reshape(len(picked), -1)).reshape(path.width, *term.reduced)
+        return replace(term, numbers=selected)
+    numbers = (matrix.T @ selected.reshape(len(selected), -1)).reshape(path.width, *term.reduced)
     gain = max(float(matrix.norm(dim=0).max()), 1.0)
-    return Dense(numbers, (term.noise + 8 * EPS * float(picked.abs().max())) * gain, *_facts(term, path))
+    return Dense(numbers, (term.noise + 8 * EPS * float(selected.abs().max())) * gain, *_facts(term, path))
 
 
 def _facts(term: Term, path: LinearMap) -> tuple[bool, float]:

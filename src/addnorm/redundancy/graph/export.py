@@ -112,9 +112,11 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
 def _states(
     observed: Sequence[fx.Node], parameters: Mapping[str, str], written: Mapping[str, fx.Node]
 ) -> tuple[frozenset[str], tuple[fx.Node, ...]]:
-    """Buffers that a call writes and the output, or another such buffer, reads: the next call reads what this one wrote.
+    """Buffers that a call writes and the output, or another such buffer, reads: the next call reads what this one
+    wrote.
 
-    Their numbers are data, and what is written counts as an output. Returns the placeholders and what is written."""
+    Their numbers are data, and what is written counts as an output. Returns the placeholders and what is written.
+    """
     states: dict[str, fx.Node] = {}
     while True:
         reached = {node.name for node in _behind((*observed, *states.values()), statistics=False)}
@@ -176,7 +178,8 @@ def _plain(graph: fx.Graph) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """torch's random state, default type and gradient mode as they were; the tracer's warnings about itself silenced."""
+    """torch's random state, default type and gradient mode as they were; the tracer's warnings about itself
+    silenced."""
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():

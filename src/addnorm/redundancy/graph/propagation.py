@@ -11,15 +11,15 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.algebra.linear_map import LinearMap
-from addnorm.redundancy.execution.tracked_parameters import Entry, Tracked
-from addnorm.redundancy.graph.aliases import Aliases, name_of
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.export import Program, example_value, source_of
-from addnorm.redundancy.graph.joint_space import Space
-from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Rule, Site, tensors, unchanged
+from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Call, Rule, default_rule, values_in
 from addnorm.redundancy.graph.rules import rules
-from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, still
-from addnorm.redundancy.graph.value import Loose, Out, Value
+from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, zero_shift
+from addnorm.redundancy.graph.value import DataShift, Output, Value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,12 +42,12 @@ class Blocker:
 class Propagation:
     """What one pass through the graph found."""
 
-    space: Space
+    space: NullSpace
     blockers: Mapping[str, tuple[Blocker, ...]]
     assumptions: tuple[str, ...]
 
 
-def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked: Tracked) -> Propagation:
+def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> Propagation:
     """Read the null space off a graph.
 
     Args:
@@ -55,15 +55,15 @@ def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked:
         weights: a parameter's or buffer's numbers by name; asked when the graph first reads it, forgotten after the
         last reader. tracked: what may move.
     """
-    walk = _Walk(program, weights, tracked)
+    walk = _GraphWalk(program, weights, tracked)
     for node in program.nodes:
         walk.visit(node)
     walk.observe()
     return walk.result()
 
 
-class _Walk:
-    def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: Tracked) -> None:
+class _GraphWalk:
+    def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> None:
         self.program, self.weights, self.tracked = program, weights, tracked
         self.elimination = Elimination()
         self.blocks = {entry.name: self.elimination.block(entry.size, entry.name) for entry in tracked.entries}
@@ -71,7 +71,7 @@ class _Walk:
         self.blockers: dict[str, list[Blocker]] = {entry.name: [] for entry in tracked.entries}
         self.assumptions: dict[str, None] = {}
         self.table = rules()
-        self.aliases = Aliases(program.nodes)
+        self.aliases = NodeAliases(program.nodes)
         self.needed = self._needed()
         readers = {}
         for node in program.nodes:
@@ -97,7 +97,7 @@ class _Walk:
         for node in self.program.observed:
             value = self._value(node)
             if isinstance(value, Value):
-                self._site(node, "output", None, [value.shape]).unchanged(value)
+                self._call(node, "output", None, [value.shape]).demand_unchanged(value)
 
     def result(self) -> Propagation:
         """What is left free."""
@@ -109,7 +109,7 @@ class _Walk:
                 if each.width and len(each.rows) and (each.matrix is None or bool(each.matrix.any()))
             }
         return Propagation(
-            space=Space(self.tracked, maps),
+            space=NullSpace(self.tracked, maps),
             blockers={name: tuple(found) for name, found in self.blockers.items()},
             assumptions=tuple(self.assumptions),
         )
@@ -131,10 +131,10 @@ class _Walk:
         shape = tuple(node.meta["val"].shape)
         if not isinstance(value, Value) or value.shape == shape:
             return value
-        (out,) = self._ruled(self._site(node, "view", node.target, [shape]), "view", (value,), {})
+        (out,) = self._ruled(self._call(node, "view", node.target, [shape]), "view", (value,), {})
         number = None if value.known is None else value.known.reshape(shape)
-        shift = self.elimination.now(out.shift)
-        return Value(shape, shift, number, out.loose, out.sums, out.masked, node.name, out.plane)
+        shift = self.elimination.current(out.shift)
+        return Value(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
 
     def _value(self, node: fx.Node) -> Value | list[Value] | None:
         if node in self.values:
@@ -151,18 +151,18 @@ class _Walk:
         shape = tuple(example.shape)
         constant = self.program.constants.get(node.name)
         if constant is not None:
-            return Value(shape, still(shape), constant.detach().cpu())
+            return Value(shape, zero_shift(shape), constant.detach().cpu())
         name = self.program.parameters.get(node.name)
         if name is None:
-            return Value(shape, still(shape))
+            return Value(shape, zero_shift(shape))
         numbers = self.weights(name).detach().cpu()
         known = (
             numbers if name in self.program.buffers or not numbers.is_floating_point() else numbers.to(torch.float64)
         )
         entry = self.tracked.by_name.get(name)
         if entry is None:
-            return Value(shape, still(shape), known)
-        return Value(shape, self.elimination.now(_birth(entry, self.blocks[entry.name])), known)
+            return Value(shape, zero_shift(shape), known)
+        return Value(shape, self.elimination.current(_initial_shift(entry, self.blocks[entry.name])), known)
 
     def _called(self, node: fx.Node) -> Value | list[Value] | None:
         arguments: Any = (node.args, node.kwargs)
@@ -173,68 +173,77 @@ class _Walk:
         shapes = _shapes(example)
         if not shapes:
             return None
-        inputs = tensors([args, kwargs])
+        inputs = values_in([args, kwargs])
         op = name_of(node.target)
-        site = self._site(node, op, node.target, shapes)
+        call = self._call(node, op, node.target, shapes)
         first = (
             example if isinstance(example, torch.Tensor) else next(e for e in example if isinstance(e, torch.Tensor))
         )
-        site.floating = bool(first.is_floating_point() or first.is_complex())
+        call.floating = bool(first.is_floating_point() or first.is_complex())
         known = _evaluated(node.target, args, kwargs, inputs)
         moving = any(value.moves for value in inputs)
         told = any(value.sums or value.plane for value in inputs)
         asked = moving or (known is None and (op in ALWAYS or told))
         if asked and _is_complex(node):
-            outs = unchanged(site, args, kwargs)  # maps are real: what a complex factor does to a move is not in them
+            outs = default_rule(
+                call, args, kwargs
+            )  # maps are real: what a complex factor does to a move is not in them
         else:
-            outs = self._ruled(site, op, args, kwargs) if asked else site.all_still()
+            outs = self._ruled(call, op, args, kwargs) if asked else call.all_unmoved()
         values = [
             Value(
-                shape, out.shift, number, self._loose(site, out), out.sums, out.masked, node.name, out.plane, out.fact
-            ).brought_up(self.elimination.now)
+                shape,
+                out.shift,
+                number,
+                self._data_shifts(call, out),
+                out.sums,
+                out.masked,
+                node.name,
+                out.plane,
+                out.fact,
+            ).updated(self.elimination.current)
             for shape, out, number in zip(shapes, outs, known or [None] * len(shapes), strict=True)
         ]
         return values[0] if isinstance(example, torch.Tensor) else values
 
-    def _ruled(self, site: Site, op: str, args: Any, kwargs: Any) -> list[Out]:
-        chosen: Rule = self.table.get(op, unchanged)
+    def _ruled(self, call: Call, op: str, args: Any, kwargs: Any) -> list[Output]:
+        chosen: Rule = self.table.get(op, default_rule)
         if op in AXIAL and args and isinstance(args[0], Value) and not args[0].shape:
-            chosen = unchanged
+            chosen = default_rule
         try:
-            outs = chosen(site, *args, **kwargs)
+            outs = chosen(call, *args, **kwargs)
         except TooLarge:
-            site.assume(
-                f"the move at {site.op} in {site.module or 'the model'} is too large to follow: it counts as one that matters"
+            call.assume(
+                f"the move at {call.op} in {call.module or 'the model'} is too large to follow: it counts as one that matters"
             )
-            outs = unchanged(site, *args, **kwargs)
+            outs = default_rule(call, *args, **kwargs)
         return outs if isinstance(outs, list) else [outs]
 
-    def _loose(self, site: Site, out: Out) -> tuple[Loose, ...]:
-        """Loose moves that are still possible; one that is constant along no axis can never cancel and is demanded
-        away here.
-        """
+    def _data_shifts(self, call: Call, out: Output) -> tuple[DataShift, ...]:
+        """data-dependent shifts that are still possible; one that is constant along no axis can never cancel and is
+        demanded away here."""
         kept = []
-        for loose in out.loose:
-            source = self.elimination.now(loose.source)
-            if source and not loose.axes and loose.escape is None:
-                site.vanish(source)
+        for data_shifts in out.data_shifts:
+            source = self.elimination.current(data_shifts.source)
+            if source and not data_shifts.axes and data_shifts.relaxation is None:
+                call.demand_zero(source)
             elif source:
-                kept.append(loose)
+                kept.append(data_shifts)
         return tuple(kept)
 
     def _current(self, node: fx.Node) -> Any:
         """A node's value in terms of what is free now."""
         value = self._value(node)
         if isinstance(value, list):
-            return [self._brought_up(each) for each in value]
-        return None if value is None else self._brought_up(value)
+            return [self._updated(each) for each in value]
+        return None if value is None else self._updated(value)
 
-    def _brought_up(self, value: Value) -> Value:
-        return value.brought_up(self.elimination.now)
+    def _updated(self, value: Value) -> Value:
+        return value.updated(self.elimination.current)
 
-    def _site(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Site:
+    def _call(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Call:
         module, where = source_of(node)
-        return Site(
+        return Call(
             op=op,
             target=target,
             shapes=shapes,
@@ -250,7 +259,7 @@ class _Walk:
             ),
         )
 
-    def _record(self, site: Site, demand: str, taken: dict[int, int]) -> None:
+    def _record(self, call: Call, demand: str, taken: dict[int, int]) -> None:
         ranks: dict[str, int] = {}
         for block, freedom in taken.items():
             owner = self.elimination.owner[block]
@@ -258,11 +267,11 @@ class _Walk:
         for name, freedom in ranks.items():
             size = self.tracked[name].size
             self.blockers[name].append(
-                Blocker(op=site.op, module=site.module, where=site.where, rank=min(freedom, size), demand=demand)
+                Blocker(op=call.op, module=call.module, where=call.where, rank=min(freedom, size), demand=demand)
             )
 
 
-def _birth(entry: Entry, block: int) -> Shift:
+def _initial_shift(entry: TrackedParameter, block: int) -> Shift:
     """A parameter moves by its own coordinates."""
     if entry.coordinates == "common row":
         term: Term = Diagonal(torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0)

@@ -74,7 +74,7 @@ def permuted(shift: Shift, order: Sequence[int]) -> Shift:
     return Shift(tuple(shift.shape[axis] for axis in order), terms)
 
 
-def picked(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
+def selected(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
     """Some entries of one axis (int64 [k]); the axis stays."""
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
@@ -88,7 +88,7 @@ def picked(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
     return Shift(tuple(len(index) if at == axis else size for at, size in enumerate(shift.shape)), terms)
 
 
-def joined(shifts: Sequence[Shift], axis: int) -> Shift:
+def concatenated(shifts: Sequence[Shift], axis: int) -> Shift:
     """cat along an axis."""
     sizes = [each.shape[axis] for each in shifts]
     shape = tuple(sum(sizes) if at == axis else size for at, size in enumerate(shifts[0].shape))

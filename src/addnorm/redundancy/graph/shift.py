@@ -7,9 +7,9 @@ still "number i of the block moves entry i of one axis", only a scale per entry 
 bias costs its own size.
 
 Every map knows the size of its rounding error (`noise`): sums of exact opposites leave that much, and nothing smaller
-is ever taken for a dependence, nothing larger for none. It is what errors that do not know of each other add up to (roots
-of sums of squares), not their worst case: a bound would outgrow the numbers themselves in a deep stack of linear maps,
-and a dependence taken for rounding would be a false proof. Rounding taken for a dependence is only too careful.
+is ever taken for a dependence, nothing larger for none. It is what errors that do not know of each other add up to
+(roots of sums of squares), not their worst case: a bound would outgrow the numbers themselves in a deep stack of linear
+maps, and a dependence taken for rounding would be a false proof. Rounding taken for a dependence is only too careful.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +18,7 @@ from math import hypot, prod
 
 import torch
 
-from addnorm.redundancy.algebra.null_space import conditioned
+from addnorm.redundancy.algebra.rank import conditioned
 
 EPS = 2.0**-52
 LARGEST_MAP = 2**27
@@ -36,11 +36,11 @@ class Dense:
     numbers: torch.Tensor
     noise: float
     regular: bool = False
-    """Proved, factor by factor: no move of the block leaves the value as it is. A product of regular factors is regular,
-    however badly conditioned, and its own singular values may be far too small to show it."""
+    """Proved, factor by factor: no move of the block leaves the value as it is. A product of regular factors is
+    regular, however badly conditioned, and its own singular values may be far too small to show it."""
     condition: float = 1.0
-    """How many times smaller than its largest a singular value that is not zero may be: the product over the matrices that
-    are factors."""
+    """How many times smaller than its largest a singular value that is not zero may be: the product over the matrices
+    that are factors."""
 
     @property
     def reduced(self) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ def _check(numbers: int) -> None:
         raise TooLarge
 
 
-def still(shape: Sequence[int]) -> Shift:
+def zero_shift(shape: Sequence[int]) -> Shift:
     """No move."""
     return Shift(tuple(shape), {})
 
@@ -117,7 +117,7 @@ def _largest(numbers: torch.Tensor) -> float:
     return float(numbers.abs().max()) if numbers.numel() else 0.0
 
 
-def spread(shift: Shift, shape: Sequence[int]) -> Shift:
+def broadcast(shift: Shift, shape: Sequence[int]) -> Shift:
     """Broadcast (expand) to a shape with the same trailing axes."""
     more = len(shape) - len(shift.shape)
     terms: dict[int, Term] = {}
@@ -132,7 +132,7 @@ def spread(shift: Shift, shape: Sequence[int]) -> Shift:
 
 def add(first: Shift, second: Shift, shape: Sequence[int], factor: float = 1.0) -> Shift:
     """first + factor * second, broadcast to `shape`."""
-    left, right = spread(first, shape), scaled(spread(second, shape), factor)
+    left, right = broadcast(first, shape), scaled(broadcast(second, shape), factor)
     terms = dict(left.terms)
     for block, term in right.terms.items():
         terms[block] = _sum(terms[block], term) if block in terms else term
@@ -156,7 +156,7 @@ def scaled(shift: Shift, factor: float) -> Shift:
     if factor == 1.0:
         return shift
     if factor == 0.0:
-        return still(shift.shape)
+        return zero_shift(shift.shape)
     size, terms = abs(factor), dict[int, Term]()
     for block, term in shift.terms.items():
         noise = term.noise * size
@@ -169,7 +169,7 @@ def scaled(shift: Shift, factor: float) -> Shift:
 
 def times(shift: Shift, factor: torch.Tensor, shape: Sequence[int]) -> Shift:
     """shift * factor for known numbers, both broadcast to `shape`."""
-    wide, known = spread(shift, shape), compact(factor.to(torch.float64), len(shape))
+    wide, known = broadcast(shift, shape), compact(factor.to(torch.float64), len(shape))
     terms: dict[int, Term] = {}
     size = _largest(known)
     for block, term in wide.terms.items():
@@ -195,7 +195,7 @@ def compact(known: torch.Tensor, dims: int) -> torch.Tensor:
     return known
 
 
-def through(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
+def times_matrix(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
     """shift @ weight over the last axis, weight float64 [in, out]."""
     gain = float(weight.norm(dim=0).max()) if weight.numel() else 0.0
     full, condition = conditioned(weight.numpy()) if shift else (False, 1.0)
@@ -216,7 +216,7 @@ def through(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
     return Shift(tuple(shape), terms)
 
 
-def moved(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Sequence[int], gain: float = 1.0) -> Shift:
+def mapped(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Sequence[int], gain: float = 1.0) -> Shift:
     """Any linear operation applied to the map, each coordinate's share spelt out in full.
 
     Args:
@@ -241,7 +241,7 @@ def reduce_equal(numbers: torch.Tensor) -> torch.Tensor:
     return numbers.contiguous()
 
 
-def cleaned(shift: Shift) -> Shift:
+def without_rounding(shift: Shift) -> Shift:
     """Without what is rounding only."""
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():

@@ -1,19 +1,19 @@
 """Dropout, and tensors that take only a shape from another."""
 
-from addnorm.redundancy.graph.rule import Site, rule
-from addnorm.redundancy.graph.value import Out, Value
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.value import Output, Value
 
 
 @rule("dropout", "dropout_", "feature_dropout", "alpha_dropout", "native_dropout", always=True)
-def dropout(site: Site, value: Value, p: float, train: bool | None) -> list[Out]:
+def dropout(call: Call, value: Value, p: float, train: bool | None) -> list[Output]:
     """In evaluation the identity. In training m (x + s) moves by m s with a random mask m: nothing may move, and sums
     are lost.
     """
-    outs = site.all_still()
+    outs = call.all_unmoved()
     if train is False or p == 0.0:
-        outs[0] = Out(value.shift, value.loose, value.sums, value.masked, value.plane)
+        outs[0] = Output(value.shift, value.data_shifts, value.sums, value.masked, value.plane)
     else:
-        site.unchanged(value)
+        call.demand_unchanged(value)
     return outs
 
 
@@ -29,6 +29,6 @@ def dropout(site: Site, value: Value, p: float, train: bool | None) -> list[Out]
     "new_full",
     "new_empty",
 )
-def like(site: Site, *_: object, **__: object) -> Out:
+def like(call: Call, *_: object, **__: object) -> Output:
     """Reads a shape, no number."""
-    return site.still()
+    return call.unmoved()

@@ -6,35 +6,35 @@ import torch
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
-from addnorm.redundancy.algebra.null_space import null_space, rank
-from addnorm.redundancy.execution.tracked_parameters import Entry, Tracked
-from addnorm.redundancy.graph.joint_space import Space
+from addnorm.redundancy.algebra.rank import null_space, rank
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
+from addnorm.redundancy.graph.null_space import NullSpace
 
 
-def tracked(**sizes: int) -> Tracked:
+def tracked(**sizes: int) -> TrackedParameters:
     entries, at = [], 0
     for name, size in sizes.items():
         entries.append(
-            Entry(
+            TrackedParameter(
                 name=name, aliases=(name, f"{name}.again"), shape=(size,), coordinates="entries", role="bias", offset=at
             )
         )
         at += size
-    return Tracked(entries=tuple(entries))
+    return TrackedParameters(entries=tuple(entries))
 
 
 @pytest.fixture
-def space() -> Space:
+def space() -> NullSpace:
     """k free; v (2) made up for by o (2) with W, plus o's all-ones; u cannot move."""
     weight = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
     ones = torch.ones(2, 1, dtype=torch.float64)
-    return Space(
+    return NullSpace(
         tracked(k=3, v=2, o=2, u=1),
         {"k": {0: identity(3)}, "v": {1: identity(2)}, "o": {1: dense(2, -weight), 2: dense(2, ones)}},
     )
 
 
-def test_the_numbers(space: Space) -> None:
+def test_the_numbers(space: NullSpace) -> None:
     assert space.dim == 6
     assert [(each.names, each.dim) for each in space.components] == [(("k",), 3), (("v", "o"), 3)]
     assert {name: len(space.redundant(name)) for name in "kvou"} == {"k": 3, "v": 1, "o": 1, "u": 0}
@@ -44,8 +44,8 @@ def test_the_numbers(space: Space) -> None:
     assert torch.allclose(space.redundant("o").diff(), torch.zeros(1, 1, dtype=torch.float64))
 
 
-def test_both_forms_agree(space: Space) -> None:
-    again = Space.from_basis(space.tracked, space.basis())
+def test_both_forms_agree(space: NullSpace) -> None:
+    again = NullSpace.from_basis(space.tracked, space.basis())
     assert again.dim == space.dim
     for name in "kvou":
         assert again.absorbable(name) == space.absorbable(name)
@@ -57,7 +57,7 @@ def test_both_forms_agree(space: Space) -> None:
         assert torch.allclose(part, again.project(delta)[name])
 
 
-def test_projection(space: Space) -> None:
+def test_projection(space: NullSpace) -> None:
     vector = space.sample(torch.Generator().manual_seed(0))
     assert space.contains(vector)
     assert not space.contains(vector | {"u": torch.ones(1, dtype=torch.float64)})
@@ -71,7 +71,7 @@ def test_projection(space: Space) -> None:
     assert torch.allclose(basis @ left, torch.zeros(6, dtype=torch.float64), atol=1e-12)
 
 
-def test_folding(space: Space) -> None:
+def test_folding(space: NullSpace) -> None:
     wanted = torch.tensor([1.0, 1.0], dtype=torch.float64)
     moved = space.solve({"v.again": wanted})
     assert moved is not None
@@ -85,11 +85,11 @@ def test_folding(space: Space) -> None:
     assert set(alone) == {"k"}
 
 
-def test_unknown_names_and_sizes(space: Space) -> None:
+def test_unknown_names_and_sizes(space: NullSpace) -> None:
     with pytest.raises(UnknownName, match="no followed parameter 'kk'"):
         space.redundant("kk")
     with pytest.raises(InputError, match="a dense basis is for small models"):
-        Space(tracked(k=6000), {"k": {0: identity(6000)}}).basis()
+        NullSpace(tracked(k=6000), {"k": {0: identity(6000)}}).basis()
 
 
 def test_maps_compose() -> None:

@@ -1,4 +1,4 @@
-"""What is known about one parameter: its verdict, its redundant directions, where it folds to, and what holds it in place."""
+"""The result for one parameter: verdict, redundant directions, folds, and the operations that block it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +10,13 @@ from torch import Tensor
 
 Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "negligible", "undecided"]
 """
-- redundant: no value of it, alone, changes what is observed.
-- partly redundant: some directions of it, alone, change nothing; `redundant_dof` counts them.
-- foldable: it matters alone, but other parameters can take over all or part of it; `absorbable_dof` counts how much.
-- effective: it matters, and nothing else can take over any of it.
-- negligible: it matters in exact arithmetic, by less than float32 can show at the lengths looked at.
-- undecided: the two methods disagree, or the only one that ran could not tell.
+- redundant: no value of the parameter, moved alone, changes the observed output.
+- partly redundant: some of its directions, moved alone, change nothing; `redundant_dof` counts them.
+- foldable: moved alone it changes the output, but other parameters can absorb all or part of it; `absorbable_dof`
+  counts how much.
+- effective: it changes the output, and no other parameter can absorb any of it.
+- negligible: it changes the output in exact arithmetic, by less than float32 resolves at the lengths tested.
+- undecided: the two methods disagree, or the only one that ran could not decide.
 """
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
@@ -23,16 +24,16 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 
 @dataclass(frozen=True, kw_only=True)
 class Directions:
-    """A subspace of one parameter's entries (flattened): named where it has a short name, else by a basis."""
+    """A subspace of one parameter's flattened entries, by name if it has one, otherwise by a basis."""
 
     kind: Literal["none", "coordinates", "all-ones", "basis"]
     coordinates: tuple[int, ...] = ()
-    """The entries that are free, for `coordinates`."""
+    """The free entries, if `kind` is `coordinates`."""
     basis: Float64[Tensor, "direction entry"] | None = None
-    """Orthonormal rows, for `basis`."""
+    """Orthonormal rows, if `kind` is `basis`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its form in `addnorm audit --json`."""
+        """Return its form in `addnorm audit --json`."""
         if self.kind == "coordinates":
             return {"kind": self.kind, "coordinates": list(self.coordinates)}
         if self.basis is not None:
@@ -41,7 +42,7 @@ class Directions:
 
 
 def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
-    """Name the row space of a matrix: single coordinates, the all-ones direction, or an orthonormal basis."""
+    """Describe the row space of a matrix: single coordinates, the all-ones direction, or an orthonormal basis."""
     if basis.shape[0] == 0:
         return Directions(kind="none")
     rows = torch.linalg.qr(basis.T)[0].T
@@ -57,73 +58,73 @@ def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
 
 @dataclass(frozen=True, kw_only=True)
 class Fold:
-    """One parameter that takes over what is removed from another."""
+    """A parameter that absorbs what is removed from another one."""
 
     into: str
     """The parameter that changes."""
     formula: str
-    """What is added to it."""
+    """The change added to it."""
     amplification: float
-    """Largest change of an entry over the largest entry removed: above 1, the fold makes numbers larger."""
+    """Largest change of an entry divided by the largest entry removed; above 1 the fold increases magnitudes."""
     solved: bool = False
-    """Whether no single weight explains it: a system of equations, as when the fold needs a weight's inverse."""
+    """True if no single weight gives the change, which then solves a system of equations, for example with a weight's
+    inverse."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its form in `addnorm audit --json`."""
+        """Return its form in `addnorm audit --json`."""
         return {"into": self.into, "formula": self.formula, "amplification": self.amplification, "solved": self.solved}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocked:
-    """One operation of the model that must see this parameter unmoved, and so holds some of its directions in place."""
+    """An operation whose demand removes some directions of this parameter from the null space."""
 
     op: str
-    """The operation, as torch names it."""
+    """Name of the operation in torch."""
     module: str
-    """Path of the module that runs it."""
+    """Path of the module that calls it."""
     where: str
-    """Its line of source, `file:line`; empty where it is not known."""
+    """Source line of the call, `file:line`; empty if unknown."""
     rank: int
-    """Directions of the parameter that it holds."""
+    """Number of directions of the parameter that it blocks."""
     why: str = ""
-    """The rule, in words."""
+    """The demand: `unchanged` or `constant along axis N`."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its form in `addnorm audit --json`."""
+        """Return its form in `addnorm audit --json`."""
         return {"op": self.op, "module": self.module, "where": self.where, "rank": self.rank, "why": self.why}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What is known about one parameter."""
+    """The result for one parameter."""
 
     parameter: str
     verdict: Verdict
     size: int
-    """Its number of entries."""
+    """Number of entries."""
     redundant_dof: int
-    """Dimension of the space of its values that, alone, change nothing."""
+    """Number of its directions that, moved alone, change nothing."""
     absorbable_dof: int
-    """Dimension of the space of its values that it can lose if others move too; never below `redundant_dof`."""
+    """Number of its directions that other parameters can compensate; never below `redundant_dof`."""
     directions: Directions
-    """The redundant ones; for a foldable parameter, the absorbable ones."""
+    """The redundant directions."""
     reason: str
     """One sentence."""
     fold_into: tuple[Fold, ...] = ()
-    """What takes over, where others must move."""
+    """The parameters that absorb it, if others must move."""
     blocked_by: tuple[Blocked, ...] = ()
     effect: float | None = None
-    """Numerical effect, when it was measured: relative change of the output per unit move along the weakest
-    direction that is not redundant."""
+    """Relative change of the output per unit move along the weakest direction that is not redundant, if measured."""
     negligible_dof: int = 0
-    """Directions whose effect is above rounding in float64 but below what float32 can show."""
+    """Number of directions whose effect is above float64 rounding but below float32 resolution."""
     numeric_redundant_dof: int | None = None
-    """`redundant_dof` as the numerical method counts it; None where it did not count."""
+    """`redundant_dof` according to the numerical method; None if it did not count."""
     numeric_absorbable_dof: int | None = None
-    """`absorbable_dof` as the numerical method counts it; None where it did not count."""
+    """`absorbable_dof` according to the numerical method; None if it did not count."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its entry in `addnorm audit --json`."""
+        """Return its entry in `addnorm audit --json`."""
         return {
             "parameter": self.parameter,
             "verdict": self.verdict,
@@ -141,8 +142,8 @@ class Finding:
         }
 
 
-def verdict(size: int, redundant: int, absorbable: int, negligible: int) -> Verdict:
-    """The word for counts on which nobody disagrees."""
+def verdict_of(size: int, redundant: int, absorbable: int, negligible: int) -> Verdict:
+    """Return the verdict for counts that are not disputed."""
     if size and redundant == size:
         return "redundant"
     if redundant + negligible == size and negligible:
@@ -153,5 +154,5 @@ def verdict(size: int, redundant: int, absorbable: int, negligible: int) -> Verd
 
 
 def by_name(findings: Sequence[Finding]) -> dict[str, Finding]:
-    """The findings by the parameter they are about."""
+    """Index findings by parameter."""
     return {finding.parameter: finding for finding in findings}

@@ -7,9 +7,9 @@ from toys import seeded
 
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import copy_of
-from addnorm.redundancy.execution.disturbance import STEP, disturbed
 from addnorm.redundancy.execution.inputs import bind
-from addnorm.redundancy.execution.tracked_parameters import follow
+from addnorm.redundancy.execution.perturbation import STEP, perturbed
+from addnorm.redundancy.execution.tracked_parameters import track_parameters
 from addnorm.redundancy.numeric.probe import Probe
 
 
@@ -44,7 +44,7 @@ def test_every_number_moves_by_the_step_and_comes_back_bit_for_bit(dtype: torch.
     torch.manual_seed(0)
     model = copy_of(Weights(dtype), torch.float64)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
-    with disturbed(model, 3):
+    with perturbed(model, 3):
         for name, value in model.named_parameters():
             if not value.is_floating_point():
                 assert torch.equal(value, before[name])
@@ -60,7 +60,7 @@ def test_every_number_moves_by_the_step_and_comes_back_bit_for_bit(dtype: torch.
 def test_parameters_come_back_when_the_model_raises() -> None:
     model = copy_of(seeded(lambda: nn.Linear(4, 4)), torch.float64)
     before = model.weight.detach().clone()
-    with pytest.raises(RuntimeError), disturbed(model, 0):
+    with pytest.raises(RuntimeError), perturbed(model, 0):
         raise RuntimeError
     assert torch.equal(model.weight, before)
 
@@ -85,7 +85,7 @@ def test_rounding_follows_the_condition_of_the_model() -> None:
     for large in (4.0, 4096.0):
         model = Difference(large)
         x = torch.randn(2, 3, 1)
-        tracked = follow(model, x)
+        tracked = track_parameters(model, x)
         copied = copy_of(model, torch.float64)
         cases = Cases.of(copied, bind(x), "logits")
         found.append(Probe(copied, tracked, "logits").rounding([(0, cases(number)[1]) for number in range(4)]))

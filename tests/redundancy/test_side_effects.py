@@ -85,7 +85,7 @@ def test_two_audits_at_once_say_what_each_says_alone() -> None:
 ORDERS = [
     "import addnorm",
     "import addnorm; addnorm.audit",
-    "import addnorm.redundancy.graph.method, addnorm",
+    "import addnorm.redundancy.graph.static_analysis, addnorm",
     "from addnorm.redundancy import Audit",
     "from addnorm import audit",
     "import addnorm.redundancy.analysis as a",

@@ -10,8 +10,7 @@ from transformers import BertConfig, BertModel
 import addnorm
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import copy_of
-from addnorm.redundancy.execution.float64 import Lift
-from addnorm.redundancy.execution.widening import Widen
+from addnorm.redundancy.execution.float64 import Float64Mode, WideningMode
 from addnorm.redundancy.rewriting import recipe as recipes
 
 pytestmark = pytest.mark.compiled
@@ -87,16 +86,16 @@ def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.Audit) -> 
 
 
 def test_another_class_is_refused(small: addnorm.Audit) -> None:
-    with pytest.raises(InputError, match="between models of one class; BertModel was audited and Linear arrived"):
+    with pytest.raises(InputError, match="expected a model of the audited class BertModel, got Linear"):
         small.carry(nn.Linear(3, 3), torch.randn(2, 3))
 
 
 def test_widening_is_a_float64_copy() -> None:
     """Of a model in bfloat16, whose own outputs differ in the third digit."""
     model = bert(2, 16).bfloat16()
-    with torch.no_grad(), Lift():
+    with torch.no_grad(), Float64Mode():
         expected = copy_of(model, torch.float64)(**TOKENS)[0]
-    with torch.no_grad(), Widen():
+    with torch.no_grad(), WideningMode():
         found = model(**TOKENS)[0]
     assert found.dtype == torch.float64
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)

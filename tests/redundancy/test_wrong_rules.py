@@ -12,60 +12,60 @@ from null_checks import ROUNDING, audited, change
 from test_blocks import Between
 
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.redundancy.graph.rule import Site
+from addnorm.redundancy.graph.rule import Call
 from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.graph.rules.arithmetic import mul
 from addnorm.redundancy.graph.rules.products import linear
 from addnorm.redundancy.graph.rules.softmax import compare
-from addnorm.redundancy.graph.shift import scaled, spread, still
-from addnorm.redundancy.graph.value import Mask, Out, Plane, Value
+from addnorm.redundancy.graph.shift import broadcast, scaled, zero_shift
+from addnorm.redundancy.graph.value import Mask, Output, Plane, Value
 
 pytestmark = pytest.mark.compiled
 
 
-def rotation_without_position(site: Site, first: Any, second: Any = -1.0, **settings: Any) -> Out:
+def rotation_without_position(call: Call, first: Any, second: Any = -1.0, **settings: Any) -> Output:
     """Every position turns as the first one does."""
     if isinstance(second, Value) and second.known is not None and second.known.dim() > 1:
         angle = second.known[..., :1, :].expand(second.known.shape)
         second = Value(second.shape, second.shift, angle)
-    return mul(site, first, second, **settings)
+    return mul(call, first, second, **settings)
 
 
-def norm_that_hides_its_own_shift(site: Site, value: Value, *rest: Any) -> list[Out]:
+def norm_that_hides_its_own_shift(call: Call, value: Value, *rest: Any) -> list[Output]:
     """What a layer norm takes out, it takes out of its own bias too."""
-    site.level(value, [-1])
-    return site.all_still()
+    call.demand_constant_value(value, [-1])
+    return call.all_unmoved()
 
 
-def norm_along_any_axis(site: Site, value: Value, *rest: Any) -> list[Out]:
+def norm_along_any_axis(call: Call, value: Value, *rest: Any) -> list[Output]:
     """A shift that is the same for all positions cancels."""
-    site.level(value, [1])
-    return site.all_still()
+    call.demand_constant_value(value, [1])
+    return call.all_unmoved()
 
 
-def linear_gelu(site: Site, value: Value, *_: Any, **__: Any) -> Out:
-    return Out(scaled(value.shift, 0.5), value.loose)
+def linear_gelu(call: Call, value: Value, *_: Any, **__: Any) -> Output:
+    return Output(scaled(value.shift, 0.5), value.data_shifts)
 
 
-def mask_forgotten(site: Site, value: Value, mask: Value, fill: Any) -> Out:
+def mask_forgotten(call: Call, value: Value, mask: Value, fill: Any) -> Output:
     """Filled entries move as the others do."""
-    return Out(spread(value.shift, site.shape), value.loose)
+    return Output(broadcast(value.shift, call.shape), value.data_shifts)
 
 
-def any_mask_hides(site: Site, value: Value, mask: Value, fill: Any) -> Out:
+def any_mask_hides(call: Call, value: Value, mask: Value, fill: Any) -> Output:
     """Whatever a place is filled with, a softmax does not see it."""
-    return Out(spread(value.shift, site.shape), value.loose, masked=Mask(hides=True, endless=True))
+    return Output(broadcast(value.shift, call.shape), value.data_shifts, masked=Mask(hides=True, infinite=True))
 
 
-def comparison_that_never_jumps(site: Site, *_: Any, **__: Any) -> Out:
-    return site.still()
+def comparison_that_never_jumps(call: Call, *_: Any, **__: Any) -> Output:
+    return call.unmoved()
 
 
-def norm_in_every_plane(site: Site, value: Value, *rest: Any) -> list[Out]:
+def norm_in_every_plane(call: Call, value: Value, *rest: Any) -> list[Output]:
     """The entries add up to the same number, whatever the gains."""
-    found = rules()["native_layer_norm"](site, value, *rest)
-    normal = torch.ones(1, site.shape[-1], dtype=torch.float64) / site.shape[-1] ** 0.5
-    return [Out(found[0].shift, plane=Plane(len(site.shape) - 1, lambda: normal))]
+    found = rules()["native_layer_norm"](call, value, *rest)
+    normal = torch.ones(1, call.shape[-1], dtype=torch.float64) / call.shape[-1] ** 0.5
+    return [Output(found[0].shift, plane=Plane(len(call.shape) - 1, lambda: normal))]
 
 
 class _Sharing:
@@ -74,15 +74,15 @@ class _Sharing:
     def __init__(self) -> None:
         self.used = False
 
-    def __call__(self, site: Site, value: Value, weight: Value, bias: Value | None = None) -> Out:
+    def __call__(self, call: Call, value: Value, weight: Value, bias: Value | None = None) -> Output:
         if bias is not None and not self.used:
-            self.used, bias = True, Value(bias.shape, still(bias.shape), bias.known)
-        return linear(site, value, weight, bias)
+            self.used, bias = True, Value(bias.shape, zero_shift(bias.shape), bias.known)
+        return linear(call, value, weight, bias)
 
 
-def unmasked_table(site: Site, weight: Value, index: Value, *_: Any, **__: Any) -> Out:
+def unmasked_table(call: Call, weight: Value, index: Value, *_: Any, **__: Any) -> Output:
     """Which row is read makes no difference."""
-    return site.still()
+    return call.unmoved()
 
 
 FACTS: dict[str, tuple[str, Callable[..., Any], str]] = {

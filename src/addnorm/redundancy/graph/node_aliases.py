@@ -1,8 +1,8 @@
 """Nodes of a graph that hold the same numbers in the same order as an earlier one.
 
 A kernel that works in a buffer becomes, made functional, a chain of writes into the flattened buffer and of reads back
-from it. What a read finds is what the last write put there; and a view of a view is a view of the first. Seen so, an axis
-that was folded away on the way into the buffer is an axis again behind it.
+from it. What a read finds is what the last write put there; and a view of a view is a view of the first. Seen so, an
+axis that was folded away on the way into the buffer is an axis again behind it.
 """
 
 import operator
@@ -25,7 +25,7 @@ def name_of(target: Any) -> str:
     return str(getattr(packet, "__name__", packet))
 
 
-class Aliases:
+class NodeAliases:
     """Of one graph: from where each node's numbers may be read instead."""
 
     def __init__(self, nodes: Iterable[fx.Node]) -> None:
@@ -81,7 +81,8 @@ def _shape(node: fx.Node) -> tuple[int, ...]:
 
 
 def _range(node: fx.Node, at: int) -> Range | None:
-    """The run of entries that a slice, or a write into one, is about; its axis is argument `at`. None if it has steps."""
+    """The run of entries that a slice, or a write into one, is about; its axis is argument `at`. None if it has
+    steps."""
     given = dict(zip(("dim", "start", "end", "step"), node.args[at:], strict=False)) | dict(node.kwargs)
     shape = _shape(cast(fx.Node, node.args[0]))
     axis, step = given.get("dim", 0), given.get("step", 1)

@@ -16,8 +16,8 @@ import torch
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense
-from addnorm.redundancy.algebra.null_space import FLOAT64, kernel_and_clarity, rank
-from addnorm.redundancy.execution.tracked_parameters import Tracked
+from addnorm.redundancy.algebra.rank import FLOAT64, kernel_and_clarity, rank
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
 Delta = dict[str, torch.Tensor]
 """A change: for each parameter a float64 tensor of its `coordinate_shape`; an absent parameter does not change."""
@@ -38,10 +38,10 @@ class Component:
     dim: int
 
 
-class Space:
+class NullSpace:
     """The null space of all constraints over all followed coordinates."""
 
-    def __init__(self, tracked: Tracked, maps: Mapping[str, Mapping[int, LinearMap]]) -> None:
+    def __init__(self, tracked: TrackedParameters, maps: Mapping[str, Mapping[int, LinearMap]]) -> None:
         self.tracked = tracked
         self._maps = _without_noise({entry.name: dict(maps.get(entry.name, {})) for entry in tracked.entries})
         self._sizes = {block: each.width for mine in self._maps.values() for block, each in mine.items()}
@@ -49,7 +49,7 @@ class Space:
         self._unsure: set[str] = set()
 
     @classmethod
-    def from_basis(cls, tracked: Tracked, basis: torch.Tensor) -> "Space":
+    def from_basis(cls, tracked: TrackedParameters, basis: torch.Tensor) -> "NullSpace":
         """A space given by independent rows, float [dim, tracked.size] (as a numerical method finds it)."""
         maps: dict[str, dict[int, LinearMap]] = {}
         if basis.shape[0]:
@@ -334,7 +334,8 @@ class Space:
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
 
     def _solve(self, component: Component, fixed: Mapping[str, torch.Tensor]) -> Delta | None:
-        """The null vector of one component with the given changes that moves the others least; None if there is none."""
+        """The null vector of one component with the given changes that moves the others least; None if there is
+        none."""
         still = [name for name, change in fixed.items() if not change.any()]
         free, _ = self._free(component, held=still)
         moving = [name for name in fixed if name not in still]
@@ -363,9 +364,9 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
 
 
 def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int, LinearMap]]:
-    """The maps but for those that are rounding beside the largest of their block: a parameter that cancels out of a block in
-    exact arithmetic is left with 1e-16 there, and a rank by itself would take that for freedom. A map that is known not to
-    vanish stays, however small many factors have made it."""
+    """The maps but for those that are rounding beside the largest of their block: a parameter that cancels out of a
+    block in exact arithmetic is left with 1e-16 there, and a rank by itself would take that for freedom. A map that is
+    known not to vanish stays, however small many factors have made it."""
     sizes = {
         name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in mine.items()}
         for name, mine in maps.items()

@@ -1,11 +1,12 @@
-"""All weights of a float64 copy disturbed at random for a while, without a second copy of them.
+"""Temporary random perturbation of all weights of a float64 copy, without a second copy of them.
 
     w  ->  w (1 ± 2⁻²⁶)  ->  w
 
-What must hold: afterwards every number is bit for bit what it was. The trick: a float64 number that came from float32 has
-24 significant bits, so w (1 ± 2⁻²⁶) needs at most 51 and is exact; and it is nearer to w than to any other float32
-number, the nearest of which are 2⁻²⁵ away, so rounding to float32 gives w back. bfloat16 and float16 are float32 as well.
-Parameters with more bits (a model in float64, a bias that was moved) are kept aside instead.
+Afterwards every number must be bit for bit what it was. A float64 number converted from float32 has 24 significant
+bits, so w (1 ± 2⁻²⁶) needs at most 51 and is exact. It is nearer to w than to any other float32 number, the nearest of
+which are 2⁻²⁵ away, so rounding to float32 restores w. bfloat16 and float16 numbers are float32 numbers too. Parameters
+with more bits (a model in float64, a bias that was moved) are cloned instead. Checked by
+tests/redundancy/test_perturbation.py.
 """
 
 from collections.abc import Iterator
@@ -15,16 +16,17 @@ import torch
 from torch import Tensor, nn
 
 STEP = 2.0**-26
-"""Relative size of the disturbance: far above float64's rounding, far below what makes a model nonlinear."""
+"""Relative size of the perturbation: far above float64's rounding, small enough for a linear response of the model."""
 _PIECE = 2**20
-"""Numbers drawn at once."""
+"""Number of signs drawn at once."""
 
 
 @contextmanager
-def disturbed(model: nn.Module, seed: int) -> Iterator[None]:
-    """Every floating-point parameter of a copy in float64 times 1 ± `STEP`, signs drawn from `seed`; as before afterwards."""
+def perturbed(model: nn.Module, seed: int) -> Iterator[None]:
+    """Multiply every floating-point parameter of a copy in float64 by 1 ± `STEP`, with signs drawn from `seed`, and
+    restore it."""
     parameters = [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
-    kept = [None if _is_float32(parameter) else parameter.clone() for parameter in parameters]
+    clones = [None if _is_float32(parameter) else parameter.clone() for parameter in parameters]
     generator = torch.Generator().manual_seed(seed)
     try:
         for parameter in parameters:
@@ -33,7 +35,7 @@ def disturbed(model: nn.Module, seed: int) -> Iterator[None]:
                 piece.mul_(1 + STEP * (2 * signs - 1).double())
         yield
     finally:
-        for parameter, value in zip(parameters, kept, strict=True):
+        for parameter, value in zip(parameters, clones, strict=True):
             if value is not None:
                 parameter.copy_(value)
                 continue
@@ -46,7 +48,7 @@ def _is_float32(parameter: Tensor) -> bool:
 
 
 def _pieces(parameter: Tensor) -> tuple[Tensor, ...]:
-    """Views of about a million numbers each."""
+    """Views of about `_PIECE` numbers each."""
     if not parameter.numel():
         return ()
     rows = parameter.unsqueeze(0) if parameter.dim() == 0 else parameter

@@ -1,4 +1,4 @@
-r"""The null space of a matrix, and the one rule by which every part of addnorm decides a rank.
+r"""Null space and rank of a matrix, by one rule for the whole package.
 
 Rule. Let sigma_1 >= sigma_2 >= ... be the singular values of A with n columns. A direction is null if its singular
 value is at most `rounding * sqrt(n) * sigma_1`: what rounding leaves of an exact zero. `rounding` is the relative
@@ -19,17 +19,17 @@ FLOAT64 = 1e-10
 """Relative error allowed for float64 matrices that went through products with well-conditioned weights."""
 
 _GAP = 1e4
-"""What lies between singular values that are zero and those that are not, where the two can be told apart."""
+"""Ratio between singular values that are zero up to rounding and the others, if the two can be separated."""
 _ENOUGH = 4
-"""Rows per column of a tall matrix that are looked at first."""
+"""Rows per column of a tall matrix that are tried first."""
 _HUGE = 1e150
-"""Numbers whose squares a float64 cannot hold."""
+"""Numbers above this have squares that overflow float64."""
 
 
 def null_space(
     matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT64
 ) -> Float64[np.ndarray, "entries nullity"]:
-    """Orthonormal columns v with A v = 0, by the rule above.
+    """Return orthonormal columns v with A v = 0, by the rule above.
 
     Args:
         matrix: A. No rows, or only zeros: every direction is null.
@@ -41,10 +41,11 @@ def null_space(
 def kernel_and_clarity(
     matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT64
 ) -> tuple[Float64[np.ndarray, "entries nullity"], bool]:
-    """The null space, and whether it is clear: the singular values called zero and those that are not lie `_GAP` apart.
+    """Return the null space, and True if it is clear: the singular values that count as zero are a factor `_GAP` below
+    the others.
 
-    Where values go down to rounding one by one, as those of a product of many matrices do, the rule above still draws a
-    line, but a small value there is no proof of a zero.
+    Where values decrease gradually to rounding, as those of a product of many matrices do, the rule above still draws a line,
+    but a small value is no proof of a zero.
     """
     columns = matrix.shape[1]
     reduced = _reduce(matrix)
@@ -61,12 +62,12 @@ def kernel_and_clarity(
 
 
 def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, float]:
-    """Of x -> x A: whether only x = 0 gives zero, by the rule above; and about how many times A's smallest singular value that
-    is not null is below their root mean square."""
+    """Return, for x -> x A, True if only x = 0 gives zero, by the rule above; and approximately the ratio of the root
+    mean square of A's singular values to the smallest one that is not null."""
     small = matrix if matrix.shape[0] >= matrix.shape[1] else matrix.T
     if not small.any():
         return matrix.shape[0] == 0, 1.0
-    # What has full rank with fewer rows has it with all.
+    # Full rank with fewer rows implies full rank with all.
     reduced = np.asarray(np.linalg.qr(small[: _ENOUGH * small.shape[1]], mode="r"))
     if not _surely_full(reduced, FLOAT64):
         reduced = np.asarray(np.linalg.qr(small, mode="r"))
@@ -81,7 +82,7 @@ def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, f
 
 
 def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT64) -> int:
-    """Number of singular values that are not null by the rule above."""
+    """Return the number of singular values that are not null by the rule above."""
     if matrix.shape[0] < matrix.shape[1]:
         matrix = matrix.T
     reduced = _reduce(matrix)
@@ -94,13 +95,13 @@ def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT
 
 
 def _reduce(matrix: Float64[np.ndarray, "rows entries"]) -> Float64[np.ndarray, "fewer entries"]:
-    """R of A = Q R where that is smaller."""
+    """R of A = Q R if that is smaller."""
     rows, columns = matrix.shape
     return np.asarray(np.linalg.qr(matrix, mode="r")) if rows > columns > 0 else matrix
 
 
 def _surely_full(reduced: Float64[np.ndarray, "rows entries"], rounding: float) -> bool:
-    """Whether a triangular factor has full rank beyond doubt: 1/|R^{-1}|_F <= sigma_min, and |R|_F >= sigma_max."""
+    """True if a triangular factor certainly has full rank: 1/|R^{-1}|_F <= sigma_min, and |R|_F >= sigma_max."""
     rows, columns = reduced.shape
     if rows != columns or not np.diagonal(reduced).all() or np.tril(reduced, -1).any():
         return False
@@ -114,7 +115,7 @@ def _surely_full(reduced: Float64[np.ndarray, "rows entries"], rounding: float) 
 def _svd(
     matrix: Float64[np.ndarray, "rows entries"],
 ) -> tuple[Float64[np.ndarray, "rows rows"], Float64[np.ndarray, " values"], Float64[np.ndarray, "entries entries"]]:
-    """All right vectors; the slower driver if the fast one does not converge."""
+    """The decomposition with all right vectors; with the slower driver if the fast one does not converge."""
     try:
         return np.linalg.svd(matrix, full_matrices=True)
     except np.linalg.LinAlgError:
