@@ -86,9 +86,9 @@ def test_folding(space: NullSpace) -> None:
 
 
 def test_unknown_names_and_sizes(space: NullSpace) -> None:
-    with pytest.raises(UnknownName, match="no followed parameter 'kk'"):
+    with pytest.raises(UnknownName, match="no tracked parameter 'kk'"):
         space.redundant("kk")
-    with pytest.raises(InputError, match="a dense basis is for small models"):
+    with pytest.raises(InputError, match="expected a dense basis of at most"):
         NullSpace(tracked(k=6000), {"k": {0: identity(6000)}}).basis()
 
 

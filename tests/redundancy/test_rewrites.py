@@ -167,7 +167,7 @@ def test_equivalence_is_equality_up_to_the_null_space(monkeypatch: pytest.Monkey
 
 
 def test_lint_says_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.redundancy.lint.audit", numeric)
+    monkeypatch.setattr("addnorm.redundancy.linter.audit", numeric)
     lines = addnorm.lint(seeded(toys.Attention), data(2, 4, WIDTH))
     assert len(lines) == 2
     assert lines[0].startswith("k.bias: no value of it changes the output")

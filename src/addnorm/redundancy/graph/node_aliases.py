@@ -1,8 +1,8 @@
-"""Nodes of a graph that hold the same numbers in the same order as an earlier one.
+"""Nodes of a graph that hold the same numbers in the same order as an earlier node.
 
-A kernel that works in a buffer becomes, made functional, a chain of writes into the flattened buffer and of reads back
-from it. What a read finds is what the last write put there; and a view of a view is a view of the first. Seen so, an
-axis that was folded away on the way into the buffer is an axis again behind it.
+After functionalisation, a kernel that works in a buffer is a chain of writes into the flattened buffer and of reads
+from it. A read returns the numbers of the last write, and a view of a view is a view of the first node. Resolved this
+way, an axis that was flattened for the buffer is an axis again after it.
 """
 
 import operator
@@ -16,28 +16,28 @@ _VIEWS = frozenset({"view", "view_as", "_unsafe_view", "reshape", "flatten", "un
 _COPIES = frozenset({"alias", "clone", "contiguous", "detach"})
 
 Range = tuple[int, int, int]
-"""Axis, first entry, entry behind the last."""
+"""Axis, first entry, entry after the last."""
 
 
 def name_of(target: Any) -> str:
-    """An operation's name without its overload."""
+    """Return an operation's name without its overload."""
     packet = getattr(target, "overloadpacket", target)
     return str(getattr(packet, "__name__", packet))
 
 
 class NodeAliases:
-    """Of one graph: from where each node's numbers may be read instead."""
+    """Maps each node of a graph to the earliest node with the same numbers."""
 
     def __init__(self, nodes: Iterable[fx.Node]) -> None:
         self.holder: dict[fx.Node, fx.Node] = {}
-        """The earliest node that holds a node's numbers in the same order, maybe in another shape."""
+        """The earliest node with the same numbers in the same order, possibly in another shape."""
         for node in nodes:
             self.holder[node] = self._holder(node)
 
     def sources(self, node: fx.Node) -> list[fx.Node]:
-        """What must be known to know a node."""
-        held = self.holder[node]
-        return [held] if held is not node else list(node.all_input_nodes)
+        """Return the nodes whose values determine a node's value."""
+        holder = self.holder[node]
+        return [holder] if holder is not node else list(node.all_input_nodes)
 
     def _holder(self, node: fx.Node) -> fx.Node:
         if node.op != "call_function" or node.target is operator.getitem or not _floats(node):
@@ -56,7 +56,7 @@ class NodeAliases:
         return node
 
     def _read(self, node: fx.Node, first: fx.Node) -> fx.Node:
-        """Of a slice: all of it, or just what was written last."""
+        """The node with a slice's numbers: the sliced one if the slice is whole, or the last write into the same range."""
         wanted = _range(node, 1)
         if wanted is None:
             return node
@@ -81,8 +81,7 @@ def _shape(node: fx.Node) -> tuple[int, ...]:
 
 
 def _range(node: fx.Node, at: int) -> Range | None:
-    """The run of entries that a slice, or a write into one, is about; its axis is argument `at`. None if it has
-    steps."""
+    """The range of a slice, or of a write into one, whose axis is argument `at`. None if it has steps."""
     given = dict(zip(("dim", "start", "end", "step"), node.args[at:], strict=False)) | dict(node.kwargs)
     shape = _shape(cast(fx.Node, node.args[0]))
     axis, step = given.get("dim", 0), given.get("step", 1)

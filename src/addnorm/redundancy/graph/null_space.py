@@ -1,10 +1,15 @@
-r"""The joint null space: every change of all followed parameters together that leaves the observed output as it is.
+r"""The joint null space: all changes of the tracked parameters together that leave the observed output unchanged.
 
-It is kept as delta_p = sum_b M_{p,b} z_b for free vectors z_b, one map M per parameter and block, most of them absent
-and many the identity; distinct z give distinct delta. Parameters that share a block form a component, and every
-question is answered inside one component, so no matrix is ever larger than a layer's worth. For a post-norm layer of
-width d, say, z is the norm's beta, the v bias and one number per norm, and the other biases are products of those with
-the layer's weights.
+It is represented as delta_p = sum_b M_{p,b} z_b with free vectors z_b and one map M per parameter and block, most of
+them absent and many the identity; distinct z give distinct delta. Parameters that share a block form a component. Every
+query is answered inside one component, so that no matrix is larger than those of one layer. Example: in a post-norm
+layer of width d, z consists of the norm's beta, the v bias and one number per norm, and the other biases are products
+of these with the layer's weights.
+
+What must hold: the answers depend on the space only, not on its coordinates z, which depend on the order of
+elimination. The hard part is to decide whether a product of many weight matrices has a null direction: its true
+singular values may lie below rounding. Regular maps and condition numbers decide this where singular values cannot; the
+remaining cases are reported as unsure (tests/redundancy/test_null_space.py, test_chains.py).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,18 +25,18 @@ from addnorm.redundancy.algebra.rank import FLOAT64, kernel_and_clarity, rank
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
 Delta = dict[str, torch.Tensor]
-"""A change: for each parameter a float64 tensor of its `coordinate_shape`; an absent parameter does not change."""
+"""A change: per parameter a float64 tensor of its `coordinate_shape`; absent parameters do not change."""
 
-_TELLING = 1e14
-"""Largest condition of a product in which a float64 can tell a small singular value from rounding."""
+_LARGEST_CONDITION = 1e14
+"""Largest condition number of a product for which float64 separates small singular values from rounding."""
 
 LARGEST_BASIS = 20_000_000
-"""Numbers of a dense basis that `basis` returns."""
+"""Largest size of the dense basis that `basis` returns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Component:
-    """Parameters whose null directions hang together, and the free blocks they share."""
+    """Parameters whose null directions are coupled, and the free blocks that they share."""
 
     names: tuple[str, ...]
     blocks: tuple[int, ...]
@@ -39,7 +44,7 @@ class Component:
 
 
 class NullSpace:
-    """The null space of all constraints over all followed coordinates."""
+    """The null space of all constraints over all tracked coordinates."""
 
     def __init__(self, tracked: TrackedParameters, maps: Mapping[str, Mapping[int, LinearMap]]) -> None:
         self.tracked = tracked
@@ -50,7 +55,7 @@ class NullSpace:
 
     @classmethod
     def from_basis(cls, tracked: TrackedParameters, basis: torch.Tensor) -> "NullSpace":
-        """A space given by independent rows, float [dim, tracked.size] (as a numerical method finds it)."""
+        """Construct a space from independent rows, float [dim, tracked.size]."""
         maps: dict[str, dict[int, LinearMap]] = {}
         if basis.shape[0]:
             for entry in tracked.entries:
@@ -61,7 +66,7 @@ class NullSpace:
 
     @property
     def maps(self) -> Mapping[str, Mapping[int, LinearMap]]:
-        """For every parameter the maps from the free blocks that move it."""
+        """Per parameter, the maps from the free blocks that move it."""
         return self._maps
 
     @property
@@ -71,7 +76,7 @@ class NullSpace:
 
     @cached_property
     def components(self) -> tuple[Component, ...]:
-        """Connected parts, in the order of their first parameter; parameters that cannot move are in none."""
+        """Connected parts, in the order of their first parameter. Parameters that cannot move belong to none."""
         parent: dict[int, int] = {block: block for block in self._sizes}
 
         def root(block: int) -> int:
@@ -87,21 +92,21 @@ class NullSpace:
         for name, mine in self._maps.items():
             if mine:
                 grouped.setdefault(root(next(iter(mine))), []).append(name)
-        found = []
+        components = []
         for start, names in grouped.items():
-            inside = tuple(block for block in self._sizes if root(block) == start)
-            found.append(Component(names=tuple(names), blocks=inside, dim=sum(self._sizes[block] for block in inside)))
-        return tuple(found)
+            blocks_in = tuple(block for block in self._sizes if root(block) == start)
+            dim = sum(self._sizes[block] for block in blocks_in)
+            components.append(Component(names=tuple(names), blocks=blocks_in, dim=dim))
+        return tuple(components)
 
     def component(self, name: str) -> Component | None:
-        """The component that a parameter (by any of its names) belongs to; None if it cannot move at all."""
+        """Return the component of a parameter (by any of its names); None if it cannot move."""
         name = self._first(name)
         return next((each for each in self.components if name in each.names), None)
 
     def redundant(self, name: str) -> torch.Tensor:
-        """Null vectors supported on one parameter alone, float64 [k, size], orthonormal; k = size: it cannot matter
-        at all.
-        """
+        """Return the null vectors supported on one parameter alone, orthonormal, float64 [k, size]. It is redundant if
+        k = size."""
         name = self._first(name)
         if name not in self._alone:
             self._alone[name] = self._inside(name)
@@ -113,20 +118,19 @@ class NullSpace:
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
         free, clear = self._free(component, held=[other for other in component.names if other != name])
         condition = max(each.condition for other in component.names for each in self._maps[other].values())
-        if free.shape[1] and not (clear and condition <= _TELLING):
+        if free.shape[1] and not (clear and condition <= _LARGEST_CONDITION):
             self._unsure.add(name)
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
         return _orthonormal(self._rows(name, component, free)).T
 
     def unsure(self, name: str) -> bool:
-        """Whether float64 cannot tell which directions of a parameter are redundant; `redundant` then claims none."""
+        """Return True if float64 cannot decide which directions of a parameter are redundant; `redundant` then claims none."""
         self.redundant(name)
         return self._first(name) in self._unsure
 
     def absorbable(self, name: str) -> int:
-        """Dimension of the null space's projection on one parameter: what of it the others (or nothing) can make up
-        for.
-        """
+        """Return the dimension of the null space's projection on one parameter: its directions that the others can
+        compensate."""
         name = self._first(name)
         component = self.component(name)
         if component is None:
@@ -137,16 +141,15 @@ class NullSpace:
         return rank(torch.cat([each.dense() for each in mine.values()], dim=1).numpy())
 
     def sample(self, generator: torch.Generator) -> Delta:
-        """A random null vector, of about unit size per free coordinate; every parameter that can move does."""
+        """Draw a random null vector, of about unit size per free coordinate, that moves every parameter that can move."""
         free = {
             block: torch.randn(size, generator=generator, dtype=torch.float64) for block, size in self._sizes.items()
         }
         return self._at(free)
 
     def project(self, delta: Mapping[str, torch.Tensor]) -> Delta:
-        """The nearest null vector: orthogonal projection on the space. delta - project(delta) is the minimum-norm
-        representative.
-        """
+        """Return the orthogonal projection of a change on the space. delta - project(delta) is the equivalent change of
+        least norm."""
         given = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in delta.items()}
         moved: Delta = {}
         for component in self.components:
@@ -164,13 +167,12 @@ class NullSpace:
     def solve(
         self, target: Mapping[str, torch.Tensor], *, keep: Sequence[str] = (), prefer: Sequence[str] = ()
     ) -> Delta | None:
-        """A null vector that moves some parameters as wanted and as few others as possible; the rest moves least in
-        norm.
+        """Find a null vector that moves some parameters as wanted and as few others as possible, by the least norm.
 
         Args:
             target: wanted changes.
             keep: parameters that must not change.
-            prefer: parameters that may well move, best first; the others are held where possible, largest first.
+            prefer: parameters that should move, best first; the others are held where possible, largest first.
 
         Returns:
             The change of every parameter that changes, the targets included; None if there is no such null vector.
@@ -196,21 +198,21 @@ class NullSpace:
             rest.sort(
                 key=lambda name: (-places[name], 0) if name in places else (-len(places) - 1, -self.tracked[name].size)
             )
-            found = self._solve(component, fixed)
-            if found is None:
+            solution = self._solve(component, fixed)
+            if solution is None:
                 return None
             for name in rest:
                 trial = fixed | {name: torch.zeros(self.tracked[name].size, dtype=torch.float64)}
                 better = self._solve(component, trial)
                 if better is not None:
-                    fixed, found = trial, better
+                    fixed, solution = trial, better
             for name in rest:
-                if name not in fixed and found[name].any():
-                    moved[name] = found[name].reshape(self.tracked[name].coordinate_shape)
+                if name not in fixed and solution[name].any():
+                    moved[name] = solution[name].reshape(self.tracked[name].coordinate_shape)
         return moved
 
     def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
-        """Whether a change is a null vector, up to `rounding` relative to its own size."""
+        """Test whether a change is a null vector, up to `rounding` relative to its own size."""
         near = self.project(delta)
         away = sum(
             float((change.to(torch.float64) - near.get(self._first(name), torch.zeros(()))).square().sum())
@@ -220,15 +222,15 @@ class NullSpace:
         return bool(away <= rounding**2 * whole)
 
     def basis(self) -> torch.Tensor:
-        """All of it, float64 [dim, tracked.size], rows independent (not orthonormal).
+        """Return a basis, float64 [dim, tracked.size], with independent but not orthonormal rows.
 
         Raises:
-            InputError: that would be more than `LARGEST_BASIS` numbers; ask per parameter or per component instead.
+            InputError: it would have more than `LARGEST_BASIS` numbers.
         """
         if self.dim * self.tracked.size > LARGEST_BASIS:
             raise InputError(
-                f"a dense basis is for small models: {self.dim} x {self.tracked.size} numbers are more than {LARGEST_BASIS}. "
-                "Ask `redundant`, `absorbable`, `project` or `solve`, which work component by component."
+                f"expected a dense basis of at most {LARGEST_BASIS} numbers, got {self.dim} x {self.tracked.size}. Use "
+                "`redundant`, `absorbable`, `project` or `solve`, which work component by component."
             )
         whole = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64)
         at = 0
@@ -242,7 +244,7 @@ class NullSpace:
 
     def _first(self, name: str) -> str:
         if name not in self.tracked.by_name:
-            raise UnknownName("followed parameter", name, self.tracked.names)
+            raise UnknownName("tracked parameter", name, self.tracked.names)
         return self.tracked[name].name
 
     def _at(self, free: Mapping[int, torch.Tensor]) -> Delta:
@@ -255,8 +257,7 @@ class NullSpace:
 
     def _rows(self, name: str, component: Component, free: torch.Tensor | None) -> torch.Tensor:
         """The parameter's map from all coordinates of its component [size, dim], or from combinations `free` [dim, k]
-        of them.
-        """
+        of them."""
         size, at = self.tracked[name].size, 0
         whole = torch.zeros(size, component.dim if free is None else free.shape[1], dtype=torch.float64)
         for block in component.blocks:
@@ -271,11 +272,13 @@ class NullSpace:
         return whole
 
     def _pinned(self, component: Component, held: Iterable[str]) -> torch.Tensor:
-        """Coordinates (bool [dim]) that must vanish for the held parameters to stay, seen without any arithmetic.
+        """Coordinates (bool [dim]) that must vanish for the held parameters to stay, determined without arithmetic.
 
-        A held parameter whose rows depend on one coordinate each, through the identity, pins these; that may bare
-        further ones.
+        A held parameter whose rows depend on one coordinate each, through the identity, pins these; then further ones
+        may depend on a single coordinate. A regular map pins its whole block.
         """
+        # This step decides no rank. Singular values come last, for the coordinates that structure does not pin, because a chain
+        # of well-conditioned layers pins everything although its singular values decrease to rounding.
         starts, at = {}, 0
         for block in component.blocks:
             starts[block] = at
@@ -298,27 +301,24 @@ class NullSpace:
                     if each.regular and len(open_blocks) == 1 and not pinned[start : start + each.width].all():
                         pinned[start : start + each.width] = changed = True
                     elif each.matrix is None:
-                        bare = torch.nonzero(touched[each.rows] == 1).flatten() + starts[block]
-                        if not pinned[bare].all():
-                            pinned[bare] = changed = True
+                        alone = torch.nonzero(touched[each.rows] == 1).flatten() + starts[block]
+                        if not pinned[alone].all():
+                            pinned[alone] = changed = True
         return pinned
 
     def _free(self, component: Component, held: Sequence[str]) -> tuple[torch.Tensor, bool]:
-        """Orthonormal combinations of the component's coordinates [dim, k] along which no held parameter moves; and
-        whether their number is clear.
-        """
+        """Orthonormal combinations of the component's coordinates [dim, k] along which no held parameter moves, and
+        True if their number is clear."""
         open_columns = torch.nonzero(~self._pinned(component, held)).flatten()
         rows = self._stack(component, held, open_columns)
-        found, clear = kernel_and_clarity(rows.numpy()) if len(rows) else (np.eye(len(open_columns)), True)
-        kernel = torch.from_numpy(found)
+        array, clear = kernel_and_clarity(rows.numpy()) if len(rows) else (np.eye(len(open_columns)), True)
+        kernel = torch.from_numpy(array)
         free = torch.zeros(component.dim, kernel.shape[1], dtype=torch.float64)
         free[open_columns] = kernel
         return free, clear
 
     def _stack(self, component: Component, names: Sequence[str], columns: torch.Tensor) -> torch.Tensor:
-        """Maps of several parameters from some coordinates, one below the other, in units of their rows' sizes; zero
-        rows left out.
-        """
+        """Maps of several parameters from some coordinates, stacked, without zero rows."""
         parts = []
         for name in names:
             if not len(columns):
@@ -336,9 +336,9 @@ class NullSpace:
     def _solve(self, component: Component, fixed: Mapping[str, torch.Tensor]) -> Delta | None:
         """The null vector of one component with the given changes that moves the others least; None if there is
         none."""
-        still = [name for name, change in fixed.items() if not change.any()]
-        free, _ = self._free(component, held=still)
-        moving = [name for name in fixed if name not in still]
+        held = [name for name, change in fixed.items() if not change.any()]
+        free, _ = self._free(component, held=held)
+        moving = [name for name in fixed if name not in held]
         system = torch.cat([self._rows(name, component, free) for name in moving])
         wanted = torch.cat([fixed[name] for name in moving])
         if free.shape[1] == 0:
@@ -354,8 +354,8 @@ class NullSpace:
             push = torch.cat([self._rows(name, component, free @ slack) for name in others])
             now = torch.cat([self._rows(name, component, free) @ z for name in others])
             z = z - slack @ torch.from_numpy(np.linalg.lstsq(push.numpy(), now.numpy(), rcond=None)[0])
-        found = {name: self._rows(name, component, free) @ z for name in component.names}
-        return found | dict(fixed)
+        moved = {name: self._rows(name, component, free) @ z for name in component.names}
+        return moved | dict(fixed)
 
 
 def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
@@ -364,9 +364,11 @@ def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
 
 
 def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int, LinearMap]]:
-    """The maps but for those that are rounding beside the largest of their block: a parameter that cancels out of a
-    block in exact arithmetic is left with 1e-16 there, and a rank by itself would take that for freedom. A map that is
-    known not to vanish stays, however small many factors have made it."""
+    """The maps without those that are rounding errors compared with the largest map of their block.
+
+    A parameter that cancels out of a block in exact arithmetic has a map of size 1e-16 left, which a rank by itself
+    would count as freedom. A map that is known not to vanish stays, however small its factors have made it.
+    """
     sizes = {
         name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in mine.items()}
         for name, mine in maps.items()
@@ -379,7 +381,7 @@ def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int,
         name: {
             block: each
             for block, each in mine.items()
-            if each.regular or each.condition > _TELLING or sizes[name][block] > FLOAT64 * largest[block]
+            if each.regular or each.condition > _LARGEST_CONDITION or sizes[name][block] > FLOAT64 * largest[block]
         }
         for name, mine in maps.items()
     }
