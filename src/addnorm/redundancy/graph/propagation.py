@@ -229,15 +229,15 @@ class _GraphWalk:
         return outs if isinstance(outs, list) else [outs]
 
     def _data_shifts(self, call: Call, out: Output) -> tuple[DataShift, ...]:
-        """data-dependent shifts that are still possible; one that is constant along no axis can never cancel and is
-        demanded away here."""
+        """The data-dependent shifts that are still possible. One that is constant along no axis can never cancel, so it is
+        demanded to vanish here."""
         kept = []
-        for data_shifts in out.data_shifts:
-            source = self.elimination.current(data_shifts.source)
-            if source and not data_shifts.axes and data_shifts.relaxation is None:
+        for each in out.data_shifts:
+            source = self.elimination.current(each.source)
+            if source and not each.axes and each.relaxation is None:
                 call.demand_zero(source)
             elif source:
-                kept.append(data_shifts)
+                kept.append(each)
         return tuple(kept)
 
     def _current(self, node: fx.Node) -> Any:

@@ -1,4 +1,4 @@
-"""Sums and products of two values."""
+"""Rules for sums and products of two values, and for masking."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -15,31 +15,31 @@ from addnorm.redundancy.graph.value import DataShift, Mask, Output, Value, merge
 Number = int | float | bool
 
 _LIFT = 5e3
-"""Largest difference of known numbers that leaves an entry of -1e4 hidden when it is added."""
+"""Largest difference of added known numbers after which an entry of -1e4 is still hidden."""
 
 
-HIDDEN = "masked entries (filled with at most -1e4) get no weight, and no row is masked throughout"
+HIDDEN = "masked entries (filled with at most -1e4) get no weight, and no row is fully masked"
 
 _NEXT = count()
 
 
 def new_origin() -> tuple[Hashable, ...]:
-    """The path of a move that no other value has yet."""
+    """Return a new origin for a data-dependent shift."""
     return (next(_NEXT),)
 
 
 def broadcast_data_shifts(
     data_shifts: tuple[DataShift, ...], dims: int, shape: tuple[int, ...], own: tuple[int, ...]
 ) -> tuple[DataShift, ...]:
-    """data-dependent shifts of an operand that is broadcast: its axes count from the right, and are constant along
-    those it lacks."""
+    """Broadcast the data-dependent shifts of an operand: its axes count from the right, and the shifts are constant
+    along the axes that it lacks."""
     more = dims - len(own)
     axes = {axis: axis + more for axis in range(len(own)) if own[axis] == shape[axis + more]}
     return tuple(replace(each.rearranged(axes), origin=each.origin) for each in data_shifts)
 
 
 def _factor(value: Value | Number) -> float | None:
-    """A multiplier that is one known number and does not move."""
+    """The factor, if it is one known number that does not shift."""
     if isinstance(value, int | float):
         return float(value)
     if value.known is not None and not value.moves and value.known.numel() == 1 and not value.known.is_complex():
@@ -66,7 +66,7 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
 
 
 def _widened(first: Value | Number, second: Value | Number, shape: tuple[int, ...]) -> list[int] | None:
-    """Axes of the sum along which just one of the operands varies; None where an operand lacks axes."""
+    """Axes of the sum along which only one operand varies; None if an operand lacks axes."""
     sizes = [value.shape for value in (first, second) if isinstance(value, Value)]
     if any(len(size) != len(shape) for size in sizes):
         return None
@@ -76,8 +76,8 @@ def _widened(first: Value | Number, second: Value | Number, shape: tuple[int, ..
 def _cancelled(
     left: tuple[DataShift, ...], right: tuple[DataShift, ...], widened: list[int] | None
 ) -> tuple[DataShift, ...]:
-    """The data-dependent shifts of a sum: one that both operands have, with opposite factors, is gone; where one of
-    them has a single entry along an axis (a maximum, a mean), only if it is constant there."""
+    """The data-dependent shifts of a sum. Equal ones of both operands with opposite factors cancel; if one operand has a single
+    entry along an axis (a maximum, a mean), only if the shift is constant there."""
     rest = list(right)
     kept = []
     for each in left:
@@ -92,15 +92,15 @@ def _cancelled(
     return (*kept, *rest)
 
 
-def _constant(data_shifts: DataShift, axis: int) -> bool:
-    return axis in data_shifts.axes and all(
-        term.reduced[data_shifts.axes[axis]] == 1 for term in data_shifts.source.terms.values()
+def _constant(data_shift: DataShift, axis: int) -> bool:
+    return axis in data_shift.axes and all(
+        term.reduced[data_shift.axes[axis]] == 1 for term in data_shift.source.terms.values()
     )
 
 
 def _merged_mask(first: Value | Number, second: Value | Number, factor: float) -> Mask | None:
-    """The mask of first + factor second: what moves the other operand moves the masked entries too, unless they are
-    infinite. Taken away, they are no longer small, nor if known numbers lift them up again."""
+    """The mask of first + factor second. A shift of the other operand shifts the masked entries too, unless they are infinite.
+    Masked entries that are subtracted, or to which large known numbers are added, are no longer hidden."""
     masks = [
         _lifted(value.masked.times(gain), other)
         for value, other, gain in ((first, second, 1.0), (second, first, factor))
@@ -118,7 +118,7 @@ def _merged_mask(first: Value | Number, second: Value | Number, factor: float) -
 
 
 def _lifted(mask: Mask, other: Value | Number) -> Mask:
-    """A mask to which something is added: known numbers may differ so much that a masked entry comes up again."""
+    """The mask after an addition: known numbers may differ so much that a masked entry is no longer hidden."""
     known = other.known if isinstance(other, Value) else None
     if known is None or known.numel() < 2 or mask.infinite:
         return mask
@@ -128,9 +128,9 @@ def _lifted(mask: Mask, other: Value | Number) -> Mask:
 
 @rule("mul", "div", "true_divide", "__mul__", "mul_", "div_", "neg")
 def mul(call: Call, first: Value | Number, second: Value | Number = -1.0, **kwargs: object) -> Output:
-    """(a + s) c = a c + s c for known c; by data g the shift becomes g s, unknown, but the same wherever g and s are.
+    """(a + s) c = a c + s c for known c. With data g the shift g s is data-dependent, but constant wherever g and s are.
 
-    The product of two moving values is no linear function of the move, so one must keep still.
+    The product of two shifting values is not linear in the shift, so one of them must not shift.
     """
     if call.op in ("div", "true_divide", "div_"):
         if kwargs.get("rounding_mode") is not None:
@@ -178,7 +178,7 @@ def _renewed(call: Call, value: Value) -> Value:
 
 
 def _inverse(call: Call, value: Value | Number) -> Value | Number:
-    """1 / value; a divisor must not move."""
+    """1 / value; a divisor must not shift."""
     if not isinstance(value, Value):
         return 1.0 / value if value else float("nan")
     call.demand_unchanged(value)
@@ -193,9 +193,9 @@ def _nothing(call: Call, *values: object) -> Output:
 
 @rule("where", always=True)
 def where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
-    """Masking with at most -1e4 leaves entries that no softmax sees, so that what moves them does not matter.
+    """Entries filled with at most -1e4 have no weight in a softmax, so their shift has no effect.
 
-    Else, if which one is taken is known, each entry has its own shift; if it is data, both shifts must agree.
+    Otherwise, if the condition is known, each entry has the shift of its operand; if it is data, both shifts must be equal.
     """
     return _where(call, condition, first, second)
 
@@ -214,7 +214,7 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
     for kept, filled, chosen_by in sides:
         before = kept.masked
         if before is not None and not before.hides and chosen_by and before.condition == chosen_by:
-            before = None  # the same entries are filled again
+            before = None  # the same entries are overwritten
         if _hides(filled) and not filled.moves and (before is None or before.hides):
             data_shifts = broadcast_data_shifts(kept.data_shifts, dims, call.shape, kept.shape)
             if kept.moves:
@@ -230,7 +230,7 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
         return _nothing(call, first, second)
     for kept, filled, chosen_by in sides:
         if kept.moves and not filled.moves and condition.known is None and chosen_by:
-            # Whoever reads the filled entries will demand that nothing moves; who fills them again will not.
+            # An operation that reads the filled entries demands that nothing shifts; one that overwrites them does not.
             mask = Mask(hides=False, condition=chosen_by)
             return Output(
                 broadcast(kept.shift, call.shape),
@@ -247,7 +247,7 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
 
 
 def _uncovered(kept: Value, chosen_by: str, condition: Value) -> bool:
-    """Whether a value has masked entries that this filling does not replace, or may not."""
+    """True if a value has masked entries that this filling may not overwrite."""
     mask = kept.masked
     return mask is not None and not (
         mask.infinite and chosen_by == condition.name and condition.fact == f"infinite {kept.name}"
@@ -272,7 +272,7 @@ def masked_fill(call: Call, value: Value, mask: Value, fill: Value | Number) -> 
 
 @rule("addcmul")
 def addcmul(call: Call, start: Value, first: Value, second: Value, *, value: Number = 1) -> Output:
-    """start + value a b: the factors must not move."""
+    """start + value a b: the factors must not shift."""
     call.demand_unchanged(first, second)
     start = call.without_data_shifts(start)
     return Output(broadcast(start.shift, call.shape), masked=start.masked)

@@ -1,4 +1,4 @@
-"""Fused attention: softmax(q k^T + mask) v in one operation."""
+"""Rule for fused attention, softmax(q k^T + mask) v in one operation."""
 
 import torch
 
@@ -8,7 +8,7 @@ from addnorm.redundancy.graph.rules.products import projection_off
 from addnorm.redundancy.graph.shift import broadcast, times_matrix
 from addnorm.redundancy.graph.value import Output, Value
 
-MASK = "every query may attend to at least one key (a row that is masked throughout gives zero, not an average)"
+MASK = "every query may attend to at least one key (a fully masked row gives zero, not an average)"
 
 
 @rule("scaled_dot_product_attention")
@@ -24,9 +24,9 @@ def attention(
     enable_gqa: bool = False,
     **_: object,
 ) -> Output:
-    """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax drops it; the weights sum to one, so
-    a constant shift of v passes. A moving q meets different keys. Dropout breaks the sum of the weights, a fully
-    masked row too."""
+    """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax cancels it. The weights sum to one,
+    so a constant shift of v is preserved. A shift of q is multiplied by different keys and must vanish. With dropout or
+    in a fully masked row the weights do not sum to one."""
     _orthogonal(call, query, key)
     call.demand_constant_value(key, [-2])
     emptied = False
@@ -52,8 +52,8 @@ def attention(
 
 
 def _orthogonal(call: Call, query: Value, key: Value) -> None:
-    """A query may move along what is normal to a plane in which all keys lie: that meets the same number in every
-    key."""
+    """Restrict a shift of the query to the normals of a plane in which all keys lie: their product with every key is
+    the same."""
     plane = key.plane
     if plane is None or not query.shift or plane.axis != len(key.shape) - 1 or not len(normals := plane.normals()):
         call.demand_unchanged(query)
@@ -63,7 +63,7 @@ def _orthogonal(call: Call, query: Value, key: Value) -> None:
 
 
 def _empty_row(mask: Value) -> bool:
-    """Whether a known mask hides all keys from some query."""
+    """True if a known mask hides all keys from some query."""
     if mask.known is None:
         return False
     seen = mask.known if mask.known.dtype == torch.bool else mask.known > -1e4

@@ -1,4 +1,4 @@
-"""Convolutions and pooling, on the full grid: zero padding makes a constant shift vary at the border."""
+"""Rules for convolutions and pooling, on the full grid, because zero padding makes a constant shift vary at the border."""
 
 from collections.abc import Sequence
 from math import prod
@@ -36,7 +36,7 @@ from addnorm.redundancy.graph.value import Output, Value
 def convolution(
     call: Call, value: Value, weight: Value, bias: Value | None = None, *args: object, **kwargs: object
 ) -> Output:
-    """W * (x + s) + (b + t) = (W * x + b) + (W * s + t), the kernel running over the whole padded grid."""
+    """W * (x + s) + (b + t) = (W * x + b) + (W * s + t), with the kernel applied to the whole padded grid."""
     call.demand_unchanged(weight)
     value = call.without_data_shifts(value)
     if value.masked or weight.known is None:
@@ -44,7 +44,7 @@ def convolution(
         shift = zero_shift(call.shape)
     else:
         if value.shift:
-            call.assume("inputs have the example's size: what passes a convolution depends on the grid")
+            call.assume("inputs have the example's size, because the effect of a convolution depends on the grid")
         shift = _convolved(call, value.shift, weight.known, args, kwargs)
     if bias is not None:
         bias = call.without_data_shifts(bias)
@@ -100,14 +100,14 @@ def _convolved(
     "diagonal",
 )
 def linear_in_place(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
-    """A linear operation without constants: applied to the map as it is to the value."""
+    """A linear operation without constants applies to the map as it does to the value."""
     shape = value.shape
     return mapped_by_target(call, value, args, kwargs, gain=float(shape[-1]) if call.op == "cumsum" else 2.0)
 
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool2d_with_indices")
 def max_pool(call: Call, value: Value, size: Sequence[int], *args: object, **kwargs: object) -> list[Output]:
-    """max(x + c) = max(x) + c within a window, so a shift constant over the places passes."""
+    """max(x + c) = max(x) + c within a window, so a shift that is constant over the grid is preserved."""
     places = 2 if "2d" in call.op else 1 if "1d" in call.op else 3
     value = call.without_data_shifts(value)
     if value.masked:

@@ -1,4 +1,5 @@
-"""Looking entries up: by known places the map is looked up too, by data the shift must be the same everywhere."""
+"""Rules for indexing: known indices apply to the map too; for indices that are data the shift must be the same for all
+of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,8 +17,9 @@ from addnorm.redundancy.graph.value import DataShift, Output, Value
 def embedding(call: Call, weight: Value, index: Value, *_: object, **__: object) -> Output:
     """Row i of W + S is W_i + S_i. The padding row is read like any other; only its gradient is zero.
 
-    Which rows data choose is unknown: what moves is the first row's shift, which is known, and the difference of the
-    row that is taken from the first, which is not, but constant along the columns if all these differences are.
+    If the indices are data, the output shifts by the first row's shift, which is known, plus the difference between the
+    selected row's shift and the first row's, which is data-dependent but constant along the columns if all these
+    differences are.
     """
     weight = call.without_data_shifts(weight)
     if index.known is not None:
@@ -33,10 +35,10 @@ def embedding(call: Call, weight: Value, index: Value, *_: object, **__: object)
 
 
 @rule("index")
-def index(call: Call, value: Value, places: Sequence[Value | None]) -> Output:
-    """Entries at known places; at places that are data, the shift must be constant along the axes looked up."""
-    axes = [axis for axis, place in enumerate(places) if place is not None]
-    known = [place.known if place is not None else None for place in places]
+def index(call: Call, value: Value, indices: Sequence[Value | None]) -> Output:
+    """Entries at known indices; if the indices are data, the shift must be constant along the indexed axes."""
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    known = [each.known if each is not None else None for each in indices]
     if all(known[axis] is not None for axis in axes):
         only = known[axes[0]]
         if (
@@ -65,7 +67,7 @@ def index(call: Call, value: Value, places: Sequence[Value | None]) -> Output:
 
 @rule("take_along_dim", axial=True)
 def take_along_dim(call: Call, value: Value, index: Value, dim: int | None = None) -> Output | list[Output]:
-    """As `gather`, where both have the same sizes but along the axis; without an axis everything is one."""
+    """As `gather` if both have the same sizes except along the axis; without an axis nothing may shift."""
     axis = None if dim is None else dim % len(value.shape)
     same = len(index.shape) == len(value.shape) and all(
         at == axis or size == other for at, (size, other) in enumerate(zip(value.shape, index.shape, strict=True))
@@ -78,11 +80,10 @@ def take_along_dim(call: Call, value: Value, index: Value, dim: int | None = Non
 
 @rule("gather", axial=True)
 def gather(call: Call, value: Value, dim: int, index: Value, *_: object, **__: object) -> Output:
-    """Entries of one axis: what is constant along it is what it was, whichever entry is taken, and as constant
-    elsewhere.
+    """Entries of one axis: a shift that is constant along it is the same whichever entry is selected.
 
-    At places that are data a shift has to be constant so; at known ones it is looked up. data-dependent shifts have to
-    be anyway.
+    If the indices are data, a shift must be constant; known indices apply to the map. Data-dependent shifts must be
+    constant in both cases.
     """
     axis = dim % len(value.shape)
     cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != call.shape[at]]

@@ -1,4 +1,4 @@
-"""Norms: what the mean takes away may move, what the variance measures may not."""
+"""Rules for norms: a shift that the mean subtracts cancels; the variance must not change."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,11 +11,11 @@ from addnorm.redundancy.graph.shift import add, broadcast, times, zero_shift
 from addnorm.redundancy.graph.value import Output, Plane, Value
 
 _FLAT = 1e-6
-"""Smallest gain, relative to the largest, that is divided by."""
+"""Smallest gain, relative to the largest, by which it is divided."""
 
 
 def _scaled_shift(call: Call, bias: Value | None, axis: int | None) -> Output:
-    """The output moves with the norm's own shift; along `axis` if that is not the last."""
+    """The output of a norm shifts by the shift of its bias, along `axis` if that is not the last one."""
     if bias is None:
         return call.unmoved()
     bias = call.without_data_shifts(bias)
@@ -30,7 +30,7 @@ def _scaled_shift(call: Call, bias: Value | None, axis: int | None) -> Output:
 def layer_norm(
     call: Call, value: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, *_: object
 ) -> list[Output]:
-    """x + c 1 has the mean of x plus c and the same variance, so a shift constant along the normalised axes cancels."""
+    """x + c 1 has the mean of x plus c and the same variance, so a shift that is constant along the normalised axes cancels."""
     call.demand_unchanged(weight)
     call.demand_constant_value(
         value, [-1 - at for at in range(len(shape))]
@@ -38,13 +38,13 @@ def layer_norm(
     outs = call.all_unmoved()
     plane = _plane(call, weight, bias) if len(shape) == 1 else None
     if len(outs) > 1 and (call.read is None or 1 in call.read):
-        call.demand_unchanged(value)  # the mean itself is an output, and is read
+        call.demand_unchanged(value)  # the mean is an output that is read
     outs[0] = replace(_scaled_shift(call, bias, None), plane=plane)
     return outs
 
 
 def _plane(call: Call, weight: Value | None, bias: Value | None) -> Plane | None:
-    """Entries over their gains have the mean of the bias over the gains, whatever the data."""
+    """The mean of the entries divided by their gains is that of the bias divided by the gains, for all data."""
     if (weight is not None and weight.known is None) or (bias is not None and bias.known is None):
         return None
     normal = torch.ones(1, call.shape[-1], dtype=torch.float64)
@@ -59,7 +59,7 @@ def _plane(call: Call, weight: Value | None, bias: Value | None) -> Plane | None
 
 @rule("group_norm", "native_group_norm")
 def group_norm(call: Call, value: Value, *args: object, **_: object) -> list[Output]:
-    """As layer norm, over each group of channels and all places together."""
+    """As layer norm, over each group of channels and all positions together."""
     if call.op == "native_group_norm":
         weight, bias, groups = args[0], args[1], args[5]
     else:
@@ -70,9 +70,9 @@ def group_norm(call: Call, value: Value, *args: object, **_: object) -> list[Out
     if value.masked or not isinstance(groups, int) or len(outs) > 1:
         call.demand_unchanged(value)
     else:
-        batch, channels, *places = value.shape
-        split = reshaped(value.shift, (batch, groups, channels // groups, *places))
-        call.demand_constant(split, range(2, 3 + len(places)))
+        batch, channels, *grid = value.shape
+        split = reshaped(value.shift, (batch, groups, channels // groups, *grid))
+        call.demand_constant(split, range(2, 3 + len(grid)))
     outs[0] = _scaled_shift(call, bias if isinstance(bias, Value) else None, 1)
     return outs
 
@@ -97,22 +97,21 @@ def batch_norm(
     training: bool,
     *rest: object,
 ) -> list[Output]:
-    """With batch statistics as layer norm, over batch and places for each channel. With running statistics a fixed
-    linear map.
-    """
+    """With batch statistics it is as layer norm, over batch and positions for each channel; with running statistics it
+    is a fixed linear map."""
     call.demand_unchanged(weight)
     value = call.without_data_shifts(value)
     outs = call.all_unmoved()
     if training or mean is None:
         axes = [axis for axis in range(len(value.shape)) if axis != 1]
         if value.masked or call.read is None or any(call.read):
-            call.demand_unchanged(value)  # what moves the statistics matters where they are read
+            call.demand_unchanged(value)  # a shift changes the statistics, which are read
         else:
             call.demand_constant(value.shift, axes)
             if value.shift:
                 call.assume(
-                    "batch statistics, not running ones, are what counts: removing a bias before batch norm must move "
-                    "running_mean with it"
+                    "batch statistics are used, not running ones: the removal of a bias before a batch norm must move "
+                    "running_mean too"
                 )
         outs[0] = _scaled_shift(call, bias, 1)
         return outs
@@ -124,7 +123,7 @@ def batch_norm(
 def batch_norm_frozen(
     call: Call, value: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, *rest: object
 ) -> list[Output]:
-    """A fixed linear map."""
+    """A batch norm with running statistics is a fixed linear map."""
     outs = call.all_unmoved()
     outs[0] = _frozen(call, call.without_data_shifts(value), weight, bias, mean, variance, rest[1])
     return outs
@@ -163,7 +162,7 @@ def instance_norm(
     own: bool,
     *rest: object,
 ) -> Output:
-    """As batch norm, over the places of one channel of one sample."""
+    """As batch norm, over the positions of one channel of one sample."""
     call.demand_unchanged(weight)
     value = call.without_data_shifts(value)
     if not own and mean is not None:
@@ -177,8 +176,7 @@ def instance_norm(
 
 @rule("var", "std", "var_mean", "std_mean", axial=True)
 def variance(call: Call, value: Value, *args: object, **kwargs: object) -> list[Output]:
-    """The variance is that of x - mean(x), where a constant cancels. With the mean as second output nothing may
-    move."""
+    """The variance is that of x - mean(x), in which a constant cancels. If the mean is a second output, nothing may shift."""
     dim = args[0] if args else kwargs.get("dim")
     value = call.without_data_shifts(value)
     if value.masked or len(call.shapes) > 1 or isinstance(dim, bool | Value):

@@ -1,4 +1,4 @@
-"""Linear maps and matrix products, all as one contraction over named axes."""
+"""Rules for linear maps and matrix products, all of which are a contraction over labelled axes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,11 +29,11 @@ Labels = list[int]
 
 
 def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels) -> Output:
-    """sum over the labels that `lo` lacks of a[la] * b[lb].
+    """Sum a[la] * b[lb] over the labels that `lo` lacks.
 
-    A known factor multiplies the shift. Two data: (x + s)(y + t) - xy = s (y + t) + x t; the first is unknown but,
-    along axes that y does not have, constant where s is. If y's sum over the summed axis is known (softmax rows) and s
-    is constant along it, s passes whole.
+    A known factor multiplies the shift. For two data, (x + s)(y + t) - xy = s (y + t) + x t; the first term is
+    data-dependent but, along axes that y does not have, constant where s is. If y's sum over the summed axis is known
+    (the rows of a softmax) and s is constant along it, the shift is s.
     """
     for value in (a, b):
         if value.masked and value.moves:
@@ -64,7 +64,7 @@ def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels)
 
 
 def _relaxation(x: Value, lx: Labels, y: Value, ly: Labels, lo: Labels) -> Relaxation | None:
-    """A shift of x along a normal of y's plane meets the same number in every y."""
+    """A shift of x along a normal of y's plane has the same product with every y."""
     summed = [label for label in dict.fromkeys([*lx, *ly]) if label not in lo]
     if y.plane is None or len(summed) != 1 or lx[-1:] != summed or ly.index(summed[0]) != y.plane.axis:
         return None
@@ -76,18 +76,18 @@ def _relaxation(x: Value, lx: Labels, y: Value, ly: Labels, lo: Labels) -> Relax
 
 
 def projection_off(normals: torch.Tensor) -> torch.Tensor:
-    """The projection off orthonormal rows, [entries, entries]."""
+    """Return the projection onto the complement of orthonormal rows, [entries, entries]."""
     return torch.eye(normals.shape[1], dtype=torch.float64) - normals.T @ normals
 
 
 def _plane_after(plane: Plane | None, weight: torch.Tensor, axis: int) -> Plane:
-    """Of W y for a known W [out, in]: the normals c for which c W is a normal of y, or zero."""
+    """The plane of W y for a known W [out, in]: its normals c are those for which c W is a normal of y, or zero."""
 
     @cache
     def normals() -> torch.Tensor:
         columns = weight.to(torch.float64)
         kept = plane.normals() if plane is not None else columns.new_zeros(0, columns.shape[1])
-        if columns.shape[0] < columns.shape[1] - len(kept):  # so few rows of a generic W meet no normal
+        if columns.shape[0] < columns.shape[1] - len(kept):  # fewer rows of a generic W give no normal
             return columns.new_zeros(0, columns.shape[0])
         return torch.from_numpy(null_space((projection_off(kept) @ columns.T).numpy()).T)
 
@@ -117,7 +117,7 @@ def _known(call: Call, value: Value, labels: Labels, known: torch.Tensor, theirs
 def _einsum(
     shift: Shift, labels: Labels, known: torch.Tensor, theirs: Labels, lo: Labels, shape: tuple[int, ...]
 ) -> Shift:
-    """The contraction applied to the map; axes not summed stay reduced."""
+    """Apply the contraction to the map; axes that are not summed stay reduced."""
     last = labels[-1]
     plain = last not in lo and known.dim() == 2 and theirs[0] == last and lo == [*labels[:-1], theirs[1]]
     if plain:
@@ -140,17 +140,16 @@ def _einsum(
             numbers *= size
         if numbers > LARGEST_MAP:
             raise TooLarge
-        spelt = given.numbers.expand(len(given.numbers), *wide)
-        product = torch.einsum(spelt, [block, *labels], known, theirs, [block, *lo])
+        expanded = given.numbers.expand(len(given.numbers), *wide)
+        product = torch.einsum(expanded, [block, *labels], known, theirs, [block, *lo])
         noise = term.noise * gain + 4 * EPS * gain * float(given.numbers.abs().max())
         terms[name] = Dense(product, noise, condition=given.condition)
     return Shift(shape, terms)
 
 
 def matmul_labels(a: Sequence[int], b: Sequence[int]) -> tuple[Labels, Labels, Labels]:
-    """Labels of torch.matmul for two shapes: summed 0, rows 1, columns 2, batch axes counted from the right from 3
-    on.
-    """
+    """Return the labels of torch.matmul for two shapes: 0 summed, 1 rows, 2 columns, batch axes from 3, counted from
+    the right."""
     if len(a) == 1 and len(b) == 1:
         return [0], [0], []
     if len(a) == 1:
@@ -161,13 +160,13 @@ def matmul_labels(a: Sequence[int], b: Sequence[int]) -> tuple[Labels, Labels, L
         return [*batch, 1, 0], [0], [*batch, 1]
     more = max(len(a), len(b)) - 2
     batch = [3 + at for at in reversed(range(more))]
-    mine, theirs = batch[more - len(a) + 2 :], batch[more - len(b) + 2 :]
-    return [*mine, 1, 0], [*theirs, 0, 2], [*batch, 1, 2]
+    batch_a, batch_b = batch[more - len(a) + 2 :], batch[more - len(b) + 2 :]
+    return [*batch_a, 1, 0], [*batch_b, 0, 2], [*batch, 1, 2]
 
 
 @rule("matmul", "mm", "bmm", "mv", "dot", "__matmul__", "linalg_vecdot")
 def matmul(call: Call, a: Value, b: Value, *_: object, **__: object) -> Output:
-    """A contraction over the last axis of a and the last but one of b (see `contract`)."""
+    """A contraction over the last axis of a and the second to last of b, see `contract`."""
     return contract(call, a, *_paired(matmul_labels(a.shape, b.shape), b))
 
 
@@ -235,7 +234,7 @@ def bilinear(call: Call, a: Value, b: Value, weight: Value, bias: Value | None =
 
 @rule("einsum")
 def einsum(call: Call, equation: str, operands: Sequence[Value], **_: object) -> Output:
-    """A contraction of two operands without repeated or broadcast axes; anything else must not move."""
+    """A contraction of two operands without repeated or broadcast axes; other operands must not shift."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     parts = left.split(",")
     plain = bool(arrow) and "." not in equation and all(len(set(each)) == len(each) for each in parts)
@@ -249,5 +248,5 @@ def einsum(call: Call, equation: str, operands: Sequence[Value], **_: object) ->
 
 @rule("outer", "ger")
 def outer(call: Call, a: Value, b: Value) -> Output:
-    """A contraction over nothing."""
+    """A contraction over no axis."""
     return contract(call, a, [0], b, [1], [0, 1])

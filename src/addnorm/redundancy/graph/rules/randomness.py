@@ -1,4 +1,4 @@
-"""Dropout, and tensors that take only a shape from another."""
+"""Rules for dropout, and for tensors that take only their shape from another one."""
 
 from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.value import Output, Value
@@ -6,9 +6,8 @@ from addnorm.redundancy.graph.value import Output, Value
 
 @rule("dropout", "dropout_", "feature_dropout", "alpha_dropout", "native_dropout", always=True)
 def dropout(call: Call, value: Value, p: float, train: bool | None) -> list[Output]:
-    """In evaluation the identity. In training m (x + s) moves by m s with a random mask m: nothing may move, and sums
-    are lost.
-    """
+    """In evaluation it is the identity. In training m (x + s) shifts by m s with a random mask m, so nothing may shift,
+    and the sums are lost."""
     outs = call.all_unmoved()
     if train is False or p == 0.0:
         outs[0] = Output(value.shift, value.data_shifts, value.sums, value.masked, value.plane)
@@ -30,5 +29,5 @@ def dropout(call: Call, value: Value, p: float, train: bool | None) -> list[Outp
     "new_empty",
 )
 def like(call: Call, *_: object, **__: object) -> Output:
-    """Reads a shape, no number."""
+    """The operation reads a shape, not numbers."""
     return call.unmoved()

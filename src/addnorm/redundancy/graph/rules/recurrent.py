@@ -1,4 +1,4 @@
-"""Fused recurrent layers: their two bias vectors enter each gate as one sum."""
+"""Rules for fused recurrent layers, whose two bias vectors enter each gate as a sum."""
 
 from collections.abc import Sequence
 
@@ -12,32 +12,32 @@ from addnorm.redundancy.graph.value import Output, Value
 
 @rule("lstm", "rnn_tanh", "rnn_relu")
 def summed_biases(call: Call, *args: object, **kwargs: object) -> list[Output]:
-    """Gate = W x + U h + b + c: only b + c counts."""
+    """Gate = W x + U h + b + c depends only on b + c."""
     _pairs(call, args, kwargs, split=None)
     return call.all_unmoved()
 
 
 @rule("gru")
 def gru(call: Call, *args: object, **kwargs: object) -> list[Output]:
-    """The reset and update gates see b + c; the new state sees b + r (U h + c), where both count."""
+    """The reset and update gates depend on b + c; the new state depends on b + r (U h + c), so both must vanish there."""
     _pairs(call, args, kwargs, split=2)
     return call.all_unmoved()
 
 
 @rule("lstm_cell", "rnn_tanh_cell", "rnn_relu_cell")
 def cell(call: Call, value: Value, *args: object) -> list[Output]:
-    """One step of the same: only the sum of its two vectors counts."""
+    """One step of the same: it depends only on the sum of its two vectors."""
     return _cell(call, (value, *args), split=None)
 
 
 @rule("gru_cell")
 def gru_cell(call: Call, value: Value, *args: object) -> list[Output]:
-    """One step of a GRU."""
+    """One step of a GRU, see `gru`."""
     return _cell(call, (value, *args), split=2)
 
 
 def _cell(call: Call, args: tuple[object, ...], split: int | None) -> list[Output]:
-    """The weights and the vectors are single arguments, after the input and the state."""
+    """A cell takes weights and vectors as single arguments after the input and the state."""
     _pairs(call, (args[0], args[1], list(args[2:])), {}, split)
     return call.all_unmoved()
 

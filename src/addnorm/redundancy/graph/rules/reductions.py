@@ -1,4 +1,4 @@
-"""Sums and means."""
+"""Rules for sums and means."""
 
 from collections.abc import Sequence
 from math import prod

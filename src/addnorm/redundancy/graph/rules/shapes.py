@@ -1,4 +1,4 @@
-"""Operations that only move numbers about: the shift moves with them."""
+"""Rules for operations that only rearrange numbers, which apply to the shift as they are."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -11,9 +11,7 @@ from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
 from addnorm.redundancy.graph.value import Output, Plane, Value, merged_masks
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
-"""Takes known numbers (spelt out but for one axis, of size 1) and their new shape (same axis of size 1) through a
-movement.
-"""
+"""Rearranges known numbers, expanded except for one axis of size 1, to a new shape with size 1 at the same axis."""
 
 
 def rearranged(
@@ -25,9 +23,16 @@ def rearranged(
     sums: Move | None = None,
     step: Hashable = None,
 ) -> Output:
-    """Apply a movement; data-dependent shifts, sums and planes stay known along the axes that survive (old -> new).
+    """Rearrange a value. Data-dependent shifts, sums and planes stay known along the surviving axes.
 
-    `step` names a movement that depends on nothing else.
+    Args:
+        call: the call.
+        value: the value.
+        op: rearranges a shift.
+        axes: surviving axes, old -> new.
+        at: index of the output.
+        sums: rearranges known sums; None if they are lost.
+        step: identifies the rearrangement if it depends on nothing else.
     """
     shift = op(value.shift) if value.shift else zero_shift(call.shapes[at])
     data_shifts = tuple(each.rearranged(axes, step) for each in value.data_shifts)
@@ -52,9 +57,9 @@ def _same(dims: int) -> dict[int, int]:
 
 @rule("view", "view_as", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
 def view(call: Call, value: Value, *args: object, **__: object) -> Output:
-    """The same numbers in the same order, so the same shifts in the same order.
+    """The same numbers in the same order have the same shifts in the same order.
 
-    An axis that stays an axis keeps what is known along it. The same bits read as another type are other numbers.
+    Facts along an axis that stays an axis are kept. The same bits as another type are other numbers.
     """
     if args and isinstance(args[0], torch.dtype):
         call.demand_unchanged(value)
@@ -68,7 +73,7 @@ def view(call: Call, value: Value, *args: object, **__: object) -> Output:
 
 @rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
 def permute(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
-    """The same numbers under other axes; which axis goes where is seen on a tensor of the same shape."""
+    """The same numbers with permuted axes; the permutation is read from a tensor with distinct sizes."""
     probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
     order = [size - 2 for size in call.target(probe, *args, **kwargs).shape]
     axes = {old: new for new, old in enumerate(order)}
@@ -80,7 +85,7 @@ def permute(call: Call, value: Value, *args: object, **kwargs: object) -> Output
 
 @rule("clone", "contiguous", "alias", "detach", "_to_copy", "to", "lift_fresh", "lift_fresh_copy", "type_as")
 def copy(call: Call, value: Value, *args: object, **__: object) -> Output:
-    """The same numbers (a cast to another floating type is taken as exact; to an integer it must not move)."""
+    """The same numbers: a cast to another floating-point type counts as exact; a value cast to integers must not shift."""
     if not call.floating:
         call.demand_unchanged(value)
         return call.unmoved()
@@ -89,7 +94,7 @@ def copy(call: Call, value: Value, *args: object, **__: object) -> Output:
 
 @rule("expand", "expand_as", "broadcast_to")
 def expand(call: Call, value: Value, *_: object, **__: object) -> Output:
-    """Copies along new or unit axes, so the shift is constant along these."""
+    """Copies along new or unit axes, along which the shift is constant."""
     more = len(call.shape) - len(value.shape)
     axes = {axis: axis + more for axis in range(len(value.shape)) if value.shape[axis] == call.shape[axis + more]}
     step = ("expand", call.shape)
@@ -100,8 +105,7 @@ def expand(call: Call, value: Value, *_: object, **__: object) -> Output:
 
 @rule("copy")
 def overwrite(call: Call, value: Value, source: Value, *_: object, **__: object) -> Output | list[Output]:
-    """What stood there before is gone: the numbers, and so the shift, are the source's, copied along axes that it
-    lacks."""
+    """The previous numbers are overwritten: numbers and shift are those of the source, broadcast."""
     if not call.floating:
         call.demand_unchanged(source)
         return call.unmoved()
@@ -109,7 +113,7 @@ def overwrite(call: Call, value: Value, source: Value, *_: object, **__: object)
 
 
 def _pick(call: Call, value: Value, axis: int, index: torch.Tensor, at: int = 0, drop: bool = False) -> Output:
-    """Entries of one axis; sums along that axis are lost, all else stays."""
+    """Select entries of one axis; sums along that axis are lost."""
     dims = len(value.shape)
     axis %= dims
     axes = {old: old - (drop and old > axis) for old in range(dims) if not (drop and old == axis)}
@@ -131,9 +135,8 @@ def _pick(call: Call, value: Value, axis: int, index: torch.Tensor, at: int = 0,
 
 
 def unread_rows_move_with_read_ones(call: Call, shift: Shift, axis: int, read: torch.Tensor) -> Shift:
-    """Rows of a table that inputs of this length do not read: longer ones would, so that they may only move with a
-    row that is read.
-    """
+    """Demand that table rows which inputs of this length do not read shift like a row that is read, because longer
+    inputs read them."""
     unread = torch.ones(shift.shape[axis], dtype=torch.bool)
     unread[read] = False
     rows = torch.nonzero(unread).flatten()
@@ -144,7 +147,7 @@ def unread_rows_move_with_read_ones(call: Call, shift: Shift, axis: int, read: t
 
 @rule("slice", "narrow")
 def slice_(call: Call, value: Value, dim: int = 0, *args: object, **kwargs: object) -> Output:
-    """A run of entries of one axis."""
+    """A range of entries of one axis."""
     entries = torch.arange(value.shape[dim])
     taken = call.target(entries, 0, *args, **kwargs)
     axis = dim % len(value.shape)
@@ -156,26 +159,26 @@ def slice_(call: Call, value: Value, dim: int = 0, *args: object, **kwargs: obje
 
 @rule("select")
 def select(call: Call, value: Value, dim: int, index: int) -> Output:
-    """One entry of one axis, which disappears."""
+    """One entry of one axis, which is removed."""
     return _pick(call, value, dim, torch.tensor([index % value.shape[dim]]), drop=True)
 
 
 @rule("split", "split_with_sizes", "chunk", "tensor_split", "unsafe_split", "unsafe_chunk", "unsafe_split_with_sizes")
 def split(call: Call, value: Value, sizes: object, dim: int = 0) -> list[Output]:
-    """Several runs of entries of one axis."""
+    """Several ranges of entries of one axis."""
     parts = call.target(torch.arange(value.shape[dim]), sizes, 0)
     return [_pick(call, value, dim, part, at) for at, part in enumerate(parts)]
 
 
 @rule("unbind")
 def unbind(call: Call, value: Value, dim: int = 0) -> list[Output]:
-    """Every entry of one axis by itself."""
+    """Each entry of one axis as an output of its own."""
     return [_pick(call, value, dim, torch.tensor([at]), at, drop=True) for at in range(value.shape[dim])]
 
 
 @rule("index_select", axial=True)
 def index_select(call: Call, value: Value, dim: int, index: Value) -> Output:
-    """Known entries of one axis; if the index is data, the shift must not depend on which entry is taken."""
+    """Known entries of one axis; if the index is data, the shift must be the same for all entries."""
     if index.known is not None:
         return _pick(call, value, dim, index.known)
     value = call.demand_constant_value(value, [dim])
@@ -185,7 +188,7 @@ def index_select(call: Call, value: Value, dim: int, index: Value) -> Output:
 
 @rule("flip", "roll", axial=True)
 def reorder(call: Call, value: Value, *args: object) -> Output:
-    """A permutation of entries, applied to the map as it is to the value."""
+    """A permutation of entries applies to the map as it does to the value."""
     return mapped_by_target(call, value, args)
 
 
@@ -202,8 +205,7 @@ def mapped_by_target(
 
 @rule("cat", "stack", "concat", "concatenate")
 def cat(call: Call, values: Sequence[Value], dim: int = 0) -> Output:
-    """Side by side: each part keeps its own shift, so along the concatenated axis the shift is constant only if all
-    parts agree."""
+    """Each part keeps its own shift; along the concatenated axis the shift is constant only if all parts have the same."""
     dims = len(call.shape)
     dim %= dims
     parts = [value for value in values if value.shape != (0,)]
@@ -226,11 +228,11 @@ def cat(call: Call, values: Sequence[Value], dim: int = 0) -> Output:
 
 @rule("slice_scatter")
 def slice_scatter(call: Call, value: Value, source: Value, dim: int = 0, *args: object, **kwargs: object) -> Output:
-    """A run of entries of one axis is replaced: what was before it, the source, and what was behind, side by side."""
+    """A range of one axis is replaced: the result is the part before it, the source and the part after it, concatenated."""
     dims, axis = len(value.shape), dim % len(value.shape)
     taken = call.target(torch.zeros(value.shape[axis]), torch.ones(source.shape[axis]), 0, *args, **kwargs)
-    places = torch.nonzero(taken).flatten()
-    first, last = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
+    indices = torch.nonzero(taken).flatten()
+    first, last = (int(indices[0]), int(indices[-1]) + 1) if len(indices) else (0, 0)
     if last - first != source.shape[axis] or value.masked or source.masked:
         call.demand_unchanged(value, source)
         return call.unmoved()
@@ -245,7 +247,7 @@ def slice_scatter(call: Call, value: Value, source: Value, dim: int = 0, *args: 
 
 @rule("repeat", "repeat_interleave", "tile")
 def repeat(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
-    """Copies: where each entry of the output comes from is seen by repeating the entries' numbers."""
+    """Copies: the origin of each output entry is determined by repeating the indices of the entries."""
     if len(value.shape) == 0 or any(isinstance(each, Value) for each in values_in(args)):
         call.demand_unchanged(value)
         return call.unmoved()
@@ -268,7 +270,7 @@ def repeat(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
 
 @rule("constant_pad_nd", "pad")
 def pad(call: Call, value: Value, padding: Sequence[int], *args: object, **_: object) -> Output:
-    """New entries do not move, the others keep their shift."""
+    """New entries do not shift, the others keep their shift."""
     if call.op == "pad" and args and args[0] not in ("constant", None):
         return mapped_by_target(call, value, (padding, *args))
     value = call.without_data_shifts(value)

@@ -1,4 +1,4 @@
-"""Softmax and what is a function of it: a shift that is the same along the axis cancels."""
+"""Rules for softmax and its functions, in which a shift that is constant along the axis cancels."""
 
 from dataclasses import replace
 from math import inf, isinf
@@ -13,7 +13,7 @@ from addnorm.redundancy.graph.value import Output, Value
 
 @rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
 def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
-    """softmax(x + c 1) = softmax(x), so a shift constant along the axis has no effect; the rows sum to one."""
+    """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
     call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
     return Output(
         zero_shift(call.shape), sums={dim % len(call.shape): torch.ones((1,) * len(call.shape), dtype=torch.float64)}
@@ -22,9 +22,8 @@ def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Out
 
 @rule("log_softmax", "_log_softmax", axial=True)
 def log_softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
-    """log_softmax(x + c 1) = log_softmax(x); entries that were filled in do move against the others then, so none may
-    be.
-    """
+    """log_softmax(x + c 1) = log_softmax(x). Masked entries would shift relative to the others, so a masked value must
+    not shift."""
     call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [dim])
     return call.unmoved()
 
@@ -40,7 +39,7 @@ def logsumexp(call: Call, value: Value, dim: list[int], keepdim: bool = False) -
 
 
 def first_entries(shift: Shift, axes: list[int], shape: tuple[int, ...]) -> Shift:
-    """A shift that is constant along some axes, these axes reduced to one entry or removed."""
+    """Reduce axes along which a shift is constant to one entry, or remove them."""
     for axis in axes:
         shift = selected(shift, axis % len(shift.shape), torch.tensor([0]))
     return reshaped(shift, shape)
@@ -50,9 +49,8 @@ def first_entries(shift: Shift, axes: list[int], shape: tuple[int, ...]) -> Shif
 def cross_entropy(
     call: Call, value: Value, target: Value, weight: Value | None = None, *_: object, **__: object
 ) -> Output:
-    """A function of log_softmax over the classes. Targets are class numbers, or known or unknown shares: all multiply
-    log_softmax.
-    """
+    """A function of log_softmax over the classes. Targets are class indices or probabilities, both of which multiply
+    log_softmax."""
     call.demand_unchanged(target, weight)
     classes = 0 if len(value.shape) == 1 else 1
     call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [classes])
@@ -61,7 +59,7 @@ def cross_entropy(
 
 @rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax", axial=True)
 def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[Output]:
-    """max(x + c 1) = max(x) + c, and the places stay. Two operands, or no axis: nothing may move."""
+    """max(x + c 1) = max(x) + c, and the indices stay. With two operands or without an axis nothing may shift."""
     dim = (
         args[1] if call.op == "topk" and len(args) > 1 else args[0] if args and call.op != "topk" else kwargs.get("dim")
     )
@@ -86,7 +84,7 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
         data_shifts = tuple(each.rearranged({axis: at for at, axis in enumerate(after)}) for each in value.data_shifts)
         masked = None
         if kept and call.op in ("amax", "amin", "max", "min"):
-            # One entry of moves that are equal along the axes: the same moves.
+            # One entry of shifts that are equal along the axes is the same shift.
             data_shifts = tuple(
                 replace(each, origin=old.origin) for each, old in zip(data_shifts, value.data_shifts, strict=True)
             )
@@ -99,9 +97,9 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
 
 @rule("eq", "ne", "gt", "ge", "lt", "le", "isinf", "isneginf", "isposinf", "isfinite", "isnan")
 def compare(call: Call, value: Value, *others: object) -> Output:
-    """Comparing with infinity: what is finite stays so, and what is infinite too. Any other comparison may jump.
+    """A comparison with infinity does not change under finite shifts; any other comparison may.
 
-    A maximum is minus infinity only if a row is masked throughout.
+    A maximum is minus infinity only if the whole row is masked.
     """
     if call.op.startswith("is") or (len(others) == 1 and isinstance(others[0], float) and isinf(others[0])):
         if (call.op != "eq" or others[0] != -inf) and call.op != "isneginf":
