@@ -68,7 +68,8 @@ def _go_on(folder: Path) -> str:
 
 
 def _ranking(options: Options) -> "Ranking":
-    from addnorm.store.results import ranking, ranking_of_published
+    from addnorm.statistics import ranking_of_published
+    from addnorm.store.results import ranking
 
     overrides: dict[str, object] = {}
     if options.reference:
@@ -82,7 +83,7 @@ def _ranking(options: Options) -> "Ranking":
     folder = StudyFolder(options.dir)
     found = ranking(folder, overrides)
     try:
-        folder.record_look()
+        folder.record_peek()
     except JobError as error:
         print(
             f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",

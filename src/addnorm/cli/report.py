@@ -42,7 +42,7 @@ def command(options: Options) -> int:
     reader = Reader(options.dir)
     skipped = _inspected(options) if options.inspect else {}
     try:
-        reader.study.record_look()  # before it is shown, so that no shown result is unrecorded
+        reader.study.record_peek()  # before it is shown, so that no shown result is unrecorded
     except JobError as error:
         print(
             f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",
