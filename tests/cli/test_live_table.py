@@ -19,7 +19,7 @@ ROWS, COLUMNS = 20, 100
 DRAW = """
     import sys, time
     from pathlib import Path
-    from addnorm.cli._live import LiveTable
+    from addnorm.cli._live_table import LiveTable
     from addnorm.store import StudyFolder
 
     study = StudyFolder(Path(sys.argv[1]))
