@@ -65,8 +65,8 @@ def growth_bytes(kind: str, attention: str, length: int, options: dict[str, Any]
     import addnorm
     from addnorm.insight.extrapolation.lengths import Lengths
     from addnorm.insight.extrapolation.measure import measure_length
-    from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
     from addnorm.insight.extrapolation.segments import Segments
+    from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
     from addnorm.training.peak_memory import peak_bytes
 
     torch.set_num_threads(1)

@@ -11,8 +11,8 @@ import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.insight.extrapolation.lengths import Lengths
 from addnorm.insight.extrapolation.measure import measure_length
-from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
 from addnorm.insight.extrapolation.segments import Segments
+from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
 from addnorm.kernels.grouped_attention import tiles
 
 TRAINED = 64
