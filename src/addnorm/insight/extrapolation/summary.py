@@ -59,19 +59,19 @@ class EvaluatedRun:
         return EvaluatedRun(
             run=run,
             status=status,
-            record=read_record(run) if status["state"] == "finished" and problem is None else None,
+            record=read_record(run) if status.state == "finished" and problem is None else None,
         )
 
     def cell(self, line: Line, length: int, problem: str | None) -> Cell:
         """The run at one length."""
-        state, record = self.status["state"], self.record
+        state, record = self.status.state, self.record
         evaluation = (
             None if record is None else find_evaluation(record["evaluations"], line.switch, list(line.settings), length)
         )
         return Cell(
             run=self.run,
             state=state if evaluation is not None or state != "finished" else "blocked",
-            reason=problem or self.status["reason"],
+            reason=problem or self.status.reason,
             evaluation=evaluation,
             weights=None if record is None else record["basis"]["weights"],
         )

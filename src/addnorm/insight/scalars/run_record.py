@@ -35,7 +35,7 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
     if not path.exists():
         raise InputError(
             f"{run.path} has no record of learned scalars yet (scalars.safetensors): it is written with each checkpoint. "
-            f"The run is {run.status()['state']}."
+            f"The run is {run.status().state}."
         )
     spec = decode(RunSpec, run.spec["spec"])
     with safe_open(path, framework="np") as file:
