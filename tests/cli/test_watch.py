@@ -8,7 +8,7 @@ import pytest
 
 import made_study
 from addnorm.cli import main
-from addnorm.cli._live import Silent
+from addnorm.cli._live_table import Silent
 from addnorm.cli.run import _with_page
 from addnorm.web.serve import beside, page
 
@@ -17,8 +17,8 @@ def test_the_page_stands_beside_a_training_and_goes_with_it(tmp_path, capsys):
     study = made_study.half_done(tmp_path / "study")
     with ExitStack() as stack:
         show = _with_page(Silent(), stack)
-        show(study, study.status()["runs"])
-        show(study, study.status()["runs"])
+        show(study, study.statuses())
+        show(study, study.statuses())
         said = capsys.readouterr().err
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", said)
         assert "made" in httpx.get(url, timeout=30).text

@@ -10,20 +10,19 @@ is held: running; else there are events: interrupted; else queued. So no crash c
 """
 
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from addnorm.errors import JobError
 from addnorm.store.events import Event, EventWriter
-from addnorm.store.files import Damaged, disk_error, read_json, write_json
+from addnorm.store.files import Damaged, disk_error, read_json, sync, write_json
+from addnorm.store.follower import NewestEvents
 from addnorm.store.lock import Lock, is_held
-from addnorm.store.newest import Newest
+from addnorm.store.status import RunStatus, State
 
-State = Literal["queued", "running", "interrupted", "blocked", "failed", "finished", "diverged"]
 Ending = Literal["finished", "failed", "diverged", "blocked"]
 
 _LOG_LINES, _LOG_BYTES = 20, 16384
@@ -31,24 +30,6 @@ _MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged
 
 
 _SPEC_FIELDS = ("run", "variant", "seed", "steps")
-
-
-class RunStatus(TypedDict):
-    """One run's line in `addnorm status --json`."""
-
-    run: str
-    variant: str
-    seed: int
-    state: State
-    step: int
-    """Step of the newest event."""
-    steps: int
-    loss: float | None
-    """Nats per token, of the newest evaluation, else of the newest training step; None before that or if not finite."""
-    accuracy: float | None
-    perplexity: float | None
-    attempts: int
-    reason: str | None
 
 
 class NotClaimed(JobError):
@@ -71,7 +52,7 @@ class RunFolder:
     def __init__(self, path: str | Path, spec: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
         self._spec = spec
-        self._newest = Newest(self.events_path)
+        self._newest = NewestEvents(self.events_path)
 
     @property
     def name(self) -> str:
@@ -167,7 +148,10 @@ class RunFolder:
             InputError, DiskFull, JobError: as `write_json`.
         """
         if self.events_path.exists():
-            _sync_file(self.events_path)
+            try:
+                sync(self.events_path)
+            except OSError as error:
+                raise disk_error(error, self.events_path) from error
         content = {"state": state, "reason": reason, "step": step, "time": time.time(), **values}
         write_json(self.path / _MARKERS[state], content)
 
@@ -236,7 +220,7 @@ class RunFolder:
         try:
             newest = self._newest.look()
         except Damaged as damage:
-            newest = Newest(self.events_path)
+            newest = NewestEvents(self.events_path)
             ending = ending or {"state": "blocked", "reason": str(damage), "step": 0}
         state: State
         if ending is not None:
@@ -276,16 +260,6 @@ class RunFolder:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise disk_error(error, path) from error
-
-
-def _sync_file(path: Path) -> None:
-    handle = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        raise disk_error(error, path) from error
-    finally:
-        os.close(handle)
 
 
 def _finite(value: Any) -> float | None:
