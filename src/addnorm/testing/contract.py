@@ -10,8 +10,9 @@ from typing import Any, get_type_hints
 from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, Spec, room
 from addnorm.errors import InputError, UnknownName
+from addnorm.model.architecture import Dropout
 from addnorm.model.presets import ROOM_OF_FIELD
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.spec import ModelSpec
 from addnorm.testing.laws import LAWS, BrokenLaw
 
 _FIELD_OF_ROOM = {name: field for field, name in ROOM_OF_FIELD.items()}

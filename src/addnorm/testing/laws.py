@@ -16,8 +16,9 @@ from torch.func import functional_call
 
 from addnorm.bias import QKBias
 from addnorm.errors import InputError
+from addnorm.model.initialisation import generator_for
 from addnorm.model.spec import ModelSpec
-from addnorm.model.transformer import Transformer, generator_for
+from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 from addnorm.residual import Residual
 from addnorm.scores import Scores

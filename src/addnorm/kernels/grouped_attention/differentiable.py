@@ -17,10 +17,12 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
-def differentiable(problem: Problem, impl: Literal["streaming", "triton"], budget: int | None = None) -> Tensor:
+def differentiable(
+    problem: AttentionProblem, impl: Literal["streaming", "triton"], budget: int | None = None
+) -> Tensor:
     """The attended values by the passes of this implementation, with first derivatives."""
     p = problem
     settings = _Settings(
@@ -52,12 +54,12 @@ class _Settings:
     first_distance: int | None
     budget: int | None
 
-    def problem(self, tensors: tuple[Tensor | None, ...]) -> Problem:
+    def problem(self, tensors: tuple[Tensor | None, ...]) -> AttentionProblem:
         weights, bias, padding, seed, value, *projections = tensors
         shared = weights if weights is not None else self.scale
         assert value is not None
         assert shared is not None
-        return Problem(
+        return AttentionProblem(
             queries=tuple(projections[: self.num_terms]),  # type: ignore[arg-type]
             keys=tuple(projections[self.num_terms :]),  # type: ignore[arg-type]
             value=value,
@@ -72,7 +74,7 @@ class _Settings:
             normalisation="softmax",
         )
 
-    def attend(self, problem: Problem) -> tuple[Tensor, Tensor]:
+    def attend(self, problem: AttentionProblem) -> tuple[Tensor, Tensor]:
         """The attended values, and per row what the backward pass wants besides: nothing, or the log-sum-exp."""
         if self.impl == "triton":
             from addnorm.kernels.grouped_attention.triton.passes import attend_on_device
@@ -81,7 +83,7 @@ class _Settings:
         return attend_tiles(problem, self.budget), problem.value.new_empty(problem.batch, 0)
 
     def differentiate(
-        self, problem: Problem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
+        self, problem: AttentionProblem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
     ) -> Gradients:
         if self.impl == "triton":
             from addnorm.kernels.grouped_attention.triton.passes import differentiate_on_device

@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.differentiable import differentiable
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.squared_relu import squared_relu
 
 
-def streaming(problem: Problem, budget: int | None = None) -> Tensor:
+def streaming(problem: AttentionProblem, budget: int | None = None) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; `budget` replaces the one of tiles.py."""
     if problem.normalisation == "squared_relu":
         return squared_relu(problem, budget)
