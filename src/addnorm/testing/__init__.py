@@ -1,14 +1,14 @@
 """The laws that every mechanism keeps, built-in or a user's own: `addnorm.testing.check`."""
 
 from pathlib import Path
-from typing import Any
 
+from addnorm.catalogue import Spec
 from addnorm.testing.broken_law import BrokenLaw
 
 __all__ = ["BrokenLaw", "check"]
 
 
-def check(mechanism: Any) -> None:
+def check(mechanism: Spec | type[Spec] | str | Path) -> None:
     """Check that a mechanism keeps every law, in small models on the CPU; takes about a second.
 
     The laws: the model runs; inputs stay as they are; shapes and dtypes are kept; gradients are finite; no position reads a

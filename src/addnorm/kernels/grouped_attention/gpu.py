@@ -5,7 +5,7 @@ import importlib.util
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention.differentiable import differentiable
+from addnorm.kernels.grouped_attention.autograd_function import attend_by_passes
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
@@ -17,7 +17,7 @@ def triton(problem: AttentionProblem) -> Tensor:
     """
     if (reason := kernel_refusal(problem)) is not None:
         raise InputError(reason)
-    return differentiable(problem, "triton")
+    return attend_by_passes(problem, "triton")
 
 
 def kernel_refusal(problem: AttentionProblem) -> str | None:

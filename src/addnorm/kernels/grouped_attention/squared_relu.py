@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from addnorm.kernels.grouped_attention.differentiable import plain_precision
 from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import masked_scores, weigh
 from addnorm.kernels.grouped_attention.tiles import LEAST_ROWS, budget_of, spans
@@ -27,7 +27,7 @@ def squared_relu(problem: AttentionProblem, budget: int | None = None) -> Tensor
     """
     p = problem
     step = max(LEAST_ROWS, (budget or budget_of(p.value)) // (p.batch * p.heads * p.key))
-    with plain_precision(p.value):
+    with without_autocast(p.value):
         return torch.cat([_tile(p, rows) for rows in spans(p.query, step)], dim=2)
 
 

@@ -7,8 +7,6 @@ ordinary torch operations) or of triton/passes.py (kernels); everything here is 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,10 +15,11 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
+from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
-def differentiable(
+def attend_by_passes(
     problem: AttentionProblem, impl: Literal["streaming", "triton"], budget: int | None = None
 ) -> Tensor:
     """The attended values by the passes of this implementation, with first derivatives."""
@@ -37,7 +36,7 @@ def differentiable(
     )
     weights = p.weights if isinstance(p.weights, Tensor) else None
     tensors = (weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys)
-    with plain_precision(p.value):
+    with without_autocast(p.value):
         differentiable = any(tensor is not None and tensor.requires_grad for tensor in tensors)
         out: Tensor = _apply(_Attend, torch.is_grad_enabled() and differentiable, settings, *tensors)[0]
         return out
@@ -118,7 +117,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _grad_log_sum: Tensor) -> tuple[Tensor | None, ...]:
         out, log_sum, weights, bias, *rest = ctx.saved_tensors
         bias_needed = bias is not None and ctx.needs_input_grad[2]
-        with plain_precision(grad):
+        with without_autocast(grad):
             tensors = (grad, out, log_sum, weights, bias, *rest)
             found = iter(_apply(_Differentiate, False, ctx.settings, bias_needed, *tensors))
         d_weights = next(found) if weights is not None else None
@@ -197,14 +196,3 @@ def _fold(
     assert apart[-1] is not None
     batch = apart[-1].shape[1]
     return [None if t is None else t.expand(samples, batch, *t.shape[2:]).flatten(0, 1) for t in apart]
-
-
-@contextlib.contextmanager
-def plain_precision(tensor: Tensor) -> Iterator[None]:
-    """Autocast off: it would round the float32 sums of narrow inputs."""
-    kind = tensor.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        with torch.autocast(kind, enabled=False):
-            yield
-    else:
-        yield
