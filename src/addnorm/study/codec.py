@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from addnorm.bias import Biases
 from addnorm.catalogue import Room, Spec
 from addnorm.errors import InputError
-from addnorm.model.spec import Dropout
+from addnorm.model.architecture import Dropout
 from addnorm.study.annotations import WORDS, in_words, rooms_by_base
 from addnorm.study.encoding import canonical, digest, encode
 from addnorm.study.problems import Problems, nearest, shown

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import counting_at_once
-from addnorm.model.forward_context import carries
+from addnorm.model.forward_context import keeps_running_sum
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import Study, Training
@@ -131,7 +131,7 @@ def _ways(model: ModelSpec, training: Training, speed: float) -> Iterator[WayCos
     shared = scores.shared_weight(0) is not None
     taken = model.attention
     if taken == "auto":
-        taken = "carry" if carries(scores, training.seq) else "streaming"
+        taken = "carry" if keeps_running_sum(scores, training.seq) else "streaming"
     for way in ("carry", "streaming") if shared else ("streaming",):
         found = count(replace(model, attention=way), training)
         yield WayCost(
