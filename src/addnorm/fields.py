@@ -55,6 +55,28 @@ def check_fields(config: Any, name: str) -> None:
             raise FieldError(name, field.name, f"expected {in_words(hint)}, got {value!r}.{near}")
 
 
+def require(config: Any, name: str, condition: bool, expected: str, advice: str = "") -> None:
+    """Refuse a field's value unless a condition holds.
+
+    Example::
+
+        require(self, "held_out", 0 < self.held_out < 1, "a share between 0 and 1")
+
+    Args:
+        config: the configuration.
+        name: the field.
+        condition: True if the value is accepted.
+        expected: the accepted values in words.
+        advice: a sentence that ends the message.
+
+    Raises:
+        FieldError: the condition is false.
+    """
+    if not condition:
+        problem = f"expected {expected}, got {getattr(config, name)!r}.{advice and ' '}{advice}"
+        raise FieldError(_name(config), name, problem)
+
+
 def require_positive(config: Any, *names: str) -> None:
     """Check that number fields are above zero.
 
@@ -62,9 +84,7 @@ def require_positive(config: Any, *names: str) -> None:
         FieldError: one of them is zero or less.
     """
     for name in names:
-        value = getattr(config, name)
-        if not value > 0:
-            raise FieldError(_name(config), name, f"expected a positive number, got {value!r}.")
+        require(config, name, getattr(config, name) > 0, "a positive number")
 
 
 def require_at_least(config: Any, least: float, *names: str) -> None:
@@ -75,9 +95,8 @@ def require_at_least(config: Any, least: float, *names: str) -> None:
     """
     for name in names:
         value = getattr(config, name)
-        if not value >= least:
-            number = "a whole number" if isinstance(value, int) else "a number"
-            raise FieldError(_name(config), name, f"expected {number} of at least {least}, got {value!r}.")
+        number = "a whole number" if isinstance(value, int) else "a number"
+        require(config, name, value >= least, f"{number} of at least {least}")
 
 
 def _name(config: Any) -> str:

@@ -39,7 +39,7 @@ def import_file(path: Path, module_name: str, label: str, advice: str = "") -> M
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # the file may raise anything, or be a script that ends the process
         del sys.modules[module_name]
-        raise _failure(error, label, str(path), "failed to import") from error
+        raise _failure(error, label, module.__file__, "failed to import") from error
     return module
 
 

@@ -74,8 +74,8 @@ def test_a_recorded_number_that_does_not_come_again_ends_the_run(run: RunFolder,
     run.events_path.write_bytes(b"".join(lines))
     assert go(run) == ExitCode.FAILED
     status = run.status()
-    assert status["state"] == "diverged"
-    assert "diverged on resume: step 16 first gave loss" in str(status["reason"])
+    assert status.state == "diverged"
+    assert "diverged on resume: step 16 first gave loss" in str(status.reason)
     assert not run.final_path.exists()
 
 
@@ -91,7 +91,7 @@ def test_weights_that_were_changed_are_noticed(run: RunFolder) -> None:
     next(iter(state["model"].values())).mul_(1.001)
     save(path, state)
     assert go(run) == ExitCode.FAILED
-    assert run.status()["state"] == "diverged"
+    assert run.status().state == "diverged"
     assert events(run, "diverged")[0]["step"] == 16
     run.retry()
     assert go(run) == ExitCode.FAILED  # the first attempt's numbers stay the measure, whoever asks again
@@ -154,7 +154,7 @@ def test_the_evil_file_would_work(tmp_path: Path) -> None:
 
 def test_a_copied_run_cannot_name_code_to_run(calm: Path, tmp_path: Path) -> None:
     """Its `spec.json` names a plugin, and its folder's name agrees with that spec."""
-    from addnorm.study.codec import decode
+    from addnorm.study.decoding import decode
     from addnorm.study.definition import RunSpec
     from addnorm.study.expansion import run_name
 

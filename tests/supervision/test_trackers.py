@@ -98,7 +98,9 @@ def test_steps_that_a_resumed_run_repeats_are_handed_on_once(study: StudyFolder,
 
 def test_the_rooms_files_are_the_trackers() -> None:
     assert TRACKERS.kinds() == ("mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-    assert all(kind in inspect.getsource(run_command.Options) for kind in TRACKERS.kinds()), "the command's help names them"
+    assert all(kind in inspect.getsource(run_command.Options) for kind in TRACKERS.kinds()), (
+        "the command's help names them"
+    )
     with pytest.raises(UnknownName, match="Did you mean 'tensorboard'"):
         Tracking(["tensorbord"], say=print)
 

@@ -57,7 +57,9 @@ def command(options: Options) -> int:
             estimate.to_json() | {"audit": _audits(fitted, but=large) | {name: {"reason": unasked} for name in large}}
         )
         return 0
-    print(f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end="")
+    print(
+        f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end=""
+    )
     print(f"{estimate.steps} steps of {quantity(estimate.tokens_per_run / estimate.steps)} tokens each\n")
     rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
     rows += [

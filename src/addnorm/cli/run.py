@@ -42,7 +42,7 @@ class Options:
     retry: bool = False
     """Try failed and diverged runs again, from their newest checkpoint."""
     tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
-    """Send the numbers to an external tracker too: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
+    """Send the numbers to an external tracker too: tensorboard, trackio, mlflow, wandb, swanlab. Repeatable."""
     executor: str = "local"
     """The executor that starts the workers: local."""
     watch: bool = False

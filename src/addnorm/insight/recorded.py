@@ -15,7 +15,7 @@ from addnorm.insight.coefficients import coefficients, formula, mechanism, posit
 from addnorm.insight.explained import Explained
 from addnorm.insight.learned import ROUNDING, Direction, Entry, lockstep, redundant_directions
 from addnorm.store import RunFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
@@ -34,7 +34,7 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explained:
     if not path.exists():
         raise InputError(
             f"{run.path} has no record of learned scalars yet (scalars.safetensors): it is written with each checkpoint. "
-            f"The run is {run.status()['state']}."
+            f"The run is {run.status().state}."
         )
     spec = decode(RunSpec, run.spec["spec"])
     with safe_open(path, framework="np") as file:

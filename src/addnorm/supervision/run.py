@@ -37,7 +37,7 @@ def run(
 
         study = addnorm.load_study("residual-scores", settings=["seeds=[0]", "training.steps=20"])
         folder = addnorm.run(study, out="runs/first", workers=2)
-        print([(run["run"], run["state"]) for run in folder.status()["runs"]])
+        print([(status.run, status.state) for status in folder.statuses()])
 
     Args:
         study: the study to train.

@@ -7,7 +7,7 @@ step every time is given up.
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +101,11 @@ class SupervisedRun:
     def status(self) -> RunStatus:
         """The run's status, corrected where its files lag behind: a worker that is starting, a BLOCKED that did not fit."""
         status = self.folder.status()
-        if status["state"] in ("queued", "interrupted", "blocked"):
+        if status.state in ("queued", "interrupted", "blocked"):
             if self.worker is not None:
-                status["state"], status["reason"] = "running", None
-            elif self.block is not None:
-                status["state"], status["reason"] = "blocked", self.block["reason"]
-            elif self.reason is not None:
-                status["reason"] = self.reason
+                return replace(status, state="running", reason=None)
+            if self.block is not None:
+                return replace(status, state="blocked", reason=self.block["reason"])
+            if self.reason is not None:
+                return replace(status, reason=self.reason)
         return status

@@ -20,7 +20,7 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.store.events import EventWriter, read_events
 from addnorm.store.files import write_atomic
 from addnorm.store.run import Ending, RunFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins

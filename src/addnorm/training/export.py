@@ -16,7 +16,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.statistics import listed, say
 from addnorm.store import Damaged, RunFolder
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.encoding import encode
 from addnorm.study.plugins import load_plugins
@@ -42,7 +42,7 @@ def export_run(run: RunFolder, to: Path) -> Path:
         )
         raise InputError(f"{run.path} is no run: there is no spec.json. {hint}")
     if not run.final_path.exists():
-        state = run.status()["state"]
+        state = run.status().state
         raise InputError(f"{run.path} is {state}, only a finished run can be exported. Go on with `addnorm run`.")
     if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise InputError(f"{to} must be an empty or a new folder. Choose another one with --to.")
