@@ -9,14 +9,13 @@ import os
 import select
 import sys
 import traceback
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.store import Event, RunFolder, StudyFolder, read_events, read_json, write_json
+from addnorm.store import Event, EventFollower, RunFolder, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
 from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
 
@@ -53,14 +52,15 @@ class Follower:
         forwarded = False
         for run in self.study.runs():
             position = self._positions.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
-            events, offset = read_events(run.events_path, position["offset"])
+            follower = EventFollower(run.events_path, position["offset"])
+            events = list(follower.read())
             ended = (run.ending() or {}).get("state")
             if not events and ended == position["ended"]:
                 continue
             self._begin(run, position)
-            for step, time, values in _new_points(events, position["steps"]):
+            for step, time, values in _points(events, position["steps"]):
                 self.tracker.log(run.name, step, time, values)
-            self._positions[run.name] = {**position, "offset": offset, "ended": ended}
+            self._positions[run.name] = {**position, "offset": follower.position, "ended": ended}
             if ended is not None:
                 self._end(run.name, ended)
             forwarded = True
@@ -92,20 +92,16 @@ def flatten(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
     return flat
 
 
-def _new_points(events: list[Event], steps: dict[str, int]) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """Step, time and values of every event not forwarded yet. `steps`: the largest step forwarded, by type of event."""
-    furthest = defaultdict(int, steps)
-    for event in events:
-        kind, step = event["type"], event["step"]
-        if kind not in _TYPES or step <= furthest[kind]:
-            continue  # repeated after a resume, which the worker has compared with the first attempt
-        furthest[kind] = steps[kind] = step
+def _points(events: list[Event], steps: dict[str, int]) -> Iterator[tuple[int, float, dict[str, float]]]:
+    """Step, time and values of every measurement, each step once. `steps`: the largest step so far by event type."""
+    for event in unrepeated((event for event in events if event["type"] in _TYPES), steps):
+        kind = event["type"]
         values = {
             f"{kind}/{name}": float(value)
             for name, value in event.items()
             if name not in _NOT_FORWARDED and isinstance(value, int | float) and not isinstance(value, bool)
         }
-        yield step, float(event["time"]), values
+        yield event["step"], float(event["time"]), values
 
 
 def follow(kind: str, out: Path, *, wait_for_stop: Callable[[], bool]) -> None:
