@@ -7,8 +7,6 @@ ordinary torch operations) or of triton/passes.py (kernels); everything here is 
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,10 +15,13 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
-def differentiable(problem: Problem, impl: Literal["streaming", "triton"], budget: int | None = None) -> Tensor:
+def attend_by_passes(
+    problem: AttentionProblem, impl: Literal["streaming", "triton"], budget: int | None = None
+) -> Tensor:
     """The attended values by the passes of this implementation, with first derivatives."""
     p = problem
     settings = _Settings(
@@ -35,7 +36,7 @@ def differentiable(problem: Problem, impl: Literal["streaming", "triton"], budge
     )
     weights = p.weights if isinstance(p.weights, Tensor) else None
     tensors = (weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys)
-    with plain_precision(p.value):
+    with without_autocast(p.value):
         differentiable = any(tensor is not None and tensor.requires_grad for tensor in tensors)
         out: Tensor = _apply(_Attend, torch.is_grad_enabled() and differentiable, settings, *tensors)[0]
         return out
@@ -52,12 +53,12 @@ class _Settings:
     first_distance: int | None
     budget: int | None
 
-    def problem(self, tensors: tuple[Tensor | None, ...]) -> Problem:
+    def problem(self, tensors: tuple[Tensor | None, ...]) -> AttentionProblem:
         weights, bias, padding, seed, value, *projections = tensors
         shared = weights if weights is not None else self.scale
         assert value is not None
         assert shared is not None
-        return Problem(
+        return AttentionProblem(
             queries=tuple(projections[: self.num_terms]),  # type: ignore[arg-type]
             keys=tuple(projections[self.num_terms :]),  # type: ignore[arg-type]
             value=value,
@@ -72,7 +73,7 @@ class _Settings:
             normalisation="softmax",
         )
 
-    def attend(self, problem: Problem) -> tuple[Tensor, Tensor]:
+    def attend(self, problem: AttentionProblem) -> tuple[Tensor, Tensor]:
         """The attended values, and per row what the backward pass wants besides: nothing, or the log-sum-exp."""
         if self.impl == "triton":
             from addnorm.kernels.grouped_attention.triton.passes import attend_on_device
@@ -81,7 +82,7 @@ class _Settings:
         return attend_tiles(problem, self.budget), problem.value.new_empty(problem.batch, 0)
 
     def differentiate(
-        self, problem: Problem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
+        self, problem: AttentionProblem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
     ) -> Gradients:
         if self.impl == "triton":
             from addnorm.kernels.grouped_attention.triton.passes import differentiate_on_device
@@ -116,7 +117,7 @@ class _Attend(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor, _grad_log_sum: Tensor) -> tuple[Tensor | None, ...]:
         out, log_sum, weights, bias, *rest = ctx.saved_tensors
         bias_needed = bias is not None and ctx.needs_input_grad[2]
-        with plain_precision(grad):
+        with without_autocast(grad):
             tensors = (grad, out, log_sum, weights, bias, *rest)
             found = iter(_apply(_Differentiate, False, ctx.settings, bias_needed, *tensors))
         d_weights = next(found) if weights is not None else None
@@ -195,14 +196,3 @@ def _fold(
     assert apart[-1] is not None
     batch = apart[-1].shape[1]
     return [None if t is None else t.expand(samples, batch, *t.shape[2:]).flatten(0, 1) for t in apart]
-
-
-@contextlib.contextmanager
-def plain_precision(tensor: Tensor) -> Iterator[None]:
-    """Autocast off: it would round the float32 sums of narrow inputs."""
-    kind = tensor.device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
-        with torch.autocast(kind, enabled=False):
-            yield
-    else:
-        yield

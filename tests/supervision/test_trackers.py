@@ -1,4 +1,4 @@
-"""Mirrors: what a tool is handed, that each step is handed on once, and that no tool can touch a run."""
+"""Trackers: the numbers that a tool receives, each step once, and that no tool affects a run."""
 
 import inspect
 import json
@@ -14,13 +14,13 @@ from addnorm.cli import main
 from addnorm.cli import run as run_command
 from addnorm.errors import UnknownName
 from addnorm.store import StudyFolder
-from addnorm.supervision import tracker_process as mirror_process
-from addnorm.supervision.tracker_process import Follower, flat
-from addnorm.supervision.trackers import Absent, Mirror, kinds, mirror_class
-from addnorm.supervision.tracking import PROCESS, Mirroring
+from addnorm.supervision import tracker_process
+from addnorm.supervision.tracker_process import Follower, flatten
+from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
+from addnorm.supervision.tracking import PROCESS, Tracking
 
 PLAN = {
-    "study": "mirrored",
+    "study": "tracked",
     "plan_hash": "p" * 8,
     "runs": [
         {"run": f"base-s{seed}", "variant": "base", "seed": seed, "steps": 4, "spec": {"training": {"steps": 4}}}
@@ -29,7 +29,7 @@ PLAN = {
 }
 
 
-class Kept(Mirror):
+class Kept(Tracker):
     """Remembers what it is handed."""
 
     def __init__(self, folder: Path, study: str) -> None:
@@ -66,10 +66,10 @@ def write(study: StudyFolder, run: str, *steps: int, ending: str | None = None) 
 
 def test_a_run_is_handed_on_from_begin_to_end(study: StudyFolder, tmp_path: Path) -> None:
     write(study, "base-s0", 1, 2, ending="finished")
-    mirror = Kept(tmp_path, "mirrored")
-    follower = Follower(study, mirror, tmp_path / "kept.json")
-    follower.look()
-    assert mirror.calls == [
+    tracker = Kept(tmp_path, "tracked")
+    follower = Follower(study, tracker, tmp_path / "kept.json")
+    follower.update()
+    assert tracker.calls == [
         ("begin", "base-s0", {"training.steps": 4}, None),
         ("log", "base-s0", 1, {"train/loss": 1.0}),
         ("log", "base-s0", 2, {"train/loss": 0.5}),
@@ -77,45 +77,47 @@ def test_a_run_is_handed_on_from_begin_to_end(study: StudyFolder, tmp_path: Path
         ("end", "base-s0", "finished"),
         ("flush",),
     ]
-    follower.look()
+    follower.update()
     follower.close()
-    assert len(mirror.calls) == 6, "nothing new, nothing handed on"
+    assert len(tracker.calls) == 6, "nothing new, nothing handed on"
 
 
 def test_steps_that_a_resumed_run_repeats_are_handed_on_once(study: StudyFolder, tmp_path: Path) -> None:
     write(study, "base-s0", 1, 2, 3)
-    first = Kept(tmp_path, "mirrored")
+    first = Kept(tmp_path, "tracked")
     follower = Follower(study, first, tmp_path / "kept.json")
-    follower.look()
+    follower.update()
     follower.close()
     assert first.calls[-1] == ("end", "base-s0", "interrupted")
     write(study, "base-s0", 2, 3, 4, ending="finished")
-    second = Kept(tmp_path, "mirrored")
-    Follower(study, second, tmp_path / "kept.json").look()
+    second = Kept(tmp_path, "tracked")
+    Follower(study, second, tmp_path / "kept.json").update()
     assert second.calls[0] == ("begin", "base-s0", {"training.steps": 4}, "id-base-s0")
     assert [call[2] for call in second.calls if call[0] == "log"] == [4, 4]
 
 
-def test_the_rooms_files_are_the_mirrors() -> None:
-    assert kinds() == ("mlflow", "swanlab", "tensorboard", "trackio", "wandb")
-    assert all(kind in inspect.getsource(run_command.Options) for kind in kinds()), "the command's help names them"
+def test_the_rooms_files_are_the_trackers() -> None:
+    assert TRACKERS.kinds() == ("mlflow", "swanlab", "tensorboard", "trackio", "wandb")
+    assert all(kind in inspect.getsource(run_command.Options) for kind in TRACKERS.kinds()), (
+        "the command's help names them"
+    )
     with pytest.raises(UnknownName, match="Did you mean 'tensorboard'"):
-        Mirroring(["tensorbord"], say=print)
+        Tracking(["tensorbord"], say=print)
 
 
-@pytest.mark.parametrize("kind", [kind for kind in kinds() if kind != "tensorboard"])
+@pytest.mark.parametrize("kind", [kind for kind in TRACKERS.kinds() if kind != "tensorboard"])
 def test_a_tool_that_is_not_installed_is_absent(kind: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, kind, None)  # what Python keeps for a module that cannot be imported
-    with pytest.raises(Absent, match="pip install"):
-        mirror_class(kind)(tmp_path, "mirrored")
+    with pytest.raises(ToolMissing, match="pip install"):
+        TRACKERS.class_of(kind)(tmp_path, "tracked")
 
 
 def test_tensorboard_holds_the_events_numbers(finished: Path, tmp_path: Path) -> None:
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     study = StudyFolder(finished)
-    follower = Follower(study, mirror_class("tensorboard")(tmp_path, study.name), tmp_path / "kept.json")
-    follower.look()
+    follower = Follower(study, TRACKERS.class_of("tensorboard")(tmp_path, study.name), tmp_path / "kept.json")
+    follower.update()
     follower.close()
     for run in study.runs():
         (file,) = (tmp_path / run.name).glob("events.out.tfevents.*")
@@ -192,10 +194,10 @@ def test_tools_are_called_as_their_documentation_says(
 ) -> None:
     fake = Recorder()
     monkeypatch.setitem(sys.modules, kind, fake)
-    mirror = mirror_class(kind)(tmp_path, "mirrored")
-    mirror.begin("base-s0", {"training.steps": 4}, known)
-    mirror.log("base-s0", 1, 0.0, {"train/loss": 1.0})
-    mirror.end("base-s0", "failed")
+    tracker = TRACKERS.class_of(kind)(tmp_path, "tracked")
+    tracker.begin("base-s0", {"training.steps": 4}, known)
+    tracker.log("base-s0", 1, 0.0, {"train/loss": 1.0})
+    tracker.end("base-s0", "failed")
     ((arguments, options),) = fake.named("init")
     assert arguments == ()
     assert options.keys() <= DOCUMENTED[kind].keys()
@@ -217,9 +219,9 @@ def test_tools_with_init_log_finish(kind: str, study: StudyFolder, tmp_path: Pat
     fake = Recorder()
     monkeypatch.setitem(sys.modules, kind, fake)
     write(study, "base-s0", 1, 2, ending="finished")
-    Follower(study, mirror_class(kind)(tmp_path, study.name), tmp_path / "kept.json").look()
+    Follower(study, TRACKERS.class_of(kind)(tmp_path, study.name), tmp_path / "kept.json").update()
     ((_, options),) = fake.named("init")
-    assert options["project"] == "mirrored"
+    assert options["project"] == "tracked"
     assert "base-s0" in (options.get("name"), options.get("experiment_name"))
     assert options["config"] == {"training.steps": 4}
     logged = [arguments[0] for arguments, _ in fake.named("log")]
@@ -239,7 +241,7 @@ def test_mlflow(study: StudyFolder, tmp_path: Path, monkeypatch: Any) -> None:
     fake.entities = types.SimpleNamespace(Metric=lambda *values: values)
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     write(study, "base-s0", 1, ending="failed")
-    Follower(study, mirror_class("mlflow")(tmp_path, study.name), tmp_path / "kept.json").look()
+    Follower(study, TRACKERS.class_of("mlflow")(tmp_path, study.name), tmp_path / "kept.json").update()
     assert fake.named("create_run") == [(("e1",), {"run_name": "base-s0"})]
     metrics = [options["metrics"] for _, options in fake.named("log_batch")]
     assert [(name, value, step) for batch in metrics for name, value, _, step in batch] == [
@@ -250,21 +252,23 @@ def test_mlflow(study: StudyFolder, tmp_path: Path, monkeypatch: Any) -> None:
     assert fake.named("set_terminated") == [(("r1",), {"status": "FAILED"})]
 
 
-def test_flat() -> None:
-    assert flat({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
+def test_flatten() -> None:
+    assert flatten({"a": {"b": {"c": 1}, "d": [2]}, "e": None}) == {"a.b.c": 1, "a.d": [2], "e": None}
 
 
 MISBEHAVING = """
 import os, sys, time, threading
-from addnorm.supervision import tracker_process as mirror_process
-from addnorm.supervision import trackers as mirrors
-class Bad(mirrors.Mirror):
+from addnorm.supervision import tracker_process
+from addnorm.supervision.trackers import ToolMissing, Tracker
+class Bad(Tracker):
     def __init__(self, folder, study): {init}
     def begin(self, run, config, known): return run
     def log(self, run, step, time, values): {log}
     def end(self, run, state): pass
-mirror_process.mirror_class = lambda kind: Bad
-code = mirror_process.main(sys.argv[1:])
+class Trackers:
+    def class_of(self, kind): return Bad
+tracker_process.TRACKERS = Trackers()
+code = tracker_process.main(sys.argv[1:])
 sys.stderr.flush()
 os._exit(code)
 """
@@ -272,68 +276,68 @@ os._exit(code)
 FAULTS = {
     "raises": ("pass", "raise RuntimeError('the server is gone')", "the server is gone"),
     "hangs": ("pass", "__import__('time').sleep(3600)", "did not end within"),
-    "is_missing": ("raise mirrors.Absent('not here. pip install it')", "pass", "not here. pip install it"),
+    "is_missing": ("raise ToolMissing('not here. pip install it')", "pass", "not here. pip install it"),
     "kills_itself": ("pass", "os.kill(os.getpid(), 9)", "has stopped"),
     "ends_the_process": ("pass", "(print('bye', file=sys.stderr), sys.stderr.flush(), os._exit(7))", "bye"),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_mirror_that_misbehaves_is_told_of_once_and_touches_nothing(
+def test_a_tracker_that_misbehaves_is_reported_once_and_touches_nothing(
     fault: str, study: StudyFolder, tmp_path: Path
 ) -> None:
     init, log, expected = FAULTS[fault]
-    script = tmp_path / "mirror.py"
+    script = tmp_path / "tracker.py"
     script.write_text(MISBEHAVING.format(init=init, log=log), encoding="utf-8")
     said: list[str] = []
     write(study, "base-s0", 1, 2, ending="finished")
     before = {path: path.read_bytes() for path in study.path.rglob("*") if path.is_file()}
-    with Mirroring(["trackio"], say=said.append, command=(sys.executable, str(script)), last_wait_s=6.0) as mirrors:
+    with Tracking(["trackio"], say=said.append, command=(sys.executable, str(script)), last_wait_s=6.0) as tracking:
         for _ in range(3):
-            mirrors.look(study.path)
-        (process,) = mirrors._processes.values()
+            tracking.update(study.path)
+        (process,) = tracking._processes.values()
         if fault != "hangs":
             process.wait(60)
-        mirrors.look(study.path)
-        mirrors.look(study.path)
+        tracking.update(study.path)
+        tracking.update(study.path)
     assert process.poll() is not None
     assert len(said) == 1, said
     assert expected in said[0]
-    assert said[0].startswith("Mirror trackio ")
+    assert said[0].startswith("Tracker trackio ")
     assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_process_that_cannot_be_started(study: StudyFolder, tmp_path: Path) -> None:
     said: list[str] = []
-    with Mirroring(["wandb"], say=said.append, command=(str(tmp_path / "nothing"),)) as mirrors:
-        mirrors.look(study.path)
-        mirrors.look(study.path)
+    with Tracking(["wandb"], say=said.append, command=(str(tmp_path / "nothing"),)) as tracking:
+        tracking.update(study.path)
+        tracking.update(study.path)
     assert len(said) == 1
     assert "could not be started" in said[0]
 
 
 def test_the_process_hands_on_what_comes_before_its_supervisor_ends(study: StudyFolder) -> None:
     said: list[str] = []
-    with Mirroring(["tensorboard"], say=said.append, command=PROCESS, last_wait_s=120.0) as mirrors:
-        mirrors.look(study.path)
+    with Tracking(["tensorboard"], say=said.append, command=PROCESS, last_wait_s=120.0) as tracking:
+        tracking.update(study.path)
         write(study, "base-s1", 1, 2, ending="finished")
     assert said == []
-    kept = json.loads((study.path / mirror_process.FOLDER / "tensorboard.json").read_text())
+    kept = json.loads((study.path / tracker_process.FOLDER / "tensorboard.json").read_text())
     assert kept["base-s1"]["steps"] == {"train": 2, "eval": 2}
-    assert list((study.path / mirror_process.FOLDER / "tensorboard" / "base-s1").iterdir())
+    assert list((study.path / tracker_process.FOLDER / "tensorboard" / "base-s1").iterdir())
 
 
-def test_run_refuses_an_unknown_mirror_before_anything_starts(
+def test_run_refuses_an_unknown_tracker_before_anything_starts(
     tmp_path: Path, tiny_study_text: str, capsys: Any
 ) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(tiny_study_text, encoding="utf-8")
-    assert main(["run", str(file), "--out", str(tmp_path / "runs"), "--mirror", "tensorbord"]) == 2
+    assert main(["run", str(file), "--out", str(tmp_path / "runs"), "--tracker", "tensorbord"]) == 2
     assert "Did you mean 'tensorboard'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
-def test_run_with_a_mirror_that_is_absent_trains_all_the_same(
+def test_run_with_a_tracker_that_is_absent_trains_all_the_same(
     tmp_path: Path, tiny_study_text: str, capsys: Any, monkeypatch: Any
 ) -> None:
     file = tmp_path / "tiny.yaml"
@@ -346,5 +350,5 @@ def test_run_with_a_mirror_that_is_absent_trains_all_the_same(
     assert main([*arguments, "--mirror", "trackio"]) == 0
     out, err = capsys.readouterr()
     assert {run["state"] for run in json.loads(out)["runs"]} == {"finished"}
-    assert err.count("Mirror trackio has stopped") == 1
+    assert err.count("Tracker trackio has stopped") == 1
     assert "pip install 'addnorm[trackio]'" in err

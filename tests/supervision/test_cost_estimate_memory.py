@@ -1,4 +1,4 @@
-"""What a plan counts: memory against that of a real training step, in a process of its own; the ways; how it counts."""
+"""The cost estimate: memory against a real training step in a process of its own, sums of scores, how it counts."""
 
 import json
 import subprocess
@@ -14,8 +14,8 @@ from addnorm.catalogue import ROOMS
 from addnorm.study.definition import Training
 from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
-from addnorm.supervision import plan as planning
-from addnorm.supervision.plan import count, plan, state_bytes
+from addnorm.supervision import cost_estimate
+from addnorm.supervision.cost_estimate import estimate_cost, state_bytes, step_cost
 from addnorm.training import peak_memory as peak
 
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
@@ -26,7 +26,7 @@ import torch
 from torch.nn import functional as F
 import addnorm
 from addnorm.study.expansion import fit_models
-from addnorm.supervision.plan import count
+from addnorm.supervision.cost_estimate import step_cost
 
 torch.set_num_threads(1)
 study = fit_models(addnorm.load_study("residual-scores", profile="quick"), 256)
@@ -48,7 +48,7 @@ def resident(field):
 
 
 train(addnorm.preset(sys.argv[1], vocab=8, width=16, depth=2, heads=2, kv_heads=2, hidden=16, max_seq=8), 1, 8)
-planned = count(spec, training).peak_bytes
+planned = step_cost(spec, training).peak_bytes
 open("/proc/self/clear_refs", "w").write("5")
 before = resident("VmRSS")
 train(spec, training.batch, training.seq)
@@ -66,7 +66,7 @@ def test_a_plans_peak_is_that_of_a_real_step(variant: str) -> None:
 
 def test_a_plan_says_what_each_way_of_summing_scores_costs() -> None:
     study = load_study("residual-scores", settings=("seeds=[0]",))
-    found = {cost.variant: cost.ways for cost in plan(fit_models(study, 256), workers=1).variants}
+    found = {cost.variant: cost.ways for cost in estimate_cost(fit_models(study, 256), workers=1).variants}
     assert [way.attention for way in found["v4m1"]] == ["carry", "streaming"]
     assert [way.taken for way in found["v4m1"]] == [True, False]
     carried, streamed = found["v4m1"]
@@ -93,7 +93,7 @@ def test_a_large_step_is_counted_in_as_many_operations_as_a_small_one(name: str)
     counts = {}
     for batch in (2, 512):
         with Operations() as seen:
-            counts[batch] = count(spec, Training(batch=batch, seq=512))
+            counts[batch] = step_cost(spec, Training(batch=batch, seq=512))
         counts[batch, "operations"] = seen.number
     assert counts[512].flops == 256 * counts[2].flops
     assert counts[512, "operations"] == counts[2, "operations"]
@@ -102,12 +102,12 @@ def test_a_large_step_is_counted_in_as_many_operations_as_a_small_one(name: str)
 def test_the_speed_is_measured_on_a_step_that_does_not_take_long(monkeypatch: pytest.MonkeyPatch) -> None:
     counted = []
     monkeypatch.setattr(
-        planning, "count", lambda model, training: counted.append(count(model, training)) or counted[-1]
+        cost_estimate, "step_cost", lambda model, training: counted.append(step_cost(model, training)) or counted[-1]
     )
-    monkeypatch.setattr(planning, "_PROBE_FLOPS", 1e7)
+    monkeypatch.setattr(cost_estimate, "_MEASURED_FLOPS", 1e7)
     spec, training = preset("base", vocab=64, width=32, depth=2, hidden=64), Training(batch=64, seq=256)
-    whole = count(spec, training).flops
-    assert planning.measured_speed(spec, training, whole) > 0
+    whole = step_cost(spec, training).flops
+    assert cost_estimate.measured_speed(spec, training, whole) > 0
     assert whole > 1e9
     assert counted[-1].flops < 1e7
     assert len(counted) <= 3

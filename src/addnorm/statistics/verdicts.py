@@ -1,4 +1,4 @@
-"""One family of comparisons: its tests, and the verdict on each pair."""
+"""Verdicts: one family of comparisons between variants and references, decided together."""
 
 import math
 from collections.abc import Sequence
@@ -7,8 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from addnorm.statistics.decisions import Decisions, decide
-from addnorm.statistics.pairs import FEWEST_SEEDS, PairedTests
+from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, PairedTests, decide
 from addnorm.statistics.power import seeds_needed
 from addnorm.statistics.ranking import Comparison, Verdict
 from addnorm.statistics.result import Result
@@ -17,15 +16,16 @@ from addnorm.statistics.table import Table
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
-    """The tests of one family, and the verdicts they give."""
+class Family:
+    """All comparisons of variants with references, and the decisions on them."""
 
     table: Table
     pairs: tuple[tuple[int, int], ...]
+    """Rows of the two variants of each comparison."""
     decisions: Decisions | None
     """None while no run has finished."""
-    family: int
-    """Comparisons that could be made. Those still to come count, so that looking early makes no verdict cheaper."""
+    size: int
+    """Comparisons that could be made. Those still to come count, so that an early peek makes no verdict easier."""
     margin: float
     confidence: float
     assumed_sd: float | None
@@ -33,28 +33,28 @@ class Judge:
     @staticmethod
     def of(
         table: Table, references: Sequence[str], margin: float, confidence: float, assumed_sd: float | None
-    ) -> "Judge":
+    ) -> "Family":
         """Decide all variant × reference pairs of the table."""
-        alive = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
-        against = {table.row(name) for name in references}
-        pairs = tuple(pair for pair in combinations(alive, 2) if against.intersection(pair))
-        family = max(len(pairs), 1)
+        candidates = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
+        reference_rows = {table.row(name) for name in references}
+        pairs = tuple(pair for pair in combinations(candidates, 2) if reference_rows.intersection(pair))
+        size = max(len(pairs), 1)
         decisions = None
         if table.present.any():
             decisions = decide(
                 table.losses,
                 table.present,
                 np.array(pairs, dtype=int).reshape(-1, 2),
-                np.array(sorted(against.intersection(alive)), dtype=int),
-                family=family,
+                np.array(sorted(reference_rows.intersection(candidates)), dtype=int),
+                family=size,
                 confidence=confidence,
                 margin=margin,
             )
-        return Judge(
+        return Family(
             table=table,
             pairs=pairs,
             decisions=decisions,
-            family=family,
+            size=size,
             margin=margin,
             confidence=confidence,
             assumed_sd=assumed_sd,
@@ -71,15 +71,15 @@ class Judge:
         return float(self.decisions.tests.noise.sd) if self.decisions is not None and self.noise_df else None
 
     @property
-    def trusted_df(self) -> float:
-        """How far the variants are equally noisy; infinite where nothing speaks against it."""
-        return math.inf if self.decisions is None else float(self.decisions.tests.noise.trusted_df)
+    def prior_df(self) -> float:
+        """d_0 of unequal variances; infinite where Bartlett's test does not reject equal ones."""
+        return math.inf if self.decisions is None else float(self.decisions.tests.noise.prior_df)
 
-    def is_suspect(self, reference: str) -> bool:
-        """Whether the reference looks noisier than the other variants, alone or with the other references."""
+    def is_noisy(self, reference: str) -> bool:
+        """True if the reference is significantly noisier than the other variants, alone or with the other references."""
         if self.decisions is None:
             return False
-        return bool(self.decisions.tests.floor.suspect[self.table.row(reference)])
+        return bool(self.decisions.tests.floor.noisy[self.table.row(reference)])
 
     def variant_sd(self, variant: str) -> float | None:
         """Residual standard deviation of one variant by itself, in nats; None where it has no residual."""
@@ -89,6 +89,7 @@ class Judge:
         return None if math.isnan(sd) else sd
 
     def compare(self, name: str, other: str) -> Comparison:
+        """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
         table = self.table
         row, column = table.row(name), table.row(other)
         accuracy, agrees = _accuracy(table, row, column)
@@ -100,7 +101,7 @@ class Judge:
         if table.failed(other):
             return replace(blank, reason=say("reference_not_finished", variant=other, endings=_endings(table, other)))
         if row == column:
-            return self._against_its_copy(blank, row)
+            return self._with_its_repeat(blank, row)
         if self.decisions is None:
             return replace(blank, reason=say("nothing_finished"))
         tests = self.decisions.tests
@@ -109,7 +110,7 @@ class Judge:
         count = int(tests.count[index])
         if count == 0:
             return replace(blank, reason=say("nothing_shared", variant=name, other=other))
-        found = replace(
+        comparison = replace(
             blank,
             difference=sign * float(tests.difference[index]),
             seeds=count,
@@ -119,18 +120,18 @@ class Judge:
         error = float(tests.standard_error[index])
         if count < FEWEST_SEEDS:
             shared = "one_shared" if count == 1 else "several_shared"
-            found = replace(found, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
-            found = self._plan(found, self._planning_sd(tests))
+            comparison = replace(comparison, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
+            comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
         elif math.isnan(error):
-            found = replace(found, reason=say("no_noise"))
+            comparison = replace(comparison, reason=say("no_noise"))
         else:
-            found = self._judged(found, self.decisions, index, sign)
-            if found.verdict == "undecided":
+            comparison = self._with_verdict(comparison, self.decisions, index, sign)
+            if comparison.verdict == "undecided":
                 floor_df = float(tests.floor.df[index]) / (count - 1)
-                found = self._plan(found, error * math.sqrt(count), floor_df)
-        return self._withhold(found, name, other)
+                comparison = self._with_seeds_needed(comparison, error * math.sqrt(count), floor_df)
+        return self._limited_by_divergence(comparison, name, other)
 
-    def _judged(self, found: Comparison, decisions: Decisions, index: int, sign: float) -> Comparison:
+    def _with_verdict(self, comparison: Comparison, decisions: Decisions, index: int, sign: float) -> Comparison:
         low, high = (float(end) for end in decisions.interval[index])
         claimed = sign * float(decisions.claimed[index])
         verdict: Verdict = "undecided" if claimed == 0 else "better" if claimed < 0 else "worse"
@@ -140,7 +141,7 @@ class Judge:
                 reason = say("certainly_lower" if claimed < 0 else "certainly_higher")
             verdict = "equivalent"
         return replace(
-            found,
+            comparison,
             verdict=verdict,
             reason=reason,
             interval=(low, high) if sign > 0 else (0.0 - high, 0.0 - low),
@@ -149,55 +150,56 @@ class Judge:
             p_equivalent=float(decisions.p_equivalent[index]),
         )
 
-    def _withhold(self, found: Comparison, name: str, other: str) -> Comparison:
-        """A variant that diverged at some seeds is seen only where it went well: it can lose, but not win or tie."""
-        if (seeds := self.table.diverged(name)) and found.verdict != "worse":
+    def _limited_by_divergence(self, comparison: Comparison, name: str, other: str) -> Comparison:
+        """Withhold favourable verdicts: a variant that diverged at some seeds is observed only at its better ones."""
+        if (seeds := self.table.diverged(name)) and comparison.verdict != "worse":
             reason = say("diverged", variant=name, seeds=listed("comma", seeds))
-            return replace(found, verdict="failed", seeds_needed=None, seeds_needed_for=None, reason=reason)
-        if (seeds := self.table.diverged(other)) and found.verdict not in ("better", "failed"):
+            return replace(comparison, verdict="failed", seeds_needed=None, seeds_needed_for=None, reason=reason)
+        if (seeds := self.table.diverged(other)) and comparison.verdict not in ("better", "failed"):
             reason = say("reference_diverged", variant=other, seeds=listed("comma", seeds))
-            return replace(found, verdict=None, seeds_needed=None, seeds_needed_for=None, reason=reason)
-        return found
+            return replace(comparison, verdict=None, seeds_needed=None, seeds_needed_for=None, reason=reason)
+        return comparison
 
-    def _against_its_copy(self, blank: Comparison, row: int) -> Comparison:
+    def _with_its_repeat(self, blank: Comparison, row: int) -> Comparison:
         count = int(self.table.present[row].sum())
         level = replace(blank, difference=0.0, seeds=count, reason=say("two_names"))
         return level if count < FEWEST_SEEDS else replace(level, verdict="equivalent", interval=(0.0, 0.0))
 
     def _planning_sd(self, tests: PairedTests) -> float | None:
-        """Standard deviation of one paired difference where the pair itself has too few seeds to tell."""
+        """Standard deviation of one paired difference, for a pair with too few seeds to estimate its own."""
         if self.assumed_sd is not None:
             return math.sqrt(2) * self.assumed_sd
         return math.sqrt(2) * float(tests.noise.sd) if tests.noise.df > 0 and tests.noise.sd > 0 else None
 
-    def _plan(self, found: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
-        if sd is None or found.difference is None:
-            return found
+    def _with_seeds_needed(self, comparison: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
+        if sd is None or comparison.difference is None:
+            return comparison
         needed = seeds_needed(
-            found.difference,
+            comparison.difference,
             sd,
             margin=self.margin,
             confidence=self.confidence,
-            family=self.family,
+            family=self.size,
             variants=int(self.table.present.any(axis=1).sum()),
-            trusted_df=self.trusted_df,
+            prior_df=self.prior_df,
             floor_df=floor_df,
         )
         if needed is None:
-            return found
-        return replace(found, seeds_needed=needed.seeds, seeds_needed_for=needed.decides)
+            return comparison
+        return replace(comparison, seeds_needed=needed.seeds, seeds_needed_for=needed.decides)
 
 
 def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool | None]:
+    """Difference in accuracy over the shared seeds, and whether it agrees with the difference in loss."""
     both = table.present[row] & table.present[column]
     if not both.any():
         return None, None
-    accuracy = (table.accuracies[row] - table.accuracies[column])[both]
-    if np.isnan(accuracy).any():
+    differences = (table.accuracies[row] - table.accuracies[column])[both]
+    if np.isnan(differences).any():
         return None, None
-    apart = float(accuracy.mean())
+    accuracy = float(differences.mean())
     loss = float((table.losses[row] - table.losses[column])[both].mean())
-    return apart, None if apart == 0 or loss == 0 else (apart > 0) == (loss < 0)
+    return accuracy, None if accuracy == 0 or loss == 0 else (accuracy > 0) == (loss < 0)
 
 
 def _endings(table: Table, name: str) -> Sentence:

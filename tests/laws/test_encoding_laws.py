@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.architecture import Dropout
+from addnorm.model.spec import ModelSpec
 from addnorm.residual.rezero import ReZero
-from addnorm.study.codec import canonical, decode, digest, encode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import Training
+from addnorm.study.encoding import canonical, digest, encode
 
 SPECS = [
     *(room.spec_class(kind) for room in ROOMS.values() for kind in room.kinds()),

@@ -10,16 +10,18 @@ import pytest
 from addnorm.bias import Biases
 from addnorm.data.corpora import CorpusSpec
 from addnorm.errors import InputError
+from addnorm.model.architecture import Dropout
 from addnorm.model.presets import PRESETS
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.spec import ModelSpec
 from addnorm.norm import NormSpec
 from addnorm.norm.layer import Layer
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.residual import ResidualSpec
 from addnorm.residual.rezero import ReZero
 from addnorm.residual.scale import Scale
-from addnorm.study.codec import canonical, decode, digest, encode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import Study, Training
+from addnorm.study.encoding import canonical, digest, encode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,61 +80,65 @@ WRONG: list[tuple[Any, Any, str]] = [
     (
         NormSpec,
         {"eps": 1e-3},
-        "$: a norm is a kind or a mapping with 'kind', got a mapping (eps). Known: batch, layer, none, rms.",
+        "$: expected a kind of norm or a mapping with 'kind', got a mapping (eps). Known: batch, layer, none, rms.",
     ),
     (
         NormSpec,
         None,
-        "$: a norm is a kind or a mapping with 'kind', got null. Known: batch, layer, none, rms.",
+        "$: expected a kind of norm or a mapping with 'kind', got null. Known: batch, layer, none, rms.",
     ),
-    (ReZero, {"kind": "scale"}, "$: ReZero is of kind 'rezero', got 'scale'."),
+    (ReZero, {"kind": "scale"}, "$.kind: expected 'rezero', got 'scale'."),
     (Pair, {}, "$: Pair needs the field 'left' (a whole number)."),
-    (CorpusSpec, "text", "$: Text needs the field 'path' (text)."),
-    (Pair, {"left": 1, True: 2}, "$: names must be text, got true. Put it in quotes."),
-    (Everything, {"named": {3: {"left": 1}}}, "$.named: names must be text, got 3. Put it in quotes."),
+    (CorpusSpec, "text", "$: Text needs the field 'path' (a text)."),
+    (Pair, {"left": 1, True: 2}, "$: expected names that are texts, got true. Put it in quotes."),
+    (Everything, {"named": {3: {"left": 1}}}, "$.named: expected names that are texts, got 3. Put it in quotes."),
     # types, taken exactly
-    (Everything, {"number": "0.5"}, "$.number: must be a number, got '0.5'."),
-    (Everything, {"number": True}, "$.number: must be a number, got true."),
-    (Everything, {"number": None}, "$.number: must be a number, got null."),
-    (Everything, {"number": float("inf")}, "$.number: must be a number, got inf. It must be finite."),
-    (Everything, {"number": "1e999"}, "$.number: must be a number, got '1e999'."),
-    (Everything, {"count": 3.0}, "$.count: must be a whole number, got 3.0. Write 3."),
-    (Everything, {"count": 3.5}, "$.count: must be a whole number, got 3.5."),
-    (Everything, {"count": True}, "$.count: must be a whole number, got true."),
-    (Everything, {"count": "1e3"}, "$.count: must be a whole number, got '1e3'."),
-    (Everything, {"on": "yes"}, "$.on: must be true or false, got 'yes'."),
-    (Everything, {"on": 1}, "$.on: must be true or false, got 1."),
-    (Everything, {"text": 3}, "$.text: must be text, got 3. Put it in quotes."),
-    (Everything, {"text": ["a"]}, "$.text: must be text, got a list of 1."),
-    (Everything, {"limit": "x"}, "$.limit: must be a number or null, got 'x'."),
-    (Everything, {"either": "x"}, "$.either: must be a number or a whole number, got 'x'."),
-    (Everything, {"choice": "fr"}, "$.choice: no choice 'fr', did you mean 'far'? Known: near, far."),
-    (Everything, {"choice": 1}, "$.choice: no choice 1. Known: near, far."),
-    (Everything, {"counts": 3}, "$.counts: must be a list, got 3. Write [3]."),
-    (Everything, {"counts": [1, "x"]}, "$.counts[1]: must be a whole number, got 'x'."),
-    (Everything, {"span": [1]}, "$.span: must be a list of 2, got a list of 1."),
-    (Everything, {"pair": 3}, "$.pair: must be a mapping of the fields of Pair, got 3."),
+    (Everything, {"number": "0.5"}, "$.number: expected a finite number, got '0.5'."),
+    (Everything, {"number": True}, "$.number: expected a finite number, got true."),
+    (Everything, {"number": None}, "$.number: expected a finite number, got null."),
+    (Everything, {"number": float("inf")}, "$.number: expected a finite number, got inf."),
+    (Everything, {"number": "1e999"}, "$.number: expected a finite number, got '1e999'."),
+    (Everything, {"count": 3.0}, "$.count: expected a whole number, got 3.0. Write 3."),
+    (Everything, {"count": 3.5}, "$.count: expected a whole number, got 3.5."),
+    (Everything, {"count": True}, "$.count: expected a whole number, got true."),
+    (Everything, {"count": "1e3"}, "$.count: expected a whole number, got '1e3'."),
+    (Everything, {"on": "yes"}, "$.on: expected true or false, got 'yes'."),
+    (Everything, {"on": 1}, "$.on: expected true or false, got 1."),
+    (Everything, {"text": 3}, "$.text: expected a text, got 3. Put it in quotes."),
+    (Everything, {"text": ["a"]}, "$.text: expected a text, got a list of 1."),
+    (Everything, {"limit": "x"}, "$.limit: expected a finite number or null, got 'x'."),
+    (Everything, {"either": "x"}, "$.either: expected a finite number or a whole number, got 'x'."),
+    (Everything, {"choice": "fr"}, "$.choice: expected one of 'near', 'far', got 'fr'. Did you mean 'far'?"),
+    (Everything, {"choice": 1}, "$.choice: expected one of 'near', 'far', got 1."),
+    (Everything, {"counts": 3}, "$.counts: expected a list, got 3. Write [3]."),
+    (Everything, {"counts": [1, "x"]}, "$.counts[1]: expected a whole number, got 'x'."),
+    (Everything, {"span": [1]}, "$.span: expected a list of 2, got a list of 1."),
+    (Everything, {"pair": 3}, "$.pair: expected a mapping with the fields of Pair, got 3."),
     (Everything, {"maybe": {"lef": 1}}, "$.maybe: Pair has no field 'lef', did you mean 'left'? Known: left, right."),
-    (Everything, {"named": [1]}, "$.named: must be a mapping, got a list of 1."),
-    (Everything, {"named": {"a": {"left": "x"}}}, "$.named.a.left: must be a whole number, got 'x'."),
-    (ModelSpec, {"dropout": "lots"}, "$.dropout: must be a number or a mapping of the fields of Dropout, got 'lots'."),
-    (ModelSpec, {"bias": 1}, "$.bias: must be true or false or a mapping of the fields of Biases, got 1."),
+    (Everything, {"named": [1]}, "$.named: expected a mapping, got a list of 1."),
+    (Everything, {"named": {"a": {"left": "x"}}}, "$.named.a.left: expected a whole number, got 'x'."),
+    (
+        ModelSpec,
+        {"dropout": "lots"},
+        "$.dropout: expected a finite number or a mapping with the fields of Dropout, got 'lots'.",
+    ),
+    (ModelSpec, {"bias": 1}, "$.bias: expected true or false or a mapping with the fields of Biases, got 1."),
     (
         ModelSpec,
         {"activation": "swiglo"},
-        "$.activation: no activation 'swiglo', did you mean 'swiglu'? Known: gelu, relu, swiglu.",
+        "$.activation: expected one of 'gelu', 'relu', 'swiglu', got 'swiglo'. Did you mean 'swiglu'?",
     ),
     (
         Odd,
         {"when": 1},
-        "$.when: is annotated with complex, which a study cannot hold. Use numbers, text, tuples or dataclasses.",
+        "$.when: expected an annotation with numbers, texts, tuples or dataclasses, got a complex.",
     ),
     # invariants
     (Picky, {"rate": 2}, "$.rate: at most 1, got 2.0."),
     (Picky, {"rate": 0}, "$: ZeroDivisionError: float division by zero"),
     (ModelSpec, {"dropout": {"branch": 1.5}}, "$.dropout: dropout.branch must lie in [0, 1), got 1.5."),
     (ModelSpec, {"dropout": 1.5}, "$.dropout: dropout.attention must lie in [0, 1), got 1.5."),
-    (Training, {"steps": 0}, "$: training.steps must be a whole number of at least 1, got 0."),
+    (Training, {"steps": 0}, "$.steps: expected a whole number of at least 1, got 0."),
 ]
 
 
@@ -150,8 +156,8 @@ def test_several_mistakes_are_told_together() -> None:
     known = "number, count, either, limit, choice, on, text, span, counts, pair, maybe, named"
     assert str(caught.value).splitlines() == [
         f"$.deep: Everything has no field 'nmber', did you mean 'number'? Known: {known}.",
-        "$.deep.count: must be a whole number, got 'x'.",
-        "$.deep.pair.left: must be a whole number, got null.",
+        "$.deep.count: expected a whole number, got 'x'.",
+        "$.deep.pair.left: expected a whole number, got null.",
         "$.deep.named.a: Pair needs the field 'left' (a whole number).",
     ]
 
@@ -160,7 +166,7 @@ def test_at_most_ten_mistakes_are_told() -> None:
     with pytest.raises(InputError) as caught:
         decode(Everything, {"counts": ["x"] * 13})
     lines = str(caught.value).splitlines()
-    assert lines[9] == "$.counts[9]: must be a whole number, got 'x'."
+    assert lines[9] == "$.counts[9]: expected a whole number, got 'x'."
     assert lines[10:] == ["… and 3 more."]
 
 
@@ -244,8 +250,8 @@ def test_equal_numbers_are_written_alike() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"a": (0.5, float("nan"))}, "$.a[1]: must be a finite number, got nan."),
-        ({"a": 1j}, "$.a: a complex cannot be written into a study, got 1j."),
+        ({"a": (0.5, float("nan"))}, "$.a[1]: expected a finite number, got nan."),
+        ({"a": 1j}, "$.a: expected a number, text, list, mapping or dataclass, got 1j of type complex."),
     ],
 )
 def test_what_cannot_be_written_is_refused(value: object, message: str) -> None:
