@@ -52,7 +52,7 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         "addnorm/reporting/pages/static/uPlot.iife.js",
         "addnorm/reporting/pages/static/uPlot.LICENSE.txt",
         "addnorm/reporting/pages/templates/base.html",
-        "addnorm/reporting/pages/words/zh.toml",
+        "addnorm/words/zh/pages.toml",
     } <= held
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from addnorm.errors import UnknownName
 from addnorm.reporting import plots
 from addnorm.reporting.figures import FIGURES, LAYERS
 from addnorm.reporting.plots import style
-from addnorm.reporting.plots.labels import LABELS, LANGUAGES, label
+from addnorm.words import LANGUAGES
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -129,16 +128,6 @@ def test_every_figure_that_is_written_has_a_file() -> None:
     files = {path.stem for path in Path(plots.__file__).parent.glob("*.py")}
     assert set(FIGURES) <= files
     assert set(LAYERS) < set(FIGURES)
-
-
-def test_the_languages_have_the_same_labels_and_both_are_words() -> None:
-    for name, texts in LABELS.items():
-        assert len(texts) == len(LANGUAGES), name
-        assert all(texts), name
-    chinese = [name for name, (_, text) in LABELS.items() if not any("一" <= letter <= "鿿" for letter in text)]
-    assert chinese == ["tokens_per_s"] or not chinese
-    with pytest.raises(UnknownName, match="no language 'fr'"):
-        label("layer", "fr")
 
 
 def lines(axes: Any) -> list[Any]:

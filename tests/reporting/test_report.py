@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from addnorm.reporting.pages.language import phrases
 
 import made_study
 from addnorm.cli import main
@@ -18,7 +19,6 @@ from addnorm.reporting import figures
 from addnorm.reporting.environment import environment
 from addnorm.reporting.method import method
 from addnorm.reporting.pages import Reader
-from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.reproduce import reproduction, study_content
 from addnorm.reporting.write import write_report
 from addnorm.store import StudyFolder

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.reporting.rows import insights
 from addnorm.statistics.pairs import FEWEST_SEEDS
 from addnorm.store.peeks import looks
+from addnorm.words import phrases
 
 
 def method(snapshot: Snapshot, language: str) -> list[tuple[str, list[str]]]:

@@ -9,13 +9,13 @@ from addnorm.reporting.pages.contained import contained
 from addnorm.reporting.pages.cost import costs
 from addnorm.reporting.pages.curves import Selection, curves
 from addnorm.reporting.pages.kept import kept
-from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.pages.lengths import NAME, lengths
 from addnorm.reporting.pages.scalars import families
 from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.reporting.pages.terms import term_rows
 from addnorm.reporting.pages.verdicts import tier_words
 from addnorm.store import read_json
+from addnorm.words import phrases
 
 Rows = list[dict[str, Any]]
 

@@ -11,11 +11,11 @@ from addnorm.reporting.environment import environment
 from addnorm.reporting.figures import FIGURES, Drawn, write_figures
 from addnorm.reporting.method import method
 from addnorm.reporting.pages import Pages, Snapshot, phrases
-from addnorm.reporting.pages.language import Phrases
 from addnorm.reporting.plots.style import drawable
 from addnorm.reporting.reproduce import STUDY_FILE, reproduction
 from addnorm.reporting.tables.figure import figure_table
 from addnorm.store.files import make_folder, write_atomic
+from addnorm.words import Phrases
 
 
 @dataclass(frozen=True, kw_only=True)

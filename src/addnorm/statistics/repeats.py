@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from addnorm.statistics.result import Result
-from addnorm.statistics.sentence import Sentence, say
+from addnorm.words import Sentence, say
 
 
 @dataclass(frozen=True, kw_only=True)

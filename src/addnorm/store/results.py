@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.references import names_printed_results
-from addnorm.statistics import Ranking, Result, kuang_2025, rank, read_published, say
+from addnorm.statistics import Ranking, Result, kuang_2025, rank, read_published
 from addnorm.store import Damaged, RunStatus, StudyFolder
+from addnorm.words import say
 
 
 def results(folder: StudyFolder) -> list[Result]:

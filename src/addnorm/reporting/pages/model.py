@@ -9,9 +9,9 @@ from markupsafe import Markup
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.reporting.pages.formula import typeset
-from addnorm.reporting.pages.language import mechanism_words
 from addnorm.reporting.pages.record import flat
 from addnorm.reporting.pages.snapshot import Snapshot
+from addnorm.words import phrases
 
 _PLACES = {"bias": "qk_bias"}
 """Where a room's sibling stands in a model's spec, if not under the room's own name."""
@@ -132,12 +132,13 @@ def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> 
         )
     doc = ROOMS[room].doc(kind)
     written = {"summary": doc.summary, "why": doc.why, "differs": "" if doc.differs == "nothing." else doc.differs}
-    words = mechanism_words(language).get(room, {}).get(kind)
+    words = phrases(language)
+    keys = {part: f"mechanism.{room}.{kind}.{part}" for part in written}
     return Mechanism(
         room=room,
         kind=kind,
-        texts=written if words is None else {part: words.get(part, "") for part in written},
-        is_translated=language == "en" or words is not None,
+        texts={part: text and words.translation(keys[part], text) for part, text in written.items()},
+        is_translated=language == "en" or all(keys[part] in words.words for part, text in written.items() if text),
         formula=typeset(doc.formula_in(spec)),
         source=doc.source,
         is_known=True,

@@ -17,10 +17,11 @@ from addnorm.errors import InputError
 from addnorm.reporting.pages.changes import OF_RUN, OF_STUDY
 from addnorm.reporting.pages.contained import contained
 from addnorm.reporting.pages.snapshot import Facts, RunView, Snapshot
-from addnorm.statistics import Ranking, Result, Sentence, listed, say
+from addnorm.statistics import Ranking, Result
 from addnorm.store import Damaged, RunFolder, RunStatus, StudyFolder, read_json
 from addnorm.store.events import first_event
 from addnorm.store.results import added_later, ranking, result
+from addnorm.words import Sentence, listed, say
 
 _DATA = "data/dataset.json"
 _ABSENT: Facts = (-1, -1)

@@ -23,7 +23,6 @@ from addnorm.reporting.pages.explained import explained
 from addnorm.reporting.pages.formula import prose
 from addnorm.reporting.pages.insight import audited, insight
 from addnorm.reporting.pages.ladder import ladder
-from addnorm.reporting.pages.language import LANGUAGES, Phrases, phrases
 from addnorm.reporting.pages.lengths import lengths
 from addnorm.reporting.pages.lines import dash, shape
 from addnorm.reporting.pages.model import model
@@ -33,6 +32,7 @@ from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.reporting.pages.terms import terms
 from addnorm.reporting.pages.verdicts import verdicts
 from addnorm.store import Damaged, Index
+from addnorm.words import LANGUAGES, Phrases, phrases
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"

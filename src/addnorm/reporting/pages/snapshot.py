@@ -6,8 +6,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from addnorm.statistics import Ranking, Sentence
+from addnorm.statistics import Ranking
 from addnorm.store import State
+from addnorm.words import Sentence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from addnorm.statistics import Comparison, Ranking, Sentence, Tier, Value
+from addnorm.statistics import Comparison, Ranking, Tier, Value
+from addnorm.words import Sentence
 
 _LABELS = (
     ("level", re.compile(r"level with (?P<a>.*)")),

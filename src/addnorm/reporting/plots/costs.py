@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, new_figure, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
         axes.margins(x=0.25)
         axes.set_xlim(left=0)
         axes.locator_params(axis="x", nbins=3)
-        tidy(axes, across=label(name, language), grid="x")
+        tidy(axes, across=phrases(language)(f"plot.{name}"), grid="x")
     return finished(drawn)
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, legend_below, new_figure, style, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,6 +44,6 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
                 **drawn_as,
             )
             axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)
-        tidy(axes, across=label("step", language), up=label(metric, language))
+        tidy(axes, across=phrases(language)("plot.step"), up=phrases(language)(f"plot.{metric}"))
     legend_below(drawn, panels[0])
     return finished(drawn)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, new_figure, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +34,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
     for axes, reference in zip(panels, references, strict=True):
         mine = [row for row in rows if row["reference"] == reference]
         margin = _MILLI * mine[0]["margin"]
-        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=label("margin", language))
+        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=phrases(language)("plot.margin"))
         axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
         for row in mine:
             y = heights[row["variant"]]
@@ -53,10 +53,10 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             )
         axes.set_yticks(list(heights.values()), list(heights))
         axes.set_ylim(0.4, len(variants) + 0.6)
-        tidy(axes, title=label("versus", language, name=reference), grid="x")
+        tidy(axes, title=phrases(language)("plot.versus", name=reference), grid="x")
     words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
     handles = [panels[0].patches[0]]
-    names = [label("margin", language)]
+    names = [phrases(language)("plot.margin")]
     for verdict, word in words.items():
         decided = verdict != "undecided"
         handles += panels[0].plot(
@@ -68,6 +68,6 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             linestyle="",
         )
         names.append(word)
-    panels[len(panels) // 2].set_xlabel(label("difference", language), fontsize=9)
+    panels[len(panels) // 2].set_xlabel(phrases(language)("plot.difference"), fontsize=9)
     drawn.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8)
     return finished(drawn)

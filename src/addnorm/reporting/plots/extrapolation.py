@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, legend_below, new_figure, style, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,11 +44,11 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
         buckets = mine[-1]["buckets"] if mine[-1]["length"] == lengths[-1] else []
         middles = [(aside * (b["from"] + b["to"]) / 2, b["loss"], b["loss_interval"]) for b in buckets]
         _line(inside, place, model, middles, 1.0)
-    across = label("test_length", language)
-    _finish(accuracy, label("accuracy_at", language), across, lengths, trained)
-    _finish(loss, label("loss_at", language), across, lengths, trained)
-    title = label("loss_in_windows", language, length=str(lengths[-1]))
-    _finish(inside, title, label("place_in_window", language), lengths, trained)
+    across = phrases(language)("plot.test_length")
+    _finish(accuracy, phrases(language)("plot.accuracy_at"), across, lengths, trained)
+    _finish(loss, phrases(language)("plot.loss_at"), across, lengths, trained)
+    title = phrases(language)("plot.loss_in_windows", length=str(lengths[-1]))
+    _finish(inside, title, phrases(language)("plot.place_in_window"), lengths, trained)
     legend_below(drawn, loss)
     return finished(drawn)
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, legend_below, new_figure, style, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,9 +58,9 @@ def draw(
             axes.text(0.02, 0.02, f"= 0: {', '.join(zero)}", transform=axes.transAxes, fontsize=8)
         if axes.dataLim.height == 0 and scale == "linear":
             axes.set_ylim(0, 1)  # all alike: the axis of a share, not a magnified nothing
-        title = label("at_start" if moment == "start" else "at_end", language)
-        tidy(axes, title=title, across=label("layer", language))
-    panels[0].set_ylabel(label(measure, language), fontsize=9)
+        title = phrases(language)("plot.at_start" if moment == "start" else "plot.at_end")
+        tidy(axes, title=title, across=phrases(language)("plot.layer"))
+    panels[0].set_ylabel(phrases(language)(f"plot.{measure}"), fontsize=9)
     legend_below(drawn, panels[0])
     return finished(drawn)
 

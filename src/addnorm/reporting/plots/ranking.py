@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, new_figure, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -52,14 +52,14 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
     beside.set_yticks(list(heights), [_beside(row) for row in rows])
     beside.tick_params(length=0, labelsize=8)
     beside.spines["right"].set_visible(False)
-    title = label("provisional", language) if any(row["provisional"] for row in rows) else ""
-    tidy(axes, title=title, across=label("loss", language), grid="x")
+    title = phrases(language)("plot.provisional") if any(row["provisional"] for row in rows) else ""
+    tidy(axes, title=title, across=phrases(language)("plot.loss"), grid="x")
     key = [
         axes.plot([], [], marker="o", color="black", linewidth=1.6)[0],
         axes.plot([], [], "|", color="0.55", markersize=9)[0],
         axes.plot([], [], marker="D", color="0.55", markerfacecolor="white", markeredgecolor="black")[0],
     ]
-    names = [label(name, language) for name in ("mean", "seed_value", "reference")]
+    names = [phrases(language)(f"plot.{name}") for name in ("mean", "seed_value", "reference")]
     drawn.legend(key, names, loc="outside lower center", ncols=3, frameon=False, fontsize=8)
     return finished(drawn)
 

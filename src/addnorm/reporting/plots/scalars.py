@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, legend_below, new_figure, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,7 +41,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             color="black",
             linestyle=(0, (4, 2)),
             linewidth=1.1,
-            label=label("decay_only", language),
+            label=phrases(language)("plot.decay_only"),
         )
         axes.plot(
             places,
@@ -50,7 +50,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             marker="_",
             markersize=9,
             color="0.5",
-            label=label("init", language),
+            label=phrases(language)("plot.init"),
         )
         points = [(place, value) for place, entry in enumerate(entries) for value in entry["finals"]]
         axes.plot(
@@ -62,7 +62,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             color="#0072b2",
             markeredgecolor="black",
             markeredgewidth=0.4,
-            label=label("final", language),
+            label=phrases(language)("plot.final"),
         )
         firsts = [place for place in places if place == 0 or entries[place]["layer"] != entries[place - 1]["layer"]]
         for place in firsts[1:]:
@@ -72,7 +72,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
             axes.set_xticks(firsts, [str(entries[place]["layer"]) for place in firsts])
         else:
             axes.locator_params(axis="x", integer=True)
-        below = label("entry_by_layer" if layered else "entry", language)
+        below = phrases(language)("plot.entry_by_layer" if layered else "plot.entry")
         tidy(axes, title=f"{variant}  {parameter}", across=below)
     for axes in panels[len(groups) :]:
         axes.set_visible(False)

@@ -7,8 +7,8 @@ copy without colour can be read.
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from addnorm.reporting.plots.labels import label
 from addnorm.reporting.plots.style import finished, new_figure, style, tidy
+from addnorm.words import phrases
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
     layers = _chosen(sorted({row["layer"] for row in rows}))
     drawn = new_figure(4.2 * (len(models) + 1), 2.6 * len(layers))
     panels = drawn.subplots(len(layers), len(models) + 1, squeeze=False)
-    across = label("distance", language)
+    across = phrases(language)("plot.distance")
     for line, layer in zip(panels, layers, strict=True):
         for index, model in enumerate(models):
             mine = [row for row in rows if row["layer"] == layer and row["label"] == model]
@@ -44,12 +44,14 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
                 continue
             for place, (term, name) in enumerate(_TERMS.items()):
                 _curve(line[index], mine, term, name, place)
-            tidy(line[index], title=label("terms_of_layer", language, name=model, layer=str(layer)), across=across)
+            tidy(
+                line[index], title=phrases(language)("plot.terms_of_layer", name=model, layer=str(layer)), across=across
+            )
             _curve(line[-1], mine, "sum", model, 2 * index)
-            _curve(line[-1], mine, "qRk", label("first_term", language, name=model), 2 * index + 1)
+            _curve(line[-1], mine, "qRk", phrases(language)("plot.first_term", name=model), 2 * index + 1)
             for axes in (line[index], line[-1]):
                 _mark(axes, mine[0]["trained"])
-        tidy(line[-1], title=label("scores_of_layer", language, layer=str(layer)), across=across)
+        tidy(line[-1], title=phrases(language)("plot.scores_of_layer", layer=str(layer)), across=across)
     for axes in panels[0]:
         axes.legend(fontsize=7, frameon=False, handlelength=3.2)
     return finished(drawn)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.pages.language import Phrases
 from addnorm.reporting.pages.numbers import fixed, percent, quantity, signed, size
 from addnorm.reporting.pages.terms import TERMS
+from addnorm.words import Phrases
 
 _Rows = Sequence[Mapping[str, Any]]
 _Line = tuple[str, ...]
