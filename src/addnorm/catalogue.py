@@ -229,7 +229,7 @@ def preset_docs() -> dict[str, str]:
 
     `PRESETS` must be a literal mapping of texts to functions; a preset made by a call has no docstring of its own.
     """
-    tree = ast.parse((Path(__file__).parent / "blocks" / "presets.py").read_text(encoding="utf-8"))
+    tree = ast.parse((Path(__file__).parent / "model" / "presets.py").read_text(encoding="utf-8"))
     builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     (table,) = (
         node.value

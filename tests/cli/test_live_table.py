@@ -18,6 +18,7 @@ import made_study
 ROWS, COLUMNS = 20, 100
 DRAW = """
     import sys, time
+    from dataclasses import replace
     from pathlib import Path
     from addnorm.cli._live import LiveTable
     from addnorm.store import StudyFolder
@@ -28,7 +29,7 @@ DRAW = """
         for time_drawn in range(4):
             statuses = [run.status() for run in study.runs()]
             for place in map(int, sys.argv[2:]):
-                statuses[place]["state"], statuses[place]["step"] = "running", 2 * time_drawn
+                statuses[place] = replace(statuses[place], state="running", step=2 * time_drawn)
             table.show(study, statuses)
 """
 

@@ -17,8 +17,8 @@ def test_the_page_stands_beside_a_training_and_goes_with_it(tmp_path, capsys):
     study = made_study.half_done(tmp_path / "study")
     with ExitStack() as stack:
         show = _with_page(Silent(), stack)
-        show(study, study.status()["runs"])
-        show(study, study.status()["runs"])
+        show(study, study.statuses())
+        show(study, study.statuses())
         said = capsys.readouterr().err
         (url,) = re.findall(r"http://127\.0\.0\.1:\d+/", said)
         assert "made" in httpx.get(url, timeout=30).text

@@ -17,7 +17,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def test_a_new_run_is_queued(run: RunFolder) -> None:
-    assert run.status() == {
+    assert run.status().to_json() == {
         "run": "add-0",
         "variant": "add",
         "seed": 0,
@@ -36,9 +36,9 @@ def test_a_claimed_run_is_running_then_interrupted_and_counts_attempts(run: RunF
     for attempt in (1, 2):
         with run.claim() as events:
             events.write("start", step=0, resumed_from=None)
-            assert run.status()["state"] == "running"
-        assert run.status()["state"] == "interrupted"
-        assert run.status()["attempts"] == attempt
+            assert run.status().state == "running"
+        assert run.status().state == "interrupted"
+        assert run.status().attempts == attempt
 
 
 @pytest.mark.parametrize("state", ["finished", "failed", "diverged", "blocked"])
@@ -47,13 +47,13 @@ def test_a_marker_gives_the_state_and_the_reason(run: RunFolder, state: Any) -> 
         events.write("train", step=7, loss=1.0)
         run.mark(state, reason="because", step=7)
     status = run.status()
-    assert (status["state"], status["reason"], status["step"]) == (state, "because", 7)
+    assert (status.state, status.reason, status.step) == (state, "because", 7)
 
 
 def test_done_counts_before_the_lock_is_free(run: RunFolder) -> None:
     with run.claim():
         run.mark("finished", step=100)
-        assert run.status()["state"] == "finished"
+        assert run.status().state == "finished"
 
 
 def test_a_worker_that_finishes_between_the_two_looks_is_finished(
@@ -66,37 +66,37 @@ def test_a_worker_that_finishes_between_the_two_looks_is_finished(
         return False
 
     monkeypatch.setattr(run, "is_held", leaves)
-    assert run.status()["state"] == "finished"
+    assert run.status().state == "finished"
 
 
 @pytest.mark.parametrize("name", ["DONE", "FAILED", "BLOCKED"])
 def test_a_marker_made_by_hand_counts(run: RunFolder, name: str) -> None:
     (run.path / name).touch()
     status = run.status()
-    assert status["state"] == {"DONE": "finished", "FAILED": "failed", "BLOCKED": "blocked"}[name]
-    assert status["reason"] == f"{name} holds no reason"
+    assert status.state == {"DONE": "finished", "FAILED": "failed", "BLOCKED": "blocked"}[name]
+    assert status.reason == f"{name} holds no reason"
 
 
 def test_done_wins_over_the_others(run: RunFolder) -> None:
     for state in ("blocked", "failed", "finished"):
         run.mark(state, reason=state, step=1)
-    assert run.status()["state"] == "finished"
+    assert run.status().state == "finished"
 
 
 def test_numbers_come_from_the_newest_evaluation_else_from_training(run: RunFolder) -> None:
     with run.claim() as events:
         events.write("train", step=1, loss=3.0)
-        assert run.status()["loss"] == 3.0
+        assert run.status().loss == 3.0
         events.write("eval", step=1, loss=2.5, accuracy=0.25, perplexity=12.2, final=False)
         events.write("train", step=2, loss=2.9)
         status = run.status()
-    assert (status["loss"], status["accuracy"], status["perplexity"], status["step"]) == (2.5, 0.25, 12.2, 2)
+    assert (status.loss, status.accuracy, status.perplexity, status.step) == (2.5, 0.25, 12.2, 2)
 
 
 def test_a_loss_that_is_not_finite_is_none(run: RunFolder) -> None:
     with run.claim() as events:
         events.write("train", step=1, loss=math.nan)
-    assert run.status()["loss"] is None
+    assert run.status().loss is None
 
 
 def test_the_step_goes_back_with_a_resume(run: RunFolder) -> None:
@@ -104,7 +104,7 @@ def test_the_step_goes_back_with_a_resume(run: RunFolder) -> None:
         events.write("train", step=50, loss=1.0)
     with run.claim() as events:
         events.write("start", step=40, resumed_from=40)
-    assert run.status()["step"] == 40
+    assert run.status().step == 40
 
 
 def test_a_held_run_is_not_claimed_twice(run: RunFolder) -> None:
@@ -128,8 +128,8 @@ def test_a_run_that_has_ended_is_not_claimed(run: RunFolder, state: Any) -> None
 def test_a_blocked_run_is_claimed_and_no_longer_blocked(run: RunFolder) -> None:
     run.mark("blocked", reason="disk", step=1)
     with run.claim():
-        assert run.status()["state"] == "running"
-    assert run.status()["state"] == "queued"
+        assert run.status().state == "running"
+    assert run.status().state == "queued"
 
 
 def test_retry_lets_a_failed_run_be_claimed(run: RunFolder) -> None:
@@ -137,7 +137,7 @@ def test_retry_lets_a_failed_run_be_claimed(run: RunFolder) -> None:
     run.retry()
     with run.claim() as events:
         events.write("start", step=0)
-    assert run.status()["state"] == "interrupted"
+    assert run.status().state == "interrupted"
 
 
 def test_an_error_in_a_claim_gives_the_lock_back(run: RunFolder) -> None:
@@ -149,9 +149,9 @@ def test_an_error_in_a_claim_gives_the_lock_back(run: RunFolder) -> None:
 def test_damaged_events_block_the_run_alone(run: RunFolder) -> None:
     run.events_path.write_bytes(b"garbage\n")
     status = run.status()
-    assert status["state"] == "blocked"
-    assert status["reason"] is not None
-    assert "damaged" in status["reason"]
+    assert status.state == "blocked"
+    assert status.reason is not None
+    assert "damaged" in status.reason
 
 
 def test_the_newest_is_found_by_every_way_of_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

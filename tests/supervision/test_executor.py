@@ -40,7 +40,7 @@ def go(
 ) -> list[str]:
     rest = {"tick_s": 0.01, "backoff_s": 0.01} | more
     statuses = supervise(study, LocalExecutor(slots, command=COMMAND), on_tick=on_tick, **rest)
-    return [status["state"] for status in statuses]
+    return [status.state for status in statuses]
 
 
 def journal(study: StudyFolder, kind: str) -> list[dict[str, Any]]:
@@ -57,7 +57,7 @@ def assert_nothing_lost_or_doubled(study: StudyFolder) -> None:
         (study.path / "aside").rename(study.path / "index.db")
         attempts = [event["attempt"] for event in read_events(run.events_path)[0]]
         assert attempts == sorted(attempts)
-        assert attempts[-1] == run.status()["attempts"]
+        assert attempts[-1] == run.status().attempts
 
 
 def start_supervisor(out: Path, slots: int = 3) -> "subprocess.Popen[bytes]":
@@ -85,8 +85,8 @@ def test_eight_workers_at_once_finish_on_an_empty_folder(out: Path) -> None:
 
     def look(statuses: list[RunStatus]) -> None:
         nonlocal most
-        seen.update(status["state"] for status in statuses)
-        most = max(most, sum(status["state"] == "running" for status in statuses))
+        seen.update(status.state for status in statuses)
+        most = max(most, sum(status.state == "running" for status in statuses))
 
     assert go(study, look, slots=8) == ["finished"] * 8
     assert seen == {"running", "finished"}
@@ -111,7 +111,7 @@ def test_runs_start_in_plan_order_and_no_more_than_the_slots(out: Path) -> None:
     study = make(out, 5)
 
     def look(statuses: list[RunStatus]) -> None:
-        assert sum(status["state"] == "running" for status in statuses) <= 2
+        assert sum(status.state == "running" for status in statuses) <= 2
 
     assert go(study, look, slots=2) == ["finished"] * 5
     assert [entry["run"] for entry in journal(study, "started")] == [f"v-{n}" for n in range(5)]
@@ -134,15 +134,15 @@ def test_kill_9_of_workers_at_random_steps(out: Path, seed: int) -> None:
     def strike(statuses: list[RunStatus]) -> None:
         nonlocal killed
         for status in statuses:
-            left = plan[status["run"]]
-            run = study.run(status["run"])
+            left = plan[status.run]
+            run = study.run(status.run)
             pid = run.worker()
-            if pid and left and status["step"] >= left[0]:
+            if pid and left and status.step >= left[0]:
                 os.kill(pid, signal.SIGKILL)
                 wait_until(lambda run=run: not run.is_held())  # type: ignore[misc]
                 # It went on until it died: the next one is killed when it has got further than that.
-                reached = run.status()["step"]
-                plan[status["run"]] = [step for step in left if step > reached]
+                reached = run.status().step
+                plan[status.run] = [step for step in left if step > reached]
                 killed += 1
 
     # Each gets further than the one before, so one retry is enough for any number of them.
@@ -155,14 +155,14 @@ def test_kill_9_of_workers_at_random_steps(out: Path, seed: int) -> None:
 def test_workers_outlive_their_supervisor_and_are_adopted(out: Path) -> None:
     study = make(out, 3, pace_s=0.03)
     first = start_supervisor(out, slots=2)
-    wait_until(lambda: all(run.status()["step"] >= 3 for run in study.runs()[:2]))
+    wait_until(lambda: all(run.status().step >= 3 for run in study.runs()[:2]))
     kill(first)
     pids = [run.worker() or 0 for run in study.runs()[:2]]
     assert [os.getsid(pid) for pid in pids] == pids
-    assert study.runs()[2].status()["state"] == "queued"
+    assert study.runs()[2].status().state == "queued"
     assert go(study, slots=2) == ["finished"] * 3
     assert [entry["pid"] for entry in journal(study, "adopted")] == pids
-    assert [run.status()["attempts"] for run in study.runs()] == [1, 1, 1]
+    assert [run.status().attempts for run in study.runs()] == [1, 1, 1]
     assert_nothing_lost_or_doubled(study)
 
 
@@ -172,7 +172,7 @@ def test_kill_9_of_supervisors_and_workers_in_any_order(out: Path, seed: int) ->
     chance = random.Random(seed)
     for target in (6, 14, 24):
         supervisor = start_supervisor(out)
-        wait_until(lambda target=target: max(run.status()["step"] for run in study.runs()) >= target)  # type: ignore[misc]
+        wait_until(lambda target=target: max(run.status().step for run in study.runs()) >= target)  # type: ignore[misc]
         if chance.random() < 0.5:
             kill(supervisor)
         for run in chance.sample(study.runs(), 2):
@@ -188,7 +188,7 @@ def test_kill_9_of_supervisors_and_workers_in_any_order(out: Path, seed: int) ->
 def test_a_second_supervisor_is_refused_by_name(out: Path) -> None:
     study = make(out, 1, pace_s=0.05)
     first = start_supervisor(out)
-    wait_until(lambda: study.runs()[0].status()["step"] > 0)
+    wait_until(lambda: study.runs()[0].status().step > 0)
     with pytest.raises(JobError, match=f"one supervisor at a time: process {first.pid} is at work in"):
         go(study)
     kill(first)
@@ -201,7 +201,7 @@ def test_ctrl_c_stops_workers_in_order_and_a_second_call_goes_on(out: Path) -> N
     sent: list[int] = []
 
     def interrupt(statuses: list[RunStatus]) -> None:
-        if not sent and all(status["step"] >= 3 for status in statuses[:2]):
+        if not sent and all(status.step >= 3 for status in statuses[:2]):
             sent.append(signal.SIGINT)
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -221,13 +221,13 @@ def test_a_second_ctrl_c_kills(out: Path, adopted: bool) -> None:
     study = make(out, 1, pace_s=0.05, fault={"deaf": True})
     if adopted:
         first = start_supervisor(out)
-        wait_until(lambda: study.runs()[0].status()["step"] >= 1)
+        wait_until(lambda: study.runs()[0].status().step >= 1)
         kill(first)
     ticks = 0
 
     def interrupt(statuses: list[RunStatus]) -> None:
         nonlocal ticks
-        if statuses[0]["step"] >= 2:
+        if statuses[0].step >= 2:
             ticks += 1
             if ticks in (1, 5):
                 os.kill(os.getpid(), signal.SIGTERM)
@@ -248,16 +248,16 @@ def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> N
     ending = run.ending()
     assert ending is not None
     assert ending["log"][-1] == "RuntimeError: the loss is a cabbage"
-    assert run.status()["reason"] == (
+    assert run.status().reason == (
         "the worker ended early (exit code 1), 3 times in a row without getting further; "
         "its log ends: RuntimeError: the loss is a cabbage"
     )
-    assert run.status()["attempts"] == 3
+    assert run.status().attempts == 3
     assert go(broken) == ["failed", "finished"]
     assert len([entry for entry in journal(broken, "started") if entry["run"] == run.name]) == 3
     run.retry()
     assert go(broken, retries=0) == ["failed", "finished"]
-    assert run.status()["attempts"] == 4
+    assert run.status().attempts == 4
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_what_a_worker_leaves_decides_what_it_was(out: Path, fault: dict[str, An
 def test_a_blocked_run_is_tried_again_by_the_next_call(out: Path) -> None:
     study = make(out, 1, fault={"at": 6, "once": True, "mark": "blocked", "exit": 74})
     assert go(study) == ["blocked"]
-    assert study.runs()[0].status()["reason"] == "a reason"
+    assert study.runs()[0].status().reason == "a reason"
     assert go(study) == ["finished"]
     assert_nothing_lost_or_doubled(study)
 
@@ -296,7 +296,7 @@ def test_a_crash_on_a_full_disk_is_no_failure(out: Path, monkeypatch: pytest.Mon
         full.setattr("addnorm.supervision.supervised_run.free_bytes", lambda path: 1000)
         full.setattr("addnorm.supervision.supervise.free_bytes", lambda path: 1000)
         assert go(study, retries=0) == ["blocked"]
-    reason = study.runs()[0].status()["reason"]
+    reason = study.runs()[0].status().reason
     assert reason is not None
     assert "exit code 1" in reason
     assert "almost full" in reason
@@ -311,7 +311,7 @@ def test_the_next_start_waits_until_there_is_room(out: Path, monkeypatch: pytest
     monkeypatch.setattr("addnorm.supervision.supervised_run.free_bytes", lambda path: free[0])
 
     def make_room(statuses: list[RunStatus]) -> None:
-        if statuses[0]["state"] == "blocked" and statuses[1]["step"] >= 3:
+        if statuses[0].state == "blocked" and statuses[1].step >= 3:
             free[0] = 1000  # while the second run is still at work
 
     assert go(study, make_room, slots=1) == ["finished"] * 2
@@ -363,7 +363,7 @@ def test_a_worker_that_finds_another_in_its_place_is_no_crash(out: Path, monkeyp
     assert [entry["code"] for entry in journal(study, "ended")] == [ExitCode.STOPPED, None]
     assert [entry["pid"] for entry in journal(study, "adopted")] == [stray[0].pid]
     assert journal(study, "given up") == []
-    assert study.runs()[0].status()["attempts"] == 1
+    assert study.runs()[0].status().attempts == 1
     assert_nothing_lost_or_doubled(study)
 
 

@@ -74,8 +74,8 @@ def test_a_recorded_number_that_does_not_come_again_ends_the_run(run: RunFolder,
     run.events_path.write_bytes(b"".join(lines))
     assert go(run) == ExitCode.FAILED
     status = run.status()
-    assert status["state"] == "diverged"
-    assert "diverged on resume: step 16 first gave loss" in str(status["reason"])
+    assert status.state == "diverged"
+    assert "diverged on resume: step 16 first gave loss" in str(status.reason)
     assert not run.final_path.exists()
 
 
@@ -91,7 +91,7 @@ def test_weights_that_were_changed_are_noticed(run: RunFolder) -> None:
     next(iter(state["model"].values())).mul_(1.001)
     save(path, state)
     assert go(run) == ExitCode.FAILED
-    assert run.status()["state"] == "diverged"
+    assert run.status().state == "diverged"
     assert events(run, "diverged")[0]["step"] == 16
     run.retry()
     assert go(run) == ExitCode.FAILED  # the first attempt's numbers stay the measure, whoever asks again

@@ -73,7 +73,7 @@ def test_ctrl_c_stops_a_started_command_and_the_same_command_goes_on(calm: Path,
     assert (run.checkpoints_path / f"step-{end['step']:08d}.pt").exists()
     assert subprocess.run(command, stdout=subprocess.DEVNULL, timeout=120).returncode == 0
     assert same_weights(tmp_path / "calm", out, run.name)
-    assert run.status()["attempts"] == 2
+    assert run.status().attempts == 2
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -92,11 +92,11 @@ class LiveTable(Silent):
 
     def _left_s(self, statuses: list[RunStatus]) -> float | None:
         """Seconds until the whole study is done, from the steps done since this call began; a run counts by its steps."""
-        done = sum(entry["step"] for entry in statuses)
+        done = sum(entry.step for entry in statuses)
         if self._steps_before is None:
             self._steps_before, self._began = done, time.monotonic()
         fresh = done - self._steps_before
-        to_do = sum(e["steps"] - e["step"] for e in statuses if e["state"] not in ("finished", "failed", "diverged"))
+        to_do = sum(e.steps - e.step for e in statuses if not e.is_over)
         elapsed = time.monotonic() - self._began
         return to_do * elapsed / fresh if fresh > 0 and elapsed > 5 else None
 
@@ -109,7 +109,7 @@ class LiveTable(Silent):
             table.add_column(name, justify="right", no_wrap=True)
         shown = self._fitting(statuses)
         for entry in shown:
-            table.add_row(*self._row(entry, speeds.get(entry["run"])), style=_STYLES[entry["state"]])
+            table.add_row(*self._row(entry, speeds.get(entry.run)), style=_STYLES[entry.state])
         if len(shown) < len(statuses):
             hidden = [entry for entry in statuses if entry not in shown]
             table.add_row(f"… and {len(hidden)} more: {self._count(hidden)}", style="dim")
@@ -120,34 +120,34 @@ class LiveTable(Silent):
         room = self.console.height - _FRAME - 1  # the line below stays free for the cursor
         if len(statuses) <= room + 1:
             return statuses
-        first = sorted(range(len(statuses)), key=lambda place: _FIRST.index(statuses[place]["state"]))
+        first = sorted(range(len(statuses)), key=lambda place: _FIRST.index(statuses[place].state))
         kept = set(first[: max(1, room)])
         return [entry for place, entry in enumerate(statuses) if place in kept]
 
     def _row(self, entry: RunStatus, speed: float | None) -> tuple[str, ...]:
-        running = entry["state"] == "running"
-        remaining = (entry["steps"] - entry["step"]) * self._tokens_per_step / speed if running and speed else None
+        running = entry.state == "running"
+        remaining = (entry.steps - entry.step) * self._tokens_per_step / speed if running and speed else None
         return (
-            f"{entry['variant']} · seed {entry['seed']}",
-            entry["state"],
-            f"{entry['step']}/{entry['steps']}",
+            f"{entry.variant} · seed {entry.seed}",
+            entry.state,
+            f"{entry.step}/{entry.steps}",
             quantity(speed) if speed is not None and running else "",
-            "" if entry["loss"] is None else f"{entry['loss']:.4f}",
-            "" if entry["accuracy"] is None else f"{entry['accuracy']:.2%}",
+            "" if entry.loss is None else f"{entry.loss:.4f}",
+            "" if entry.accuracy is None else f"{entry.accuracy:.2%}",
             "" if remaining is None else duration(remaining),
         )
 
     def _count(self, statuses: list[RunStatus]) -> str:
-        states = [entry["state"] for entry in statuses]
+        states = [entry.state for entry in statuses]
         return ", ".join(f"{states.count(state)} {state}" for state in _STYLES if state in states)
 
     def _line(self, statuses: list[RunStatus], speeds: dict[str, float | None], left: float | None) -> str:
         running = [
-            f"{e['variant']}-s{e['seed']} {e['step']}/{e['steps']}"
-            + ("" if e["loss"] is None else f" loss {e['loss']:.3f}")
-            + ("" if speeds.get(e["run"]) is None else f" {quantity(speeds[e['run']] or 0)} tokens/s")
+            f"{e.variant}-s{e.seed} {e.step}/{e.steps}"
+            + ("" if e.loss is None else f" loss {e.loss:.3f}")
+            + ("" if speeds.get(e.run) is None else f" {quantity(speeds[e.run] or 0)} tokens/s")
             for e in statuses
-            if e["state"] == "running"
+            if e.state == "running"
         ]
         tail = f"; about {duration(left)} left" if left else ""
         return f"{self._count(statuses)}: {'; '.join(running)}{tail}"

@@ -25,26 +25,25 @@ def command(options: Options) -> int:
     from addnorm.store import StudyFolder
 
     folder = StudyFolder(options.dir)
-    status = folder.status()
     if options.json:
-        print_json(status)
+        print_json(folder.status())
         return 0
     rows = [("run", "state", "step", "loss", "accuracy", "perplexity", "attempts", "reason")]
-    for entry in status["runs"]:
-        loss, accuracy, perplexity = entry["loss"], entry["accuracy"], entry["perplexity"]
+    for entry in folder.statuses():
+        loss, accuracy, perplexity = entry.loss, entry.accuracy, entry.perplexity
         rows.append(
             (
-                entry["run"],
-                entry["state"],
-                f"{entry['step']}/{entry['steps']}",
+                entry.run,
+                entry.state,
+                f"{entry.step}/{entry.steps}",
                 "-" if loss is None else f"{loss:.4f}",
                 "-" if accuracy is None else f"{accuracy:.2%}",
                 "-" if perplexity is None else f"{perplexity:.3f}",
-                str(entry["attempts"]),
-                (entry["reason"] or "").partition("\n")[0],
+                str(entry.attempts),
+                (entry.reason or "").partition("\n")[0],
             )
         )
-    print(f"{status['study']}  (plan {status['plan_hash'][:12]})\n")
+    print(f"{folder.name}  (plan {folder.plan_hash[:12]})\n")
     print(aligned(rows, right="llrrrrr"))
     for run in folder.runs():
         ending = run.ending() or {}

@@ -34,7 +34,7 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explained:
     if not path.exists():
         raise InputError(
             f"{run.path} has no record of learned scalars yet (scalars.safetensors): it is written with each checkpoint. "
-            f"The run is {run.status()['state']}."
+            f"The run is {run.status().state}."
         )
     spec = decode(RunSpec, run.spec["spec"])
     with safe_open(path, framework="np") as file:

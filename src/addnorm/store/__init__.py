@@ -5,8 +5,9 @@ from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atom
 from addnorm.store.index import Index
 from addnorm.store.lock import Lock, is_held
 from addnorm.store.milestones import Milestones
-from addnorm.store.run import NotClaimed, RunFolder, RunStatus, State
-from addnorm.store.study import StudyFolder, StudyStatus, open_runs
+from addnorm.store.run import NotClaimed, RunFolder
+from addnorm.store.status import RunStatus, State
+from addnorm.store.study import StudyFolder, open_runs
 
 __all__ = [
     "Damaged",
@@ -21,7 +22,6 @@ __all__ = [
     "RunStatus",
     "State",
     "StudyFolder",
-    "StudyStatus",
     "atomic",
     "is_held",
     "open_runs",

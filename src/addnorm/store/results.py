@@ -29,23 +29,23 @@ def result(folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | N
         ending: what its DONE, FAILED or BLOCKED holds.
         later: runs that were added to the first plan.
     """
-    state, reason = status["state"], status["reason"]
-    if state == "finished" and status["loss"] is None:  # one run's damaged events must not hide the other runs
-        path = folder.path / status["run"] / "events.jsonl"
+    state, reason = status.state, status.reason
+    if state == "finished" and status.loss is None:  # one run's damaged events must not hide the other runs
+        path = folder.path / status.run / "events.jsonl"
         state, reason = "blocked", f"{path} is damaged or holds no evaluation. Restore it from a copy."
     done = state == "finished"
     return Result(
-        run=status["run"],
-        variant=status["variant"],
-        seed=status["seed"],
+        run=status.run,
+        variant=status.variant,
+        seed=status.seed,
         state=state,
-        loss=status["loss"] if done else None,
-        accuracy=status["accuracy"] if done else None,
-        perplexity=status["perplexity"] if done else None,
+        loss=status.loss if done else None,
+        accuracy=status.accuracy if done else None,
+        perplexity=status.perplexity if done else None,
         content_hash=(ending or {}).get("content_hash"),
         corpus_hash=folder.plan.get("data_hash"),
         tokenizer_hash=folder.plan.get("tokenizer_hash"),
-        planned=status["run"] not in later,
+        planned=status.run not in later,
         reason=reason,
     )
 

@@ -15,15 +15,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from addnorm.errors import JobError
 from addnorm.store.events import Event, EventWriter
 from addnorm.store.files import Damaged, disk_error, read_json, write_json
 from addnorm.store.lock import Lock, is_held
 from addnorm.store.newest import Newest
+from addnorm.store.status import RunStatus, State
 
-State = Literal["queued", "running", "interrupted", "blocked", "failed", "finished", "diverged"]
 Ending = Literal["finished", "failed", "diverged", "blocked"]
 
 _LOG_LINES, _LOG_BYTES = 20, 16384
@@ -31,24 +31,6 @@ _MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged
 
 
 _SPEC_FIELDS = ("run", "variant", "seed", "steps")
-
-
-class RunStatus(TypedDict):
-    """One run's line in `addnorm status --json`."""
-
-    run: str
-    variant: str
-    seed: int
-    state: State
-    step: int
-    """Step of the newest event."""
-    steps: int
-    loss: float | None
-    """Nats per token, of the newest evaluation, else of the newest training step; None before that or if not finite."""
-    accuracy: float | None
-    perplexity: float | None
-    attempts: int
-    reason: str | None
 
 
 class NotClaimed(JobError):

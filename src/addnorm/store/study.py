@@ -7,14 +7,15 @@ two plans in one folder would be ranked as one.
 
 import time
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from addnorm.errors import InputError, JobError
 from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
 from addnorm.store.peeks import LOCK, NAME, looks, record_look
-from addnorm.store.run import RunFolder, RunStatus
+from addnorm.store.run import RunFolder
+from addnorm.store.status import RunStatus
 
 FORMAT = 1
 """Version of the folder's layout."""
@@ -39,14 +40,6 @@ _RESERVED = frozenset(
     }
 )
 _TRIES, _PAUSE_S = 500, 0.01
-
-
-class StudyStatus(TypedDict):
-    """What `addnorm status --json` prints."""
-
-    study: str
-    plan_hash: str
-    runs: list[RunStatus]
 
 
 class StudyFolder:
@@ -153,9 +146,22 @@ class StudyFolder:
                 return run
         raise InputError(f"{self.path} has no run {name!r}. Known: {', '.join(run.name for run in self._runs)}.")
 
-    def status(self) -> StudyStatus:
-        """Every run's state and newest numbers, read from the files."""
-        return StudyStatus(study=self.name, plan_hash=self.plan_hash, runs=[run.status() for run in self._runs])
+    def statuses(self) -> list[RunStatus]:
+        """The status of every run, read from the files, in plan order.
+
+        Raises:
+            InputError, Damaged: as `RunFolder.status`.
+        """
+        return [run.status() for run in self._runs]
+
+    def status(self) -> dict[str, Any]:
+        """The study's name, its plan's hash and the status of every run, as `addnorm status --json` prints them.
+
+        Raises:
+            InputError, Damaged: as `RunFolder.status`.
+        """
+        runs = [status.to_json() for status in self.statuses()]
+        return {"study": self.name, "plan_hash": self.plan_hash, "runs": runs}
 
 
 def open_runs(folder: str | Path) -> StudyFolder:

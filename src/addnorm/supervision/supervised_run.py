@@ -7,7 +7,7 @@ same step every time is.
 
 import shutil
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +95,11 @@ class Care:
     def status(self) -> RunStatus:
         """The run's status, with what its files do not say yet: a worker that is starting, a block that did not fit."""
         status = self.run.status()
-        if status["state"] in ("queued", "interrupted", "blocked"):
+        if status.state in ("queued", "interrupted", "blocked"):
             if self.worker is not None:
-                status["state"], status["reason"] = "running", None
-            elif self.waits_for is not None:
-                status["state"], status["reason"] = "blocked", self.waits_for["reason"]
-            elif self.reason is not None:
-                status["reason"] = self.reason
+                return replace(status, state="running", reason=None)
+            if self.waits_for is not None:
+                return replace(status, state="blocked", reason=self.waits_for["reason"])
+            if self.reason is not None:
+                return replace(status, reason=self.reason)
         return status

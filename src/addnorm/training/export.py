@@ -42,7 +42,7 @@ def export_run(run: RunFolder, to: Path) -> Path:
         )
         raise InputError(f"{run.path} is no run: there is no spec.json. {hint}")
     if not run.final_path.exists():
-        state = run.status()["state"]
+        state = run.status().state
         raise InputError(f"{run.path} is {state}, only a finished run can be exported. Go on with `addnorm run`.")
     if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise InputError(f"{to} must be an empty or a new folder. Choose another one with --to.")

@@ -69,7 +69,7 @@ def trained(run: RunFolder) -> Trained:
     newest = latest(run.checkpoints_path).found
     if newest is None:
         raise InputError(
-            f"{run.path} has no weights yet: it is {run.status()['state']} and no checkpoint has been written."
+            f"{run.path} has no weights yet: it is {run.status().state} and no checkpoint has been written."
         )
     state: dict[str, Any] = newest.state["model"]
     return Trained(spec=spec, file=f"checkpoints/{newest.path.name}", step=newest.step, weights=state)

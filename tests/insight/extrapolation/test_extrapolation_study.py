@@ -91,8 +91,8 @@ def test_at_the_train_length_it_is_the_workers_own_evaluation(finished: Path, tm
         for value in row["values"]:
             # Float32 sums in batches of another size: some ulps of a loss near 5.
             status = RunFolder(copy / value["run"]).status()
-            assert value["loss"] == pytest.approx(status["loss"], rel=1e-5)
-            assert value["accuracy"] == pytest.approx(status["accuracy"])
+            assert value["loss"] == pytest.approx(status.loss, rel=1e-5)
+            assert value["accuracy"] == pytest.approx(status.accuracy)
 
 
 def test_verdicts_are_the_rankings_on_each_length(study: Path) -> None:

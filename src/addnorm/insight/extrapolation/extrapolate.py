@@ -97,7 +97,7 @@ def extrapolate(
     problems = {
         run.name: "its final weights are missing"
         for run in runs
-        if run not in finished and run.status()["state"] == "finished"
+        if run not in finished and run.status().state == "finished"
     }
     outcomes = evaluate_runs(
         finished, request, workers=default_workers() if workers is None else workers, plugins=plugins

@@ -123,6 +123,6 @@ def require_finished(run: RunFolder) -> None:
     InputError: the run has no final weights.
     """
     if not run.final_path.exists():
-        state = run.status()["state"]
+        state = run.status().state
         why = "has lost its final weights" if state == "finished" else f"is {state}"
         raise InputError(f"{run.path} {why}: only a finished run's model can be evaluated on longer text.")

@@ -60,17 +60,17 @@ class Known:
         return Known(
             run=run,
             status=status,
-            recorded=read(run) if status["state"] == "finished" and problem is None else None,
+            recorded=read(run) if status.state == "finished" and problem is None else None,
         )
 
     def cell(self, line: Line, length: int, problem: str | None) -> Cell:
         """The run at one length."""
-        state, kept = self.status["state"], self.recorded
+        state, kept = self.status.state, self.recorded
         entry = None if kept is None else find(kept["evaluations"], line.switch, list(line.settings), length)
         return Cell(
             run=self.run,
             state=state if entry is not None or state != "finished" else "blocked",
-            reason=problem or self.status["reason"],
+            reason=problem or self.status.reason,
             entry=entry,
             weights=None if kept is None else kept["basis"]["weights"],
         )

@@ -168,7 +168,7 @@ def _view(run: RunFolder, status: RunStatus, ending: dict[str, Any] | None, bega
     per_step = _tokens_per_step(run.spec.get("spec"))
     peak = (ending or {}).get("peak_bytes")
     return RunView(
-        **status,
+        **vars(status),
         newest_time=_number(last.get("time")),
         tokens_per_s=speed,
         tokens_per_step=per_step,

@@ -7,25 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.statistics import Ranking
-from addnorm.store import State
+from addnorm.store import RunStatus
 from addnorm.words import Sentence
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunView:
-    """One run as a page shows it."""
+class RunView(RunStatus):
+    """One run as a page shows it: its status, and its times and speed."""
 
-    run: str
-    variant: str
-    seed: int
-    state: State
-    step: int
-    steps: int
-    loss: float | None
-    accuracy: float | None
-    perplexity: float | None
-    attempts: int
-    reason: str | None
     newest_time: float | None
     """Of the newest event, in seconds since 1970."""
     tokens_per_s: float | None
