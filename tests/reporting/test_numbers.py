@@ -2,7 +2,7 @@
 
 import pytest
 
-from addnorm.reporting.pages.numbers import duration
+from addnorm.reporting.formats.numbers import duration
 from addnorm.words import phrases
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 import made_study
-from addnorm.reporting.pages import PAGES
+from addnorm.reporting.sections import pages as page_names
 from addnorm.store.peeks import looks
 
 
@@ -27,7 +27,7 @@ def test_looking_again_at_the_same_results_is_one_look(tmp_path, client):
     assert [look["finished"] for look in looks(study.path)] == [3, 4]
 
 
-@pytest.mark.parametrize("page", [name for name in PAGES if name not in ("overview", "ranking")])
+@pytest.mark.parametrize("page", [name for name in page_names() if name not in ("overview", "ranking")])
 def test_pages_without_results_are_no_look(tmp_path, client, page):
     study = made_study.finished(tmp_path / "study")
     asked = client(study.path)

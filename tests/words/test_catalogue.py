@@ -13,12 +13,14 @@ import addnorm
 import addnorm.words as words
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import UnknownName
+from addnorm.reporting.figures import all_figures
+from addnorm.reporting.measures import measures
 from addnorm.words import LANGUAGES, Phrases, Sentence, listed, phrases, preferred, say
 from addnorm.words.catalogue import _read
 
 SOURCE = Path(addnorm.__file__).parent
 TRANSLATIONS = [language for language in LANGUAGES if language != "en"]
-DEFINED_ELSEWHERE = ("mechanism",)
+DEFINED_ELSEWHERE = ("mechanism", "measure", "figures")
 """First parts of keys whose English stands where the thing is defined."""
 
 
@@ -44,7 +46,7 @@ def test_every_phrase_is_used(literals: set[str]) -> None:
     def is_used(key: str) -> bool:
         first, _, rest = key.partition(".")
         text = rest if first in ("note", "joint", "method") else key
-        return text in literals or text.startswith(starts) or rest == "title"
+        return key in literals or text in literals or text.startswith(starts)
 
     assert [key for key in _read("en") if not is_used(key)] == []
 
@@ -64,17 +66,28 @@ def test_every_phrase_that_is_asked_for_is_known() -> None:
 def test_translations_are_of_known_phrases_and_have_their_placeholders(language: str) -> None:
     english = _read("en")
     for key, text in _read(language).items():
-        if key.partition(".")[0] not in DEFINED_ELSEWHERE:
+        if key in english:
             assert places(text) == places(english[key]), key
+        else:
+            assert key.partition(".")[0] in DEFINED_ELSEWHERE, key
 
 
 @pytest.mark.parametrize("language", TRANSLATIONS)
 def test_missing_translations_are_listed(language: str) -> None:
     """A phrase without a translation is no error: English is shown. This test names such phrases by being skipped."""
-    wanted = [*_read("en"), *(f"mechanism.{key}" for key in mechanism_texts())]
+    wanted = [*_read("en"), *(f"mechanism.{key}" for key in mechanism_texts()), *shown_texts()]
     missing = [key for key in wanted if key not in _read(language)]
     if missing:
         pytest.skip(f"shown in English on {language} pages: {', '.join(missing)}")
+
+
+def shown_texts() -> list[str]:
+    """Keys of the texts that stand in the files of figures and measures."""
+    kinds = ("panel_title", "axis_label")
+    return [
+        *(f"figures.{figure.name}" for figure in all_figures()),
+        *(f"measure.{name}.{kind}" for name in measures() for kind in kinds),
+    ]
 
 
 def mechanism_texts() -> dict[str, str]:
@@ -96,6 +109,8 @@ def test_translated_docstrings_belong_to_mechanisms_and_quote_the_same_code(lang
         key.removeprefix("mechanism."): text for key, text in _read(language).items() if key.startswith("mechanism.")
     }
     assert translated.keys() <= english.keys()
+    others = {key for key in _read(language) if key.partition(".")[0] in ("figures", "measure")} - _read("en").keys()
+    assert others <= set(shown_texts())
     for key, text in translated.items():
         assert set(re.findall(r"`[^`]+`", text)) == set(re.findall(r"`[^`]+`", english[key])), key
 

@@ -8,7 +8,7 @@ from addnorm.cli._output import aligned
 
 def wasted(audits: Mapping[str, Mapping[str, Any]]) -> str:
     """The table of `audit_variant`'s findings, by variant; with the reason where a variant could not be audited."""
-    from addnorm.reporting.tables.audit import merged_names
+    from addnorm.reporting.audit.table import merged_names
 
     if all(found.get("size") == 0 for found in audits.values()):
         return "No variant has a bias or a norm's shift, so none is wasted."

@@ -34,7 +34,7 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.insight.explain import explain, keep_explained
-    from addnorm.reporting.tables import scalars
+    from addnorm.reporting.sections.scalars import table as scalars
 
     if options.plugin:
         from addnorm.study.plugins import load_plugins

@@ -54,7 +54,7 @@ def command(options: Options) -> int:
     from addnorm.cli._figure import require_figure_file, write_figure
     from addnorm.insight.extrapolation.extrapolate import extrapolate
     from addnorm.insight.extrapolation.switches import parse_switches
-    from addnorm.reporting.tables import extrapolation as tables
+    from addnorm.reporting.sections.lengths import table as tables
 
     require_figure_file(options.plot)
     with Counted("runs", shown=not (options.json or options.csv)) as counted:
@@ -72,7 +72,7 @@ def command(options: Options) -> int:
             on_done=lambda run, outcome, done, total: counted.done(done, total, run.name),
         )
     if options.plot is not None:
-        from addnorm.reporting.plots.extrapolation import figure
+        from addnorm.reporting.sections.lengths.figure import figure
 
         write_figure(figure(found["rows"]), options.plot)
     if options.json:

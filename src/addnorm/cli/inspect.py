@@ -39,7 +39,7 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.insight.flow import Settings, inspect
-    from addnorm.reporting.tables import flow
+    from addnorm.reporting.sections.insight import table
     from addnorm.study.plugins import load_plugins
 
     load_plugins(options.plugin, Path.cwd())
@@ -48,5 +48,5 @@ def command(options: Options) -> int:
     require_unused(options.four_terms)
     settings = Settings(sequences=options.sequences, map_sequences=options.map_sequences)
     found = inspect(options.target, settings, say=lambda text: print(text, file=sys.stderr))
-    print_json(found) if options.json else print(flow.text(found))
+    print_json(found) if options.json else print(table.text(found))
     return 0

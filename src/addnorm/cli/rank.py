@@ -38,7 +38,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.reporting.tables import ranking as tables
+    from addnorm.reporting.sections import ranking as tables
 
     found = _ranking(options).to_json()
     if options.json:

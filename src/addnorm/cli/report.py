@@ -36,8 +36,8 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.reporting.pages import Reader
-    from addnorm.reporting.write import write_report
+    from addnorm.reporting.reader import Reader
+    from addnorm.reporting.report import write_report
 
     reader = Reader(options.dir)
     skipped = _inspected(options) if options.inspect else {}

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from addnorm.errors import AddnormError
-from addnorm.reporting.pages.snapshot import Snapshot
+from addnorm.reporting.snapshot import Snapshot
 from addnorm.store.extension import hashes
 from addnorm.store.peeks import looks, record_look
 
