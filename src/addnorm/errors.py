@@ -4,6 +4,7 @@ A message states the invariant and the offender, then what arrived, then what to
 known values come last. The command line prints the message alone and exits 2 for `InputError`, 1 for `JobError`.
 """
 
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -32,3 +33,12 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
     """` Did you mean 'add'?` for the nearest known name, or an empty string when nothing is near."""
     close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
     return f" Did you mean {close[0]!r}?" if close else ""
+
+
+class AddnormWarning(UserWarning):
+    """A result is given, but something beside it could not be done."""
+
+
+def warn(message: str) -> None:
+    """Issue an `AddnormWarning`; the default of functions that take `say`."""
+    warnings.warn(message, AddnormWarning, stacklevel=3)

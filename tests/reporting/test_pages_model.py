@@ -14,7 +14,7 @@ from torch import nn
 
 from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
-from addnorm.insight.coefficients import formula
+from addnorm.insight.scalars.coefficients import formula
 from addnorm.model.gau import Gau
 from addnorm.model.presets import PRESETS, preset
 from addnorm.model.spec import ModelSpec

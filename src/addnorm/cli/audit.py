@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 from addnorm.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def command(options: Options) -> int:
 
 
 def _audit_study(options: Options, folder: Path) -> int:
-    from addnorm.cli._counted import Counted
-    from addnorm.cli._wasted import wasted
+    from addnorm.cli._progress import ProgressReport
+    from addnorm.cli._redundant_biases import redundant_biases
     from addnorm.targets.study import audit_study
 
     about_one = replace(options, target=None, plugin=(), json=False)
@@ -88,16 +88,16 @@ def _audit_study(options: Options, folder: Path) -> int:
             f"{folder} is a study: all its models are audited at their real size by the static method, in evaluation mode. "
             "Only --plugin and --json go with that; for the rest give one run's folder."
         )
-    with Counted("models", shown=not options.json) as counted:
+    with ProgressReport("models", shown=not options.json) as progress:
         found = audit_study(
             folder,
             plugins=options.plugin,
-            on_done=lambda variant, done, total: counted.done(done, total, variant),
+            on_done=lambda variant, done, total: progress.done(done, total, variant),
         )
     if options.json:
         print_json(found)
     else:
-        print(wasted(found["variants"]))
+        print(redundant_biases(found["variants"]))
     return 0
 
 

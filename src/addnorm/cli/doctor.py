@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from addnorm.cli._output import aligned, print_json, quantity
+from addnorm.cli._text import aligned, print_json, quantity
 from addnorm.errors import InputError
 
 

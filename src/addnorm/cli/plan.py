@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from addnorm.cli._output import aligned, duration, print_json, quantity
+from addnorm.cli._text import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
@@ -93,10 +93,10 @@ def command(options: Options) -> int:
         f"{quantity(found.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
-    from addnorm.cli._wasted import wasted
+    from addnorm.cli._redundant_biases import redundant_biases
 
     if audits := _audits(fitted, but=large):
-        print(f"\n{wasted(audits)}")
+        print(f"\n{redundant_biases(audits)}")
     if large:
         print(f"\nBiases of {len(large)} variant(s) were not looked at: {unasked}.")
     return 0

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 from addnorm.errors import JobError
 from addnorm.store import RunStatus, State, StudyFolder
 
 if TYPE_CHECKING:
-    from addnorm.cli._live import Silent
+    from addnorm.cli._live_table import Silent
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.cli._live import LiveTable, Silent
+    from addnorm.cli._live_table import LiveTable, Silent
     from addnorm.study.loading import load_study
     from addnorm.supervision.run import default_out, run
     from addnorm.supervision.tracking import Mirroring

@@ -1,14 +1,19 @@
 """The report as one HTML file that needs no server, no script and no other file, and the figures and tables beside it."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
+from addnorm.errors import warn
 from addnorm.reporting.figures import all_figures, write_figures, write_tables
+from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
 from addnorm.reporting.sections.reproduce import STUDY_FILE, reproduction
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import ReportFiles
 from addnorm.store.files import write_atomic
+from addnorm.store.rank import record_peek
 from addnorm.words import phrases
 
 
@@ -21,6 +26,39 @@ class Written:
     """Figures, tables and the study file."""
     left_out: tuple[str, ...]
     """Figures that there were no numbers for."""
+
+
+def report(
+    path: str | Path,
+    *,
+    out: str | Path | None = None,
+    lang: Literal["en", "zh"] = "en",
+    say: Callable[[str], None] = warn,
+) -> Written:
+    """Write a study's report: one HTML file that opens in a browser, with figures and tables in the same folder.
+
+    The report holds the results as they stand. Call `addnorm.inspect` first to include gradients and attention; the command
+    `addnorm report` does so.
+
+    Args:
+        path: folder of a study.
+        out: the HTML file; `report/report.html` in the study's folder if not given.
+        lang: language of the report.
+        say: receives a message if this look at the results cannot be recorded; by default a Python warning.
+
+    Raises:
+        InputError: the path is not a study.
+        DiskFull, JobError: a file cannot be written.
+
+    Example:
+        >>> written = addnorm.report("runs/first", out="report/first.html")
+        >>> written.html.name
+        'first.html'
+    """
+    reader = Reader(Path(path))
+    record_peek(reader.study, say)  # before anything is shown
+    html = Path(out) if out is not None else Path(path) / "report" / "report.html"
+    return write_report(reader.look(), html, lang)
 
 
 def write_report(snapshot: Snapshot, html: Path, language: str) -> Written:

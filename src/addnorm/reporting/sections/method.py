@@ -9,7 +9,7 @@ from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics.pairs import FEWEST_SEEDS
-from addnorm.store.peeks import looks
+from addnorm.store.peeks import peeks
 from addnorm.words import phrases
 
 
@@ -87,7 +87,7 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
 
 def _looks(snapshot: Snapshot) -> _Sentences:
     try:
-        known = [look for look in looks(snapshot.path) if look.get("finished", 0) > 0]
+        known = [look for look in peeks(snapshot.path) if look.get("finished", 0) > 0]
     except AddnormError as error:
         return [("looks_unknown", {"reason": str(error)})]
     found: _Sentences = [("looked", {"count": len(known)})]

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import tyro
 
-from addnorm.cli._figure import require_figure_file, write_figure
-from addnorm.cli._output import print_json
+from addnorm.cli._figure_file import require_figure_file, write_figure
+from addnorm.cli._text import print_json
 from addnorm.errors import InputError
 
 CHECKPOINT_LENGTH = 512

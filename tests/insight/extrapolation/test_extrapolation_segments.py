@@ -11,7 +11,7 @@ from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths, parse_lengths
 from addnorm.insight.extrapolation.measure import measure_length
-from addnorm.insight.extrapolation.windows import num_stretches, stretches
+from addnorm.insight.extrapolation.segments import held_out_segments, num_segments
 
 
 def lengths(*multiples: int) -> Lengths:
@@ -29,18 +29,21 @@ def dataset(tmp_path_factory: pytest.TempPathFactory):
 
 def test_lengths_and_their_buckets() -> None:
     found = lengths(1, 2, 4, 8)
-    assert (found.tokens, found.longest, found.stretch, found.ending) == ((8, 16, 32, 64), 64, 64, 4)
+    assert (found.tokens, found.longest, found.segment_tokens, found.ending) == ((8, 16, 32, 64), 64, 64, 4)
     assert found.edges(64) == (0, 4, 8, 16, 32, 64)
     assert found.edges(8) == (0, 4, 8)
-    assert lengths(1, 2, 3).stretch == 48
+    assert lengths(1, 2, 3).segment_tokens == 48
     assert lengths(1, 2, 3).edges(24) == (0, 4, 8, 16, 24)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1x,2x,2x", "lengths must increase: got 1x,2x,2x. Give each once, the shortest first: --lengths 1x,2x."),
-        ("4x,2x", "lengths must increase"),
+        (
+            "1x,2x,2x",
+            "lengths: expected increasing multiples, got 1x,2x,2x. Give each once, the shortest first: --lengths 1x,2x.",
+        ),
+        ("4x,2x", "lengths: expected increasing multiples"),
         ("0x,1x", "got '0x'"),
         ("1,2", "got '1'"),
         ("1.5x", "got '1.5x'"),
@@ -56,10 +59,10 @@ def test_bad_lengths(text: str, said: str) -> None:
 @pytest.mark.parametrize("objective", ["causal", "masked"])
 def test_every_length_scores_the_same_targets_and_has_the_same_endings(dataset, objective, multiples) -> None:
     asked = lengths(*multiples)
-    text = stretches(dataset, objective, asked, windows=4)
-    assert text.inputs.shape[1] == asked.stretch
+    text = held_out_segments(dataset, objective, asked, windows=4)
+    assert text.inputs.shape[1] == asked.segment_tokens
     assert all(text.inputs.shape[1] % length == 0 for length in asked.tokens)
-    again = stretches(dataset, objective, asked, windows=4)
+    again = held_out_segments(dataset, objective, asked, windows=4)
     assert all(np.array_equal(getattr(text, name), getattr(again, name)) for name in ("inputs", "targets", "scored"))
     if objective == "causal":
         assert text.scored.all()
@@ -87,12 +90,12 @@ class Reader(torch.nn.Module):
 
 
 def test_sums_by_position_buckets_and_endings_by_hand() -> None:
-    from addnorm.insight.extrapolation.windows import Stretches
+    from addnorm.insight.extrapolation.segments import Segments
 
     asked = lengths(1, 2)
     targets = np.zeros((3, 16), dtype=np.int64)
-    targets[1] = 1  # the second stretch asks for token 1 throughout
-    text = Stretches(inputs=np.arange(48).reshape(3, 16) % 5, targets=targets, scored=np.ones((3, 16), dtype=bool))
+    targets[1] = 1  # the second segment asks for token 1 throughout
+    text = Segments(inputs=np.arange(48).reshape(3, 16) % 5, targets=targets, scored=np.ones((3, 16), dtype=bool))
     reader = Reader(vocab=5)
     measured = measure_length(reader, text, asked, 8, torch.device("cpu"))
     assert reader.windows == (np.arange(48).reshape(6, 8) % 5).tolist()
@@ -113,18 +116,18 @@ def test_sums_by_position_buckets_and_endings_by_hand() -> None:
 
 
 def test_only_what_is_masked_counts() -> None:
-    from addnorm.insight.extrapolation.windows import Stretches
+    from addnorm.insight.extrapolation.segments import Segments
 
     scored = np.zeros((1, 16), dtype=bool)
     scored[0, [3, 14]] = True
-    text = Stretches(inputs=np.zeros((1, 16), dtype=np.int64), targets=np.ones((1, 16), dtype=np.int64), scored=scored)
+    text = Segments(inputs=np.zeros((1, 16), dtype=np.int64), targets=np.ones((1, 16), dtype=np.int64), scored=scored)
     measured = measure_length(Reader(vocab=5), text, lengths(1, 2), 8, torch.device("cpu"))
     assert measured.count.tolist() == [0, 0, 0, 1, 0, 0, 1, 0]
     assert measured.ending == (pytest.approx(-np.log(0.5)), 1, 1)
-    with pytest.raises(InputError, match="no target at the windows' ends is scored"):
+    with pytest.raises(InputError, match="expected scored targets at the ends of windows, got none"):
         measure_length(
             Reader(vocab=5),
-            Stretches(inputs=text.inputs, targets=text.targets, scored=scored & (np.arange(16) < 8)),
+            Segments(inputs=text.inputs, targets=text.targets, scored=scored & (np.arange(16) < 8)),
             lengths(1, 2),
             8,
             torch.device("cpu"),
@@ -135,7 +138,7 @@ def test_batches_and_slices_decide_nothing(dataset, monkeypatch) -> None:
     from addnorm.insight.extrapolation import measure
 
     asked = lengths(1, 2, 4)
-    text = stretches(dataset, "causal", asked, windows=6)
+    text = held_out_segments(dataset, "causal", asked, windows=6)
     model = (
         addnorm.preset("base", vocab=257, width=16, depth=1, heads=2, kv_heads=1, hidden=16, init_std=0.2)
         .build()
@@ -152,16 +155,16 @@ def test_batches_and_slices_decide_nothing(dataset, monkeypatch) -> None:
 
 
 def test_a_text_too_short_for_the_longest_window() -> None:
-    assert num_stretches(65, lengths(1, 8), 5) == 1
-    assert num_stretches(10_000, lengths(1, 8), 5) == 5
-    assert num_stretches(10_000, lengths(1, 2, 3), 5) == 3, "3 stretches of 48 hold 6 windows of 24"
+    assert num_segments(65, lengths(1, 8), 5) == 1
+    assert num_segments(10_000, lengths(1, 8), 5) == 5
+    assert num_segments(10_000, lengths(1, 2, 3), 5) == 3, "3 segments of 48 hold 6 windows of 24"
     with pytest.raises(
         InputError, match=r"8x of 8 tokens needs 64 \+ 1 tokens, the held-out text has 64. Take at most 7x, or"
     ):
-        num_stretches(64, lengths(1, 8), 5)
+        num_segments(64, lengths(1, 8), 5)
     with pytest.raises(InputError, match=r"needs 48 \+ 1 tokens \(the least common multiple of the lengths\)"):
-        num_stretches(40, lengths(1, 2, 3), 5)
+        num_segments(40, lengths(1, 2, 3), 5)
     with pytest.raises(InputError, match="Take a corpus with more text"):
-        num_stretches(8, lengths(1, 8), 5)
-    with pytest.raises(InputError, match="windows must be a whole number of at least 1, got 0"):
-        num_stretches(10_000, lengths(1, 8), 0)
+        num_segments(8, lengths(1, 8), 5)
+    with pytest.raises(InputError, match="windows: expected a whole number of at least 1, got 0"):
+        num_segments(10_000, lengths(1, 8), 0)

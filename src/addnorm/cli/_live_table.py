@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from addnorm.cli._output import duration, quantity
+from addnorm.cli._text import duration, quantity
 from addnorm.store import RunStatus, State, StudyFolder
 
 _STYLES = {

@@ -1,21 +1,32 @@
-"""How commands print: aligned plain text for people, one JSON value for programs."""
+"""Output of the commands: aligned plain text for people, one JSON value for programs, messages on standard error."""
 
 import json
+import sys
 from collections.abc import Sequence
 from typing import Any
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output."""
+    """Print one JSON value on standard output."""
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
+def print_line(text: str) -> None:
+    """Print a line of progress on standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_message(text: str) -> None:
+    """Print a message on standard error."""
+    print(f"addnorm: {text}", file=sys.stderr)
+
+
 def aligned(rows: Sequence[Sequence[str]], *, right: str = "") -> str:
-    """Rows as text with aligned columns.
+    """Format rows as text with aligned columns.
 
     Args:
-        rows: the first one is the heading.
-        right: one character per column, `r` for numbers that are aligned to the right; missing ones are left-aligned.
+        rows: the first row holds the headings.
+        right: one character per column, `r` for columns aligned to the right; others are aligned to the left.
     """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     sides = right.ljust(len(widths), "l")
@@ -30,7 +41,7 @@ def aligned(rows: Sequence[Sequence[str]], *, right: str = "") -> str:
 
 
 def duration(seconds: float | int) -> str:
-    """`45 s`, `12 min`, `3 h 05 min`, `4.2 days`."""
+    """Format as `45 s`, `12 min`, `3 h 05 min`, `4.2 days`."""
     if seconds < 99.5:
         return f"{seconds:.0f} s"
     if seconds < 5970:
@@ -41,7 +52,7 @@ def duration(seconds: float | int) -> str:
 
 
 def quantity(number: float | int) -> str:
-    """`512`, `51.7 k`, `2.31 M`, `4.10 T`: three significant digits."""
+    """Format with three significant digits: `512`, `51.7 k`, `2.31 M`, `4.10 T`."""
     for factor, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= factor:
             return f"{number / factor:.3g} {unit}"
