@@ -62,31 +62,3 @@ def _next_commands(folder: Path) -> str:
         f"  addnorm export {run.path}    weights and spec of one run\n"
         f"  addnorm rank {folder} --json    this ranking as JSON"
     )
-<<<<<<< HEAD
-
-
-def _ranking(options: Options) -> "Ranking":
-    from addnorm.statistics import ranking_of_published
-    from addnorm.store.results import ranking
-
-    overrides: dict[str, object] = {}
-    if options.reference:
-        overrides["references"] = options.reference
-    if options.margin is not None:
-        overrides["margin"] = options.margin
-    if names_printed_results(options.dir) or options.dir.suffix == ".json":
-        return ranking_of_published(options.dir, overrides)
-    from addnorm.store import StudyFolder
-
-    folder = StudyFolder(options.dir)
-    found = ranking(folder, overrides)
-    try:
-        folder.record_peek()
-    except JobError as error:
-        print(
-            f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",
-            file=sys.stderr,
-        )
-    return found
-=======
->>>>>>> room-front
