@@ -28,7 +28,7 @@ _ABSENT: Facts = (-1, -1)
 
 
 class Reader:
-    """Looks at one study's folder. Not for several threads at once.
+    """Peeks at one study's folder. Not for several threads at once.
 
     Args:
         folder: the study's folder.

@@ -146,7 +146,7 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
         "plan_hash": str(snapshot.plan["plan_hash"]),
         "languages": LANGUAGES,
         "version": version("addnorm"),
-        "look_problem": view.look_problem,
+        "peek_problem": view.peek_problem,
     }
 
 

@@ -57,7 +57,7 @@ class View:
     selection: Selection = field(default_factory=Selection)
     is_live: bool = True
     """False in a report, where curves cannot be requested again."""
-    look_problem: str | None = None
+    peek_problem: str | None = None
     """Why this look at the results could not be recorded."""
     report: ReportFiles | None = None
     """Set while a report is written."""

@@ -34,7 +34,7 @@ from addnorm.reporting.sections.curves import curves
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, Selection, View
 from addnorm.web.live import Live
-from addnorm.web.looks import Looks
+from addnorm.web.peeks import Peeks
 from addnorm.web.security import Guard, hosts_of, is_loopback
 from addnorm.words import LANGUAGES, preferred
 
@@ -65,7 +65,7 @@ def application(
     live = live or Live(Reader(folder))
     pages = Pages()
     pages.warm(live.now()[0])
-    site = _Site(live, pages, Looks(folder))
+    site = _Site(live, pages, Peeks(folder))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -87,8 +87,8 @@ def application(
 
 
 class _Site:
-    def __init__(self, live: Live, pages: Pages, looks: Looks) -> None:
-        self.live, self.pages, self.looks = live, pages, looks
+    def __init__(self, live: Live, pages: Pages, peeks: Peeks) -> None:
+        self.live, self.pages, self.peeks = live, pages, peeks
 
     def page_at(self, name: str) -> Callable[[Request], Any]:
         async def page(request: Request) -> Response:
@@ -142,7 +142,7 @@ class _Site:
         if EVERYTHING in sections:
             return {"reload": True, "sections": {}, "runs": runs}
         if shows_results(page, snapshot):
-            self.looks.record(snapshot)
+            self.peeks.record(snapshot)
         names = shown_on(page, sections)
         if view.variant is not None:
             own = {run.run for run in snapshot.of(view.variant)}
@@ -163,9 +163,9 @@ class _Site:
         if (name == MODEL_PAGE or view.variant is not None) and view.variant not in snapshot.variants:
             return self._problem(request, str(view.variant or ""))
         # A reader that only asks for the headers sees nothing.
-        problem = self.looks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
+        problem = self.peeks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
-        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, look_problem=problem), **chrome))
+        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, peek_problem=problem), **chrome))
 
     def _problem(self, request: Request, problem: str) -> Response:
         snapshot, number = self.live.now()
@@ -209,14 +209,14 @@ def _view(page: str, request: Request) -> View:
     )
 
 
-def _of_page(view: View, page: str, *, look_problem: str | None = None) -> View:
+def _of_page(view: View, page: str, *, peek_problem: str | None = None) -> View:
     return View(
         page=page,
         language=view.language,
         link=view.link,
         variant=view.variant,
         selection=view.selection,
-        look_problem=look_problem,
+        peek_problem=peek_problem,
     )
 
 

@@ -14,7 +14,7 @@ from addnorm.store.extension import hashes
 from addnorm.store.peeks import peeks, record_peek
 
 
-class Looks:
+class Peeks:
     """Records looks at one study's results."""
 
     def __init__(self, folder: Path) -> None:
