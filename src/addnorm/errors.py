@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+__all__ = ["AddnormError", "AddnormWarning", "InputError", "JobError", "UnknownName"]
+
 
 class AddnormError(Exception):
     """Base of every error that addnorm raises on purpose."""

@@ -20,6 +20,8 @@ from addnorm.kernels.grouped_attention.differentiable import plain_precision
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
+__all__ = ["DistancePosition", "Position", "PositionSpec"]
+
 
 class Position(nn.Module, ABC):
     """A position encoding."""

@@ -16,6 +16,8 @@ from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
+__all__ = ["Reach", "SwitchSpec"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
