@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def page() -> str:
 def _section(name: str, about: str) -> str:
     module = importlib.import_module(name)
     rows = "".join(f"| `{each}` | {_summary(getattr(module, each))} |\n" for each in module.__all__)
-    return f"\n## `{name}`\n\n{about}\n\n| name | meaning |\n|---|---|\n{rows}"
+    return f"\n## `{name}`\n\n{textwrap.fill(about, 100)}\n\n| name | meaning |\n|---|---|\n{rows}"
 
 
 def _summary(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`module:function` and `file.py:function`: code of the user's own that returns a model, or a model and its inputs."""
+"""`module:function` and `file.py:function`: a user's function that returns a model, or a model and its inputs."""
 
 import importlib
 import importlib.util
@@ -17,38 +17,41 @@ from addnorm.targets.input_spec import make_inputs
 from addnorm.targets.target import Target
 
 
-def of_function(name: str, given: Mapping[str, Any] | None) -> Target:
-    """The model that a function returns; the present folder is on the path while it runs.
+def function_target(name: str, given: Mapping[str, Any] | None) -> Target:
+    """Call a user's function for a model, with the current folder on the import path.
 
     Raises:
-        InputError: no such module, file or function; it raises; it returns no model; nobody gives inputs.
+        InputError: the module, file or function does not exist or raises an exception, the function returns no model, or no
+            inputs are given.
     """
-    home, _, attribute = name.rpartition(":")
-    with _present_folder():
-        module = _file(Path(home)) if home.endswith(".py") else _module(home)
-        found = getattr(module, attribute, None)
-        if not callable(found):
-            own = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    location, _, attribute = name.rpartition(":")
+    with _current_folder_on_path():
+        module = _file(Path(location)) if location.endswith(".py") else _module(location)
+        function = getattr(module, attribute, None)
+        if not callable(function):
+            functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             raise InputError(
-                f"{home} has no function {attribute!r}.{did_you_mean(attribute, own)} Known: {', '.join(own)}."
+                f"{location} has no function {attribute!r}.{did_you_mean(attribute, functions)} Known: {', '.join(functions)}."
             )
-        returned = found if isinstance(found, nn.Module) else _called(found, name, module)
+        returned = function if isinstance(function, nn.Module) else _called(function, name, module)
     model, inputs = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
     if not isinstance(model, nn.Module):
         raise InputError(
-            f"{name} must return a torch.nn.Module, or a module and its inputs, got {type(returned).__name__}."
+            f"{name}: expected a function that returns a torch.nn.Module, or a module and its inputs, got "
+            f"{type(returned).__name__}."
         )
     if given is not None:
         inputs = make_inputs(given)
     if inputs is None:
         raise InputError(
-            f"{name} returns a model without inputs. Return (model, inputs), or describe them with --inputs spec.json."
+            f"{name}: expected inputs beside the model, got none. Return (model, inputs), or describe them with --inputs "
+            "spec.json."
         )
     return Target(name=name, model=model, inputs=inputs, kind="function")
 
 
 @contextmanager
-def _present_folder() -> Iterator[None]:
+def _current_folder_on_path() -> Iterator[None]:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:
@@ -61,9 +64,9 @@ def _file(path: Path) -> ModuleType:
     name = f"addnorm_target_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise InputError(f"{path} does not exist (looked in {Path.cwd()}).")
+        raise InputError(f"expected a Python file, got {path}, which does not exist in {Path.cwd()}.")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # so that the classes it defines can be found by torch's tracers
+    sys.modules[name] = module  # torch's tracers look up classes by module name
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a user's file may raise anything, or be a script that ends itself
