@@ -10,8 +10,7 @@ from types import ModuleType
 import pytest
 
 from addnorm.cli import commands
-from addnorm.statistics import read_published
-from addnorm.store.results import ranking_of_published
+from addnorm.statistics import ranking_of_published, read_published
 from addnorm.study.loading import load_study, study_names
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"

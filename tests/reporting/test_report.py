@@ -22,7 +22,7 @@ from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.reproduce import reproduction, study_content
 from addnorm.reporting.write import write_report
 from addnorm.store import StudyFolder
-from addnorm.store.peeks import looks
+from addnorm.store.peeks import peeks
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import frozen_plan
 
@@ -158,10 +158,10 @@ def test_a_plan_without_specs_has_no_study_file() -> None:
 
 
 def test_a_second_report_is_a_second_look_and_draws_the_same(study: Path, tmp_path: Path) -> None:
-    before = len(looks(study))
+    before = len(peeks(study))
     out = tmp_path / "again" / "r.html"
     assert main(["report", str(study), "--no-inspect", "--out", str(out)]) == 0
-    assert len(looks(study)) == before + 1
+    assert len(peeks(study)) == before + 1
     text = " ".join(" ".join(read(out).text).split())
     assert f"on record, this report's own included: {before + 1}." in text
     drawn = sorted(out.parent.glob("*.svg"))

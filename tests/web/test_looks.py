@@ -4,11 +4,11 @@ import pytest
 
 import made_study
 from addnorm.reporting.pages import PAGES
-from addnorm.store.peeks import looks
+from addnorm.store.peeks import peeks
 
 
 def count(folder):
-    return len(looks(folder))
+    return len(peeks(folder))
 
 
 def test_looking_again_at_the_same_results_is_one_look(tmp_path, client):
@@ -17,14 +17,14 @@ def test_looking_again_at_the_same_results_is_one_look(tmp_path, client):
     for _ in range(3):
         asked.get("/")
         asked.get("/ranking")
-    assert [look["finished"] for look in looks(study.path)] == [3]
-    assert looks(study.path)[0]["plan_hash"] == study.plan_hash
+    assert [look["finished"] for look in peeks(study.path)] == [3]
+    assert peeks(study.path)[0]["plan_hash"] == study.plan_hash
     # A page that is started anew finds the look in the folder.
     client(study.path).get("/")
     assert count(study.path) == 1
     made_study.finish(study.runs()[4])
     client(study.path).get("/ranking")
-    assert [look["finished"] for look in looks(study.path)] == [3, 4]
+    assert [look["finished"] for look in peeks(study.path)] == [3, 4]
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if name not in ("overview", "ranking")])

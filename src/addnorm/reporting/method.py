@@ -8,7 +8,7 @@ from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.reporting.rows import insights
 from addnorm.statistics.pairs import FEWEST_SEEDS
-from addnorm.store.peeks import looks
+from addnorm.store.peeks import peeks
 
 
 def method(snapshot: Snapshot, language: str) -> list[tuple[str, list[str]]]:
@@ -75,7 +75,7 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
 
 def _looks(snapshot: Snapshot) -> _Sentences:
     try:
-        known = [look for look in looks(snapshot.path) if look.get("finished", 0) > 0]
+        known = [look for look in peeks(snapshot.path) if look.get("finished", 0) > 0]
     except AddnormError as error:
         return [("looks_unknown", {"reason": str(error)})]
     found: _Sentences = [("looked", {"count": len(known)})]

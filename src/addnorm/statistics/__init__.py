@@ -6,7 +6,7 @@ docs/guide/ranking.md; that its error rates hold is simulated in the tests.
 
 from addnorm.statistics.pairs import FEWEST_SEEDS
 from addnorm.statistics.procedure import rank, require_margin
-from addnorm.statistics.published import Published, kuang_2025, read_published
+from addnorm.statistics.published import Published, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
 from addnorm.statistics.result import ENDED, STATES, Result
 from addnorm.statistics.sentence import JOINTS, SENTENCES, Sentence, listed, say
@@ -29,6 +29,7 @@ __all__ = [
     "kuang_2025",
     "listed",
     "rank",
+    "ranking_of_published",
     "read_published",
     "require_margin",
     "say",

@@ -7,12 +7,16 @@ Fields of a run are those of `Result`, with accuracy in per cent as it is printe
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
+from addnorm.references import names_printed_results
+from addnorm.statistics.procedure import rank
+from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.result import Result
 
 _RUN_FIELDS = (*(f.name for f in fields(Result) if f.name != "accuracy"), "accuracy_percent", "epochs")
@@ -49,6 +53,27 @@ def kuang_2025() -> Published:
     """The eighteen runs that Kuang (2025) prints, with its own tiers among the notes."""
     file = files("addnorm") / "studies" / "published" / "kuang_2025" / "results.json"
     return _parse(json.loads(file.read_text(encoding="utf-8")), "kuang_2025/results.json")
+
+
+def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None) -> Ranking:
+    """Rank printed results: `kuang-2025`, or those of a JSON file.
+
+    Args:
+        path: the name or the file.
+        overrides: `references` or `margin` to use instead of the file's references and 0.005 nats per token.
+
+    Raises:
+        InputError: the file is missing or of another form.
+        UnknownName: a reference that no run belongs to.
+    """
+    published = kuang_2025() if names_printed_results(path) else read_published(path)
+    chosen = {"references": published.references, "margin": 0.005, **(overrides or {})}
+    return rank(
+        published.results,
+        references=tuple(chosen["references"]),
+        margin=chosen["margin"],
+        assumed_sd=published.assumed_sd,
+    )
 
 
 def _parse(text: Any, where: str) -> Published:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from addnorm.errors import JobError, warn
 from addnorm.references import names_printed_results
-from addnorm.statistics import Ranking
+from addnorm.statistics import Ranking, ranking_of_published
 from addnorm.store import StudyFolder
-from addnorm.store.results import ranking, ranking_of_published
+from addnorm.store.results import ranking
 
 
 def rank(
@@ -53,6 +53,6 @@ def rank(
 def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:
     """Record that results were shown; a folder that cannot be written is reported and may be shown all the same."""
     try:
-        folder.record_look()
+        folder.record_peek()
     except JobError as error:
         say(f"this look is not recorded, so seeds added later will not be marked as added after it: {error}")

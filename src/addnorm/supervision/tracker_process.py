@@ -9,14 +9,13 @@ import os
 import select
 import sys
 import traceback
-from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.store import Event, RunFolder, StudyFolder, read_events, read_json, write_json
+from addnorm.store import Event, EventFollower, RunFolder, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
 from addnorm.supervision.trackers import Absent, Mirror, mirror_class
 
@@ -53,14 +52,15 @@ class Follower:
         moved = False
         for run in self.study.runs():
             place = self._places.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
-            events, offset = read_events(run.events_path, place["offset"])
+            follower = EventFollower(run.events_path, place["offset"])
+            events = list(follower.read())
             ended = (run.ending() or {}).get("state")
             if not events and ended == place["ended"]:
                 continue
             self._begin(run, place)
             for step, time, values in _points(events, place["steps"]):
                 self.mirror.log(run.name, step, time, values)
-            self._places[run.name] = {**place, "offset": offset, "ended": ended}
+            self._places[run.name] = {**place, "offset": follower.position, "ended": ended}
             if ended is not None:
                 self._end(run.name, ended)
             moved = True
@@ -93,19 +93,15 @@ def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
 
 
 def _points(events: list[Event], steps: dict[str, int]) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """Step, time and values of every event that is new. `steps`: the largest step handed on, by type of event."""
-    furthest = defaultdict(int, steps)
-    for event in events:
-        kind, step = event["type"], event["step"]
-        if kind not in _TYPES or step <= furthest[kind]:
-            continue  # replayed after a resume: the run itself has proved that it is the same
-        furthest[kind] = steps[kind] = step
+    """Step, time and values of every measurement, each step once. `steps`: the largest step so far by event type."""
+    for event in unrepeated((event for event in events if event["type"] in _TYPES), steps):
+        kind = event["type"]
         values = {
             f"{kind}/{name}": float(value)
             for name, value in event.items()
             if name not in _OURS and isinstance(value, int | float) and not isinstance(value, bool)
         }
-        yield step, float(event["time"]), values
+        yield event["step"], float(event["time"]), values
 
 
 def follow(kind: str, out: Path, *, told_to_stop: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from addnorm.errors import AddnormError
 from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.store.extension import hashes
-from addnorm.store.peeks import looks, record_look
+from addnorm.store.peeks import peeks, record_peek
 
 
 class Looks:
@@ -34,10 +34,10 @@ class Looks:
                 return None
             try:
                 plan = hashes(dict(snapshot.plan))[-1]
-                known = looks(self.folder)
+                known = peeks(self.folder)
                 if not any(look["finished"] >= len(finished) and look["plan_hash"] == plan for look in known):
-                    # As `Study.record_look`, but for the results that this page shows, which may be a moment old.
-                    record_look(self.folder, finished=len(finished), plan_hash=plan)
+                    # As `StudyFolder.record_peek`, but for the results that this page shows, which may be a moment old.
+                    record_peek(self.folder, finished=len(finished), plan_hash=plan)
             except (AddnormError, OSError) as error:
                 return str(error)
             self._seen = finished
