@@ -1,32 +1,29 @@
-"""The examples in the docstrings of public names run as printed, on a study that an earlier version trained."""
+"""The examples in docstrings run as printed, in a folder with a study that an earlier version trained."""
 
 import doctest
 import importlib
-import inspect
-import runpy
 import tarfile
 from pathlib import Path
 
 import pytest
-import torch
 
 import addnorm
 
 ROOT = Path(__file__).parents[2]
-MODULES = runpy.run_path(str(ROOT / "docs" / "reference.py"))["MODULES"]
+SOURCE = ROOT / "src"
 WITH_EXAMPLE = {"explain", "extrapolate", "inspect", "rank", "report"}
+"""Public functions that must have an example."""
 
 
 def examples() -> list[doctest.DocTest]:
-    finder = doctest.DocTestFinder(recurse=False)
+    finder = doctest.DocTestFinder(exclude_empty=True)
     collected = []
-    for module in MODULES:
-        for name in importlib.import_module(module).__all__:
-            value = getattr(importlib.import_module(module), name)
-            if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("addnorm"):
-                found = finder.find(value, name, module=False, globs={"addnorm": addnorm, "torch": torch})
-                collected += [each for each in found if each.examples]
-    return collected
+    for path in sorted((SOURCE / "addnorm").rglob("*.py")):
+        if ">>>" in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(SOURCE).with_suffix("").parts).removesuffix(".__init__")
+            module = importlib.import_module(name)
+            collected += finder.find(module, name, extraglobs={"addnorm": addnorm})
+    return [each for each in collected if each.examples]
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name)
+@pytest.mark.parametrize("example", examples(), ids=lambda example: example.name.removeprefix("addnorm."))
 def test_example(example: doctest.DocTest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(folder)
     printed: list[str] = []
@@ -49,4 +46,4 @@ def test_example(example: doctest.DocTest, folder: Path, monkeypatch: pytest.Mon
 
 
 def test_the_analyses_have_examples() -> None:
-    assert {example.name for example in examples()} >= WITH_EXAMPLE
+    assert {example.name.rpartition(".")[2] for example in examples()} >= WITH_EXAMPLE

@@ -134,10 +134,10 @@ def test_without_transformers(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """Folder of a small BERT, as `save_pretrained` writes it."""
-    from addnorm.targets.transformers_class import silent
+    from addnorm.targets.transformers_class import quiet_transformers
 
     folder = tmp_path / "bert"
-    with silent():
+    with quiet_transformers():
         BertModel(BertConfig(**SMALL)).save_pretrained(folder)
     return folder
 

@@ -106,9 +106,9 @@ def checkpoint(folder: Path) -> Path:
     for name, parameter in model.named_parameters():
         if name.endswith("k_proj.bias"):
             torch.nn.init.normal_(parameter)
-    from addnorm.targets.transformers_class import silent
+    from addnorm.targets.transformers_class import quiet_transformers
 
-    with silent():
+    with quiet_transformers():
         model.save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel({f"w{index}": index for index in range(40)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
