@@ -226,7 +226,7 @@ def test_a_branch_on_data_is_not_exported() -> None:
             return self.one(x) if x.sum() > 0 else x
 
     model, x = Branch(), torch.ones(X)
-    with pytest.raises(NotExported, match=r"torch\.export failed on this model"):
+    with pytest.raises(NotExported, match=r"torch\.export cannot follow this model"):
         analyse(model, x, tracked=track_parameters(model, x))
 
 

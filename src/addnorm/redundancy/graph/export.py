@@ -166,7 +166,7 @@ def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
     # Tracing runs the user's code on fake tensors and may raise anything that this code raises.
     except Exception as error:
         line = next((line for line in str(error).splitlines() if line.strip()), "no message")
-        raise NotExported(f"torch.export failed on this model: {type(error).__name__}: {line.strip()}") from error
+        raise NotExported(f"torch.export cannot follow this model: {type(error).__name__}: {line.strip()}") from error
 
 
 def _plain(graph: fx.Graph) -> bool:
