@@ -200,7 +200,7 @@ def test_a_corpus_that_cannot_be_used(content: bytes | None, expected: str, refu
 @pytest.mark.parametrize("out", ["s.yaml", "s.yaml/below", "/dev/null/below"])
 def test_a_file_in_the_way_of_the_runs(out: str, refused: Callable[..., str]) -> None:
     message = refused("run", write("s.yaml", STUDY), "--out", out)
-    saying(f"{out} must be a folder, but a file is in the way. Choose another one with --out.", message)
+    saying(f"{out}: expected a folder, got a file. Choose another folder with --out.", message)
     assert Path("s.yaml").read_text(encoding="utf-8") == STUDY
 
 
@@ -262,13 +262,13 @@ def damaged(finished: Path, file: str, change: Callable[[Any], Any] | bytes) -> 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (b'{"format": 1,', "not JSON"),
-        (b"\xff\xfe", "not JSON"),
-        (b"[]", "it holds no plan"),
-        (lambda plan: {"format": 1, "plan_hash": "x"}, "plan.study must be of type str"),
-        (lambda plan: plan | {"runs": 3}, "plan.runs must be of type list, got 3"),
-        (lambda plan: plan | {"runs": [1]}, "plan.runs[0] must be of type dict, got 1"),
-        (lambda plan: plan | {"runs": [{}]}, "plan.runs[0].run must be of type str"),
+        (b'{"format": 1,', "expected JSON"),
+        (b"\xff\xfe", "expected JSON"),
+        (b"[]", "expected a plan with a plan_hash"),
+        (lambda plan: {"format": 1, "plan_hash": "x"}, "plan.study: expected a value of type str"),
+        (lambda plan: plan | {"runs": 3}, "plan.runs: expected a value of type list, got 3"),
+        (lambda plan: plan | {"runs": [1]}, "plan.runs[0]: expected a dict, got 1"),
+        (lambda plan: plan | {"runs": [{}]}, "plan.runs[0].run: expected a value of type str"),
     ],
 )
 def test_a_damaged_plan(command: str, change: Any, expected: str, finished: Path, refused: Callable[..., str]) -> None:
@@ -282,7 +282,8 @@ def test_a_damaged_plan(command: str, change: Any, expected: str, finished: Path
 def test_a_folder_of_a_newer_version(command: str, finished: Path, refused: Callable[..., str]) -> None:
     copy = damaged(finished, "study.json", lambda plan: plan | {"format": 2, "addnorm_version": "9.0"})
     saying(
-        "copy has folder format 2, made by a newer addnorm (9.0); this one reads format 1", refused(command, str(copy))
+        "copy: expected folder format 1, got folder format 2, made by a newer addnorm (9.0)",
+        refused(command, str(copy)),
     )
 
 
