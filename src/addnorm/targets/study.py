@@ -19,7 +19,7 @@ from addnorm.statistics import Sentence, say
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.variant import audit_variant
-from addnorm.training.export import run_spec
+from addnorm.training.run_spec import run_spec
 
 NAME = "audit.json"
 
