@@ -181,12 +181,15 @@ def test_an_option_that_cannot_be_read(arguments: list[str], expected: str, caps
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "c.txt is empty"),
-        (b" \n\n ", "c.txt is empty"),
-        (b"abc \xe9 def\n" * 50, "c.txt has byte 0xe9 at offset 4"),
-        (b"a" * 3000, "c.txt cannot be cut"),
-        (b"word\n" * 30, "must hold at least one sequence: 16 + 1 tokens are needed, corpus 'text' gives"),
-        (None, "c.txt does not exist"),
+        (b"", "c.txt: expected text, got an empty file"),
+        (b" \n\n ", "c.txt: expected text, got an empty file"),
+        (b"abc \xe9 def\n" * 50, "c.txt: expected UTF-8, got byte 0xe9 at offset 4"),
+        (b"a" * 3000, "c.txt: expected the end of a line"),
+        (
+            b"word\n" * 30,
+            "corpus 'text': expected at least 16 + 1 held-out tokens, one sequence and its last target, got",
+        ),
+        (None, "c.txt: no such file or folder"),
     ],
 )
 def test_a_corpus_that_cannot_be_used(content: bytes | None, expected: str, refused: Callable[..., str]) -> None:

@@ -50,7 +50,7 @@ class Synthetic(CorpusSpec):
         require_at_least(self, 2, "num_documents")  # one of them is held out
         require_at_least(self, 1, "num_lines", "num_symbols")
         distinct = self.task != "associative_recall" or self.num_symbols <= len(ascii_lowercase)
-        require(self, "num_symbols", distinct, "at most 26 distinct keys for associative_recall")
+        require(self, "num_symbols", distinct, "at most 26, the number of distinct keys of associative_recall")
 
     def documents(self) -> Iterator[Document]:
         """Yield all documents, named by their numbers."""
