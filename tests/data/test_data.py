@@ -449,7 +449,7 @@ class TestHeldBatches:
             held_batches(letters, 4, 20, limit=0)
 
     def test_too_short_a_side_is_refused_at_once(self, letters: Dataset) -> None:
-        with pytest.raises(InputError, match="expected at least .* held-out tokens"):
+        with pytest.raises(InputError, match=r"expected at least .* held-out tokens"):
             held_batches(letters, 4, 2000)
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.architecture import Dropout
+from addnorm.model.spec import ModelSpec
 from addnorm.residual.rezero import ReZero
 from addnorm.study.decoding import decode
 from addnorm.study.definition import Training

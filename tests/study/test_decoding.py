@@ -10,8 +10,9 @@ import pytest
 from addnorm.bias import Biases
 from addnorm.data.corpora import CorpusSpec
 from addnorm.errors import InputError
+from addnorm.model.architecture import Dropout
 from addnorm.model.presets import PRESETS
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.spec import ModelSpec
 from addnorm.norm import NormSpec
 from addnorm.norm.layer import Layer
 from addnorm.optimization.optimizers.adamw import AdamW

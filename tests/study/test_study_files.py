@@ -12,7 +12,8 @@ from addnorm.bias import Biases
 from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.tokenizers.bpe import Bpe
 from addnorm.errors import InputError
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.architecture import Dropout
+from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.optimizers.sgd import Sgd
 from addnorm.residual.rezero import ReZero

@@ -40,7 +40,7 @@ def show_terms(target: Path, options: Terms, *, json: bool) -> int:
         InputError: a target that has no four terms, or an option that no target has a use for.
     """
     from addnorm.insight.score_terms.inspect import beside
-    from addnorm.reporting.tables import score_terms as tables
+    from addnorm.reporting.sections import terms as tables
 
     require_figure_file(options.plot)
     if options.text is not None and not any(map(_is_checkpoint, (target, *options.beside))):
@@ -50,7 +50,7 @@ def show_terms(target: Path, options: Terms, *, json: bool) -> int:
     wanted = [_wanted(path, options) for path in (target, *options.beside)]
     found = beside([look() for look in wanted])
     if options.plot is not None:
-        from addnorm.reporting.plots.score_terms import figure
+        from addnorm.reporting.sections.terms import figure
 
         write_figure(figure(found["rows"]), options.plot)
     if json:

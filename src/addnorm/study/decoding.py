@@ -19,7 +19,7 @@ from addnorm.bias import Biases
 from addnorm.catalogue import Room, Spec, rooms_by_base
 from addnorm.errors import InputError, did_you_mean
 from addnorm.fields import PLAIN_WORDS, FieldError, in_words
-from addnorm.model.spec import Dropout
+from addnorm.model.architecture import Dropout
 from addnorm.study.problems import Problems, nearest, shown
 
 T = TypeVar("T")

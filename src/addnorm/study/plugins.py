@@ -2,13 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin, room
 from addnorm.errors import InputError
-from addnorm.testing.contract import check_mechanism
+from addnorm.testing.contract import check_mechanism, require_defaults
 
 
 def load_plugins(paths: Sequence[str], base_dir: Path) -> tuple[str, ...]:
@@ -54,13 +53,8 @@ def plugin_hash(path: str) -> str:
 def _require_contract(room_name: str, kind: str, content: str) -> None:
     """Check a sibling against the laws of its room, once per content of its file."""
     cls = room(room_name).spec_class(kind)
-    required = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
-    if required:
-        raise InputError(
-            f"{cls.__name__}: expected a default for every field, because the mechanism is checked in a small model before "
-            f"the training; got none for {', '.join(required)}."
-        )
-    if room_name in MECHANISM_ROOMS:  # the laws are about models; corpora, optimizers, … are not part of one
+    require_defaults(cls)
+    if room_name in MECHANISM_ROOMS:  # what belongs to the lab is no part of a model, and has no laws to break
         check_mechanism(room_name, cls())
 
 

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import counting_at_once
-from addnorm.model.forward_context import carries
+from addnorm.model.forward_context import keeps_running_sum
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import Study, Training
@@ -131,7 +131,7 @@ def _score_sum_costs(model: ModelSpec, training: Training, speed: float) -> Iter
     shared = scores.shared_weight(0) is not None
     taken = model.attention
     if taken == "auto":
-        taken = "carry" if carries(scores, training.seq) else "streaming"
+        taken = "carry" if keeps_running_sum(scores, training.seq) else "streaming"
     for attention in ("carry", "streaming") if shared else ("streaming",):
         step = step_cost(replace(model, attention=attention), training)
         yield ScoreSumCost(

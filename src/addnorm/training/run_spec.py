@@ -5,10 +5,10 @@ from typing import Any
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.statistics import listed, say
 from addnorm.store import Damaged, RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
+from addnorm.words import listed, say
 
 
 def run_spec(run: RunFolder) -> RunSpec:
