@@ -343,7 +343,7 @@ def test_export_of_a_damaged_run(
 
 def test_export_of_what_is_no_run(finished: Path, refused: Callable[..., str]) -> None:
     saying("nowhere: expected a run with spec.json, got none", refused("export", "nowhere"))
-    saying("s.yaml is no run", refused("export", write("s.yaml", STUDY)))
+    saying("s.yaml: expected a run with spec.json", refused("export", write("s.yaml", STUDY)))
     message = refused("export", str(finished))
     saying("It holds runs; give one of them, such as", message)
     run = str(re.findall(r"such as (\S+)\.$", message, flags=re.M)[0])

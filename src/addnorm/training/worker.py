@@ -33,7 +33,7 @@ class StopRequest:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train one run. Returns the exit code."""
+    """Train or resume one run. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments:
         print("usage: python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
