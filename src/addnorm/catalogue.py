@@ -241,7 +241,8 @@ def preset_docs() -> dict[str, str]:
     docs = {}
     for name, builder in zip(table.keys, table.values, strict=True):
         text = ast.get_docstring(builders[builder.id], clean=False) if isinstance(builder, ast.Name) else None
-        docs[ast.literal_eval(name)] = (text or "").strip()
+        if name is not None:  # None stands for `**another` in the literal
+            docs[ast.literal_eval(name)] = (text or "").strip()
     return docs
 
 

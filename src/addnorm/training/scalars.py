@@ -1,10 +1,10 @@
 """Changes of a model's learned scalars, separated into weight decay and gradient updates.
 
 In each step a scalar p changes by  -r p + u:  weight decay removes the share r, and u is the update of the gradient. Both parts
-are summed in float64, so that init + decay + gradient = value up to rounding. The recorder also keeps the sums from which the
-signal-to-noise ratio of the gradient is computed and, for each mechanism, the triangular factor R of all its gradients (G = Q R,
-one row of G per step). R has the singular values of G, so a direction without any gradient has a singular value of zero; R needs
-neither the memory of G nor its square.
+are summed in float64, so that init + decay + gradient = value up to rounding. The recorder also keeps the sums from which
+the signal-to-noise ratio of the gradient is computed and, for each mechanism, the triangular factor R of all its gradients
+(G = Q R, one row of G per step). R has the singular values of G, so a direction without any gradient has a singular value of
+zero. R needs neither the memory of G nor its square.
 
 Why R and not the covariance GᵀG: squaring halves the number of correct digits, and a redundant direction, which float32
 determines to about 1e-7, would be lost in rounding.
