@@ -45,9 +45,9 @@ _BIAS = re.compile(r"(^|_)bias(_|$)")
 def roles(model: nn.Module) -> dict[str, ParameterRole]:
     """The role of every parameter by its name in `model.named_parameters()`; a tied parameter has its first name only.
 
-    Example::
-
-        roles(torch.nn.Linear(2, 3))    # {"weight": "hidden_matrix", "bias": "bias"}
+    Example:
+        >>> roles(nn.Linear(2, 3))
+        {'weight': 'hidden_matrix', 'bias': 'bias'}
 
     Raises:
         InputError: a module declares a role for a name that it does not have.
