@@ -106,7 +106,7 @@ def test_a_second_supervisor_says_who_is_there(calm: Path, tmp_path: Path) -> No
     second = begin_run(log, CALM, *arguments)
     second.join()
     assert second.exitcode == 1
-    assert f"one supervisor at a time: process {first.pid} is at work" in log.read_text()
+    assert f"expected no other supervisor, got process {first.pid}" in log.read_text()
     first.join()
     assert first.exitcode == 0
     assert all_identical(calm, out)
