@@ -105,7 +105,7 @@ def test_a_cache_needs_a_causal_model_without_padding() -> None:
     masked, causal = subject(shrunk(preset("bert"))), subject(shrunk(preset("base")))
     tokens = some_tokens(causal.spec)
     for model, padding in ((masked, None), (causal, torch.ones_like(tokens, dtype=torch.bool))):
-        with pytest.raises(InputError, match="a cache needs a causal model and tokens without padding"):
+        with pytest.raises(InputError, match="cache: expected a causal model and no padding, got"):
             model(tokens, padding=padding, cache=model.new_cache())
 
 

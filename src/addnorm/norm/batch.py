@@ -33,7 +33,7 @@ class Batch(NormSpec):
         super().__post_init__()
         require_positive(self, "eps")
         if not 0 < self.momentum <= 1:
-            raise InputError(f"batch.momentum: expected a number in (0, 1], got {self.momentum!r}.")
+            raise InputError(f"batch.momentum must lie in (0, 1], got {self.momentum!r}.")
 
     def build(self, dim: int, *, shift: bool) -> "BatchNorm":
         return BatchNorm(dim, self.eps, self.momentum, shift=shift)

@@ -5,7 +5,7 @@ r"""Replay: every earlier layer runs again on the present input, and their outpu
     u_{i->m} = f_i(y_m)        if residual.scope is feedforward
     a_{i->m} = attention branch of layer i with its own attention P_i        if residual.scope is layer
 
-P_i is the attention that layer i computed on its own input, so that a_{i->m}(x) is W_O^i (P_i W_V^i N_i(x)), plus biases if any.
+P_i is the attention of layer i on its own input, so that a_{i->m}(x) is W_O^i (P_i W_V^i N_i(x)), plus biases if any.
 Weights `sum`: c = 1; `mean`: c = 1/m; `softmax`: c_m = softmax of m learned numbers, zero at the start (so it starts as
 `mean`), none at the first layer. With scope `feedforward` only the feed-forwards run again.
 
