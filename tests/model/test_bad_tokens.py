@@ -38,7 +38,7 @@ for take in (model, generate):
     refused(lambda: take(ids([[1.0]])), "tokens must be whole numbers (int64), got torch.float32")
 refused(lambda: generate(six[:, :0]), "a prompt of at least one token, got shape [1, 0]")
 refused(lambda: generate(six[:0]), "a prompt of at least one token, got shape [0, 6]")
-refused(lambda: generate(ids([[5, 32]])), "this model has vocab 32, the prompt holds 5 to 32")
+refused(lambda: generate(ids([[5, 32]])), "token ids: expected 0 to 31 (vocab 32), got 5 to 32")
 refused(lambda: generate(ids([[-1]])), "token ids: expected 0 to")
 refused(lambda: generate(six, new_tokens=-1), "new_tokens must be a whole number of at least 0, got -1")
 refused(lambda: generate(six, new_tokens=1.5), "new_tokens must be a whole number of at least 0, got 1.5")

@@ -83,7 +83,7 @@ class Architecture:
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
     gau: Gau | None = None
-    """Settings of gated attention units, two of which replace the branches of every layer; None for attention and feed-forward."""
+    """Settings of gated attention units, two of which replace the branches of every layer; None for the usual branches."""
     attention: Implementation = "auto"
     """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
     "carry", a running sum of scores kept as a matrix, if the scores of all layers share one weight; or "auto", a running sum
