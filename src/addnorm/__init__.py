@@ -15,6 +15,11 @@ _HOMES = {
     "load_spec": "addnorm.training.export",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
+    "rank": "addnorm.store.rank",
+    "explain": "addnorm.insight.scalars.explain",
+    "inspect": "addnorm.insight.inspect",
+    "extrapolate": "addnorm.insight.extrapolation.extrapolate",
+    "report": "addnorm.reporting.report",
     "audit": "addnorm.redundancy",
     "equivalent": "addnorm.redundancy",
     "lint": "addnorm.redundancy",
@@ -23,6 +28,9 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
+    from addnorm.insight.inspect import inspect as inspect
+    from addnorm.insight.scalars.explain import explain as explain
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.model.generation import generate as generate
     from addnorm.model.presets import preset as preset
@@ -31,7 +39,9 @@ if TYPE_CHECKING:
     from addnorm.redundancy import audit as audit
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
+    from addnorm.reporting.report import report as report
     from addnorm.store import open_runs as open_runs
+    from addnorm.store.rank import rank as rank
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
     from addnorm.training.export import load as load
@@ -44,13 +54,18 @@ __all__ = [
     "attend",
     "audit",
     "equivalent",
+    "explain",
+    "extrapolate",
     "generate",
+    "inspect",
     "lint",
     "load",
     "load_spec",
     "load_study",
     "open_runs",
     "preset",
+    "rank",
+    "report",
     "run",
 ]
 

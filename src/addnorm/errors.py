@@ -4,6 +4,7 @@ A message states the invariant and the offender, then what arrived, then what to
 known values come last. The command line prints the message alone and exits 2 for `InputError`, 1 for `JobError`.
 """
 
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 
@@ -30,5 +31,20 @@ class JobError(AddnormError, RuntimeError):
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """` Did you mean 'add'?` for the nearest known name, or an empty string when nothing is near."""
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    near = nearest_name(name, known)
+    return f" Did you mean {near!r}?" if near is not None else ""
+
+
+def nearest_name(name: object, known: Iterable[object]) -> str | None:
+    """The known name that is most similar to the given one; None if none is similar, or the given one is not a text."""
+    near = get_close_matches(name, [str(entry) for entry in known], n=1, cutoff=0.6) if isinstance(name, str) else []
+    return near[0] if near else None
+
+
+class AddnormWarning(UserWarning):
+    """A result is given, but something beside it could not be done."""
+
+
+def warn(message: str) -> None:
+    """Issue an `AddnormWarning`; the default of functions that take `say`."""
+    warnings.warn(message, AddnormWarning, stacklevel=3)

@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from addnorm.cli import commands
-from addnorm.statistics import read_published
-from addnorm.store.results import ranking_of_published
-from addnorm.study.loading import load_study, study_names
+from addnorm.statistics import ranking_of_published, read_published
+from addnorm.study.built_in import study_names
+from addnorm.study.loading import load_study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"
 REPORTS = sorted(FOLDER.glob("*.md"))

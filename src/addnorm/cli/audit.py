@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 from addnorm.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def command(options: Options) -> int:
 
 
 def _audit_study(options: Options, folder: Path) -> int:
-    from addnorm.cli._counted import Counted
-    from addnorm.cli._wasted import wasted
+    from addnorm.cli._progress import ProgressReport
+    from addnorm.cli._redundant_biases import redundant_biases
     from addnorm.targets.study import audit_study
 
     about_one = replace(options, target=None, plugin=(), json=False)
@@ -88,23 +88,23 @@ def _audit_study(options: Options, folder: Path) -> int:
             f"{folder} is a study: all its models are audited at their real size by the static method, in evaluation mode. "
             "Only --plugin and --json go with that; for the rest give one run's folder."
         )
-    with Counted("models", shown=not options.json) as counted:
+    with ProgressReport("models", shown=not options.json) as progress:
         found = audit_study(
             folder,
             plugins=options.plugin,
-            on_done=lambda variant, done, total: counted.done(done, total, variant),
+            on_done=lambda variant, done, total: progress.done(done, total, variant),
         )
     if options.json:
         print_json(found)
     else:
-        print(wasted(found["variants"]))
+        print(redundant_biases(found["variants"]))
     return 0
 
 
 def _audit(options: Options, name: str) -> int:
     import addnorm
-    from addnorm.reporting.tables import audit as tables
-    from addnorm.reporting.tables import certificate as certificates
+    from addnorm.reporting.audit import certificate as certificates
+    from addnorm.reporting.audit import table as tables
 
     target, memory = _within(options, name)
     found = addnorm.audit(
@@ -137,7 +137,7 @@ def _audit(options: Options, name: str) -> int:
 
 def _diff(options: Options, first: str, second: str) -> int:
     import addnorm
-    from addnorm.reporting.tables import certificate as certificates
+    from addnorm.reporting.audit import certificate as certificates
 
     one, other = _own_weights(options, first), _own_weights(options, second)
     result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
@@ -180,7 +180,7 @@ def _within(options: Options, name: str) -> "tuple[Target, int]":
     Raises:
         InputError: that is more than may be taken.
     """
-    from addnorm.redundancy.execution.memory import budget_bytes, carried_bytes, gb, model_bytes
+    from addnorm.redundancy.execution.memory import budget_bytes, gb, model_bytes, transfer_bytes
 
     budget = budget_bytes(options.memory)
     target = _resolved(options, name, memory=budget)
@@ -190,10 +190,11 @@ def _within(options: Options, name: str) -> "tuple[Target, int]":
             f"an audit of {name} takes about {gb(needed)} of memory, and {gb(budget)} are allowed. Allow more with --memory "
             f"{needed / 1e9:.3g}, or give a model of the same structure with fewer layers."
         )
-    if target.shrunk and options.strip is not None and carried_bytes(target.whole) > budget:
+    if target.shrunk and options.strip is not None and transfer_bytes(target.whole) > budget:
         raise InputError(
-            f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and its rewrite is carried over to the "
-            f"whole model, which takes about {gb(carried_bytes(target.whole))}. Allow more with --memory, or leave out --strip."
+            f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and its rewrite is transferred to the "
+            f"whole model, which takes about {gb(transfer_bytes(target.whole))}. Allow more with --memory, or leave out "
+            "--strip."
         )
     return target, needed
 
@@ -254,8 +255,8 @@ def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any
 
 
 def _write_reports(options: Options, said: Mapping[str, Any]) -> None:
-    from addnorm.reporting.tables.audit_html import html
-    from addnorm.reporting.tables.audit_sarif import sarif
+    from addnorm.reporting.audit.html import html
+    from addnorm.reporting.audit.sarif import sarif
 
     if options.sarif is not None:
         options.sarif.write_text(json.dumps(sarif(said), indent=2, ensure_ascii=False), encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import tyro
 
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
-from addnorm.cli._output import aligned, print_json
+from addnorm.cli._text import aligned, print_json
 
 
 @dataclass(frozen=True)

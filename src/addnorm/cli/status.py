@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import aligned, print_json
+from addnorm.cli._text import aligned, print_json
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
         ((biased, "--length", "64"), "a multiple of its train length, such as 4x; got '64'"),
         ((biased, "--length", "9999x"), "the longest window must fit into the held-out text"),
         ((biased, "--samples", 0), "--samples must be at least 1"),
-        ((biased, "--plot", tmp_path / "terms.txt"), "a figure's file ends with"),
+        ((biased, "--plot", tmp_path / "terms.txt"), "expected a file name that ends with"),
         ((folder,), "is no run: there is no spec.json"),
         ((tmp_path / "none",), "none is no folder. Give a run's, or that of a Transformers checkpoint"),
         ((biased, "--text", tmp_path), "--text is for a checkpoint"),

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
+from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
 from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 from addnorm.position.rope import Rope
@@ -39,4 +39,4 @@ class NTK(SwitchSpec):
     def wrap(self, position: Position, reach: Reach) -> Position:
         rope = as_rope(position)
         theta = rope.theta * reach.scale ** (rope.rotated / (rope.rotated - 2))
-        return Rescaled(rope, frequencies=frequencies_of(rope, theta))
+        return RescaledRope(rope, frequencies=frequencies_of(rope, theta))

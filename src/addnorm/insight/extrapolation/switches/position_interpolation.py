@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
+from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
 from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
@@ -31,4 +31,4 @@ class PositionInterpolation(SwitchSpec):
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         rope = as_rope(position)
-        return Rescaled(rope, frequencies=frequencies_of(rope, rope.theta), stretch=reach.scale)
+        return RescaledRope(rope, frequencies=frequencies_of(rope, rope.theta), divisor=reach.scale)

@@ -19,7 +19,7 @@ from typing import ClassVar
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
-from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
+from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
 from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
@@ -50,4 +50,4 @@ class Yarn(SwitchSpec):
         turns = reach.trained * own / (2 * math.pi)
         gamma = ((turns - self.alpha) / (self.beta - self.alpha)).clamp(0.0, 1.0)
         mixed = ((1 - gamma) / reach.scale + gamma) * own
-        return Rescaled(rope, frequencies=mixed, temper=(0.1 * math.log(reach.scale) + 1) ** 2)
+        return RescaledRope(rope, frequencies=mixed, query_scale=(0.1 * math.log(reach.scale) + 1) ** 2)
