@@ -167,13 +167,13 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
     assert said(capsys, biased, "--length", "2x")[0] == 0  # whose result must survive what follows
     before = files(folder)
     for arguments, expected in (
-        ((alibi,), "four terms are those of rotary position: this model has position 'alibi', which rotates nothing"),
+        ((alibi,), "the four terms: expected a rotary position, got 'alibi', with which no term of a bias depends"),
         ((biased, "--beside", alibi), "this model has position 'alibi'"),
         ((biased, "--length", "64"), "a multiple of its train length, such as 4x; got '64'"),
         ((biased, "--length", "9999x"), "the longest window must fit into the held-out text"),
         ((biased, "--samples", 0), "--samples must be at least 1"),
         ((biased, "--plot", tmp_path / "terms.txt"), "expected a file name that ends with"),
-        ((folder,), "is no run: there is no spec.json"),
+        ((folder,), "expected the folder of a run (spec.json) or of a Transformers checkpoint"),
         ((tmp_path / "none",), "none is no folder. Give a run's, or that of a Transformers checkpoint"),
         ((biased, "--text", tmp_path), "--text is for a checkpoint"),
     ):
