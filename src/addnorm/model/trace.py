@@ -69,7 +69,8 @@ class Trace:
 
     Example:
         >>> trace = Trace()
-        >>> logits = model(tokens, trace=trace)
+        >>> with torch.no_grad():
+        ...     logits = model(tokens, trace=trace)
         >>> [float(site.after.square().mean().sqrt()) for site in trace.sites]  # size of the stream after every site
     """
 
