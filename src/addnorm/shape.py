@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from addnorm.errors import InputError
 
+__all__ = ["Shape"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
@@ -36,7 +38,7 @@ class Shape:
         for name in ("width", "depth", "heads", "kv_heads", "hidden", "max_seq"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+                raise InputError(f"{name}: expected a whole number of at least 1, got {value!r}.")
         if self.width % self.heads:
             raise InputError(
                 f"heads must divide the width: width {self.width} / heads {self.heads} leaves "

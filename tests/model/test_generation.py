@@ -109,9 +109,9 @@ def test_a_position_table_says_where_it_ends() -> None:
     [
         ("bert", 4, {}, "generate: expected a causal model, got a masked one."),
         ("base", 0, {}, "generate: expected a prompt of at least one token, got shape [2, 0]."),
-        ("base", 4, {"temperature": -1.0}, "temperature must be a finite number of at least 0, got -1.0."),
-        ("base", 4, {"top_k": 0}, "top_k must be a whole number of at least 1, got 0."),
-        ("base", 4, {"new_tokens": -2}, "new_tokens must be a whole number of at least 0, got -2."),
+        ("base", 4, {"temperature": -1.0}, "temperature: expected a finite number of at least 0, got -1.0."),
+        ("base", 4, {"top_k": 0}, "top_k: expected a whole number of at least 1, got 0."),
+        ("base", 4, {"new_tokens": -2}, "new_tokens: expected a whole number of at least 0, got -2."),
     ],
 )
 def test_wrong_input_is_told_what_is_wrong(name: str, prompt: int, fields: dict[str, object], message: str) -> None:

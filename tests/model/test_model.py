@@ -26,9 +26,9 @@ from addnorm.testing.laws import some_tokens, subject
             {"heads": 8, "kv_heads": 3},
             "kv_heads must divide heads: heads 8 / kv_heads 3 leaves 2. Choose kv_heads from [1, 2, 4, 8].",
         ),
-        ({"depth": 0}, "depth must be a whole number of at least 1, got 0."),
-        ({"vocab": 0}, "vocab must be a whole number of at least 1, got 0."),
-        ({"init_std": 0.0}, "init_std must be positive, got 0.0."),
+        ({"depth": 0}, "depth: expected a whole number of at least 1, got 0."),
+        ({"vocab": 0}, "vocab: expected a whole number of at least 1, got 0."),
+        ({"init_std": 0.0}, "init_std: expected a positive number, got 0.0."),
     ],
 )
 def test_sizes_that_do_not_fit(changes: dict[str, int], message: str) -> None:
@@ -43,14 +43,14 @@ def test_sizes_that_do_not_fit(changes: dict[str, int], message: str) -> None:
         (
             "objective",
             "casual",
-            "model.objective must be one of 'causal', 'masked', got 'casual'. Did you mean 'causal'?",
+            "model.objective: expected one of 'causal', 'masked', got 'casual'. Did you mean 'causal'?",
         ),
-        ("activation", "swish", "model.activation must be one of 'gelu', 'relu', 'swiglu', got 'swish'."),
-        ("residual", "rezero", "model.residual must be a ResidualSpec, got 'rezero'."),
-        ("kv_heads", 2.0, "model.kv_heads must be a whole number or null, got 2.0."),
-        ("tied", "no", "model.tied must be true or false, got 'no'."),
-        ("init_std", float("nan"), "model.init_std must be a finite number, got nan."),
-        ("width", True, "model.width must be a whole number, got True."),
+        ("activation", "swish", "model.activation: expected one of 'gelu', 'relu', 'swiglu', got 'swish'."),
+        ("residual", "rezero", "model.residual: expected a ResidualSpec, got 'rezero'."),
+        ("kv_heads", 2.0, "model.kv_heads: expected a whole number or null, got 2.0."),
+        ("tied", "no", "model.tied: expected true or false, got 'no'."),
+        ("init_std", float("nan"), "model.init_std: expected a finite number, got nan."),
+        ("width", True, "model.width: expected a whole number, got True."),
     ],
 )
 def test_a_value_of_the_wrong_kind(field: str, value: object, message: str) -> None:

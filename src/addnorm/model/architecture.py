@@ -99,9 +99,9 @@ class Architecture:
     def __post_init__(self) -> None:
         check_fields(self, "model")
         if self.vocab < 1:
-            raise InputError(f"vocab must be a whole number of at least 1, got {self.vocab!r}.")
+            raise InputError(f"vocab: expected a whole number of at least 1, got {self.vocab!r}.")
         if self.init_std <= 0:
-            raise InputError(f"init_std must be positive, got {self.init_std!r}.")
+            raise InputError(f"init_std: expected a positive number, got {self.init_std!r}.")
         if self.gau is not None:
             require_one_head(self.shape, self.bias, self.activation)
         _ = self.attention_shape

@@ -45,9 +45,9 @@ def generate(
     _check_prompt(tokens, model.spec.vocab)
     for name, value, least in (("new_tokens", new_tokens, 0), ("top_k", top_k, 1), ("seed", seed, 0)):
         if not (value is None and name == "top_k") and not (isinstance(value, int) and least <= value < 2**63):
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            raise InputError(f"{name}: expected a whole number of at least {least}, got {value!r}.")
     if not 0 <= temperature < math.inf:
-        raise InputError(f"temperature must be a finite number of at least 0, got {temperature!r}.")
+        raise InputError(f"temperature: expected a finite number of at least 0, got {temperature!r}.")
     was_training = model.training
     model.eval()
     try:

@@ -158,10 +158,10 @@ def require_token_shape(tokens: Tensor) -> None:
     """
     if not isinstance(tokens, Tensor):
         raise InputError(
-            f"tokens must be a tensor [batch, seq] of ids, got a {type(tokens).__name__}. Use torch.tensor."
+            f"tokens: expected a tensor [batch, seq] of ids, got a {type(tokens).__name__}. Use torch.tensor."
         )
     if tokens.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"tokens must be whole numbers (int64), got {tokens.dtype}. Pass tokens.long().")
+        raise InputError(f"tokens: expected whole numbers (int64), got {tokens.dtype}. Pass tokens.long().")
     if tokens.dim() != 2:
         raise InputError(
             f"tokens must have shape [batch, seq], got {list(tokens.shape)}. For one sequence pass tokens.unsqueeze(0)."
