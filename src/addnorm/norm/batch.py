@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.errors import InputError
-from addnorm.fields import require_positive
+from addnorm.fields import require, require_positive
 from addnorm.norm import NormSpec
 
 
@@ -32,8 +31,7 @@ class Batch(NormSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "eps")
-        if not 0 < self.momentum <= 1:
-            raise InputError(f"batch.momentum must lie in (0, 1], got {self.momentum!r}.")
+        require(self, "momentum", 0 < self.momentum <= 1, "a number in (0, 1]")
 
     def build(self, dim: int, *, shift: bool) -> "BatchNorm":
         return BatchNorm(dim, self.eps, self.momentum, shift=shift)

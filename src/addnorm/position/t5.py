@@ -42,12 +42,13 @@ class T5(PositionSpec):
         step = 2 if self.sides == "past" else 4
         if self.buckets < step or self.buckets % step:
             raise InputError(
-                f"t5.buckets must be a positive multiple of {step} with sides {self.sides!r}, got {self.buckets}."
+                f"t5.buckets: expected a positive multiple of {step} with sides {self.sides!r}, got {self.buckets}."
             )
         alone = self.buckets // step
         if self.farthest <= alone:
             raise InputError(
-                f"t5.farthest must exceed {alone}, as the first {alone} distances have a bucket each, got {self.farthest}."
+                f"t5.farthest: expected more than {alone}, because the first {alone} distances have a bucket each, "
+                f"got {self.farthest}."
             )
 
     def build(self, shape: Shape) -> "T5Position":

@@ -126,7 +126,7 @@ class WindowedSpec(ScoresSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window is not None and self.window < 1:
-            raise InputError(f"{self.kind}.window must be at least 1, or null for all layers; got {self.window}.")
+            raise InputError(f"{self.kind}.window: expected at least 1, or null for all layers, got {self.window}.")
 
 
 class WindowedScores(Scores, ABC):

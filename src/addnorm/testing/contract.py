@@ -58,8 +58,8 @@ def require_defaults(cls: type[Spec]) -> None:
     required = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
     if required:
         raise InputError(
-            f"every field of {cls.__name__} needs a default, so that the mechanism can be tried on a small model before "
-            f"it trains; without one: {', '.join(required)}."
+            f"{cls.__name__}: expected a default for every field, so that the mechanism can be checked in a small model, "
+            f"got none for {', '.join(required)}."
         )
 
 
