@@ -3,9 +3,10 @@
 A sibling defines the shape of the biases of the query and key projections, which add them. Every projection has a switch of
 its own in `Biases`.
 
-Example:
-    >>> from addnorm import preset
-    >>> spec = preset("llama", bias={"q": True, "k": True}, qk_bias="head_shared")
+Example::
+
+    from addnorm import preset
+    spec = preset("llama", bias={"q": True, "k": True}, qk_bias="head_shared")
 """
 
 from abc import ABC, abstractmethod
@@ -59,9 +60,10 @@ class Biases:
     Raises:
         InputError: a switch that is not true or false.
 
-    Example:
-        >>> Biases(q=True, k=True)
-        >>> Biases.all(True, head=False)
+    Example::
+
+        Biases(q=True, k=True)
+        Biases.all(True, head=False)
     """
 
     q: bool = False

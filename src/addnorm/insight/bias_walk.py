@@ -64,9 +64,10 @@ def walks(parameters: Mapping[str, Tensor]) -> tuple[Walk, ...]:
     Raises:
         InputError: there is no bias among them.
 
-    Example:
-        >>> for walk in walks(model.state_dict()):
-        ...     print(walk.bias, walk.rms)
+    Example::
+
+        for walk in walks(model.state_dict()):
+            print(walk.bias, walk.rms)
     """
     biases: dict[str, list[Tensor]] = defaultdict(list)
     for name, value in parameters.items():

@@ -30,9 +30,10 @@ class Dropout:
     Raises:
         InputError: a rate outside [0, 1).
 
-    Example:
-        >>> Dropout(attention=0.1)
-        >>> Dropout.all(0.1)
+    Example::
+
+        Dropout(attention=0.1)
+        Dropout.all(0.1)
     """
 
     attention: float = 0.0

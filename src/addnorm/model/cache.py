@@ -30,10 +30,11 @@ class Cache:
     Memory: 2 x kv_heads x head_dim numbers per layer and position. `replay` also keeps the values of every pair of layers:
     layers squared over two.
 
-    Example:
-        >>> cache = model.new_cache()
-        >>> logits = model(prompt, cache=cache)
-        >>> logits = model(logits[:, -1:].argmax(-1), cache=cache)  # the next position
+    Example::
+
+        cache = model.new_cache()
+        logits = model(prompt, cache=cache)
+        logits = model(logits[:, -1:].argmax(-1), cache=cache)  # the next position
     """
 
     def __init__(self, depth: int) -> None:

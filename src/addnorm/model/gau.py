@@ -40,8 +40,9 @@ class Gau:
     Raises:
         InputError: a value of the wrong type or an unknown choice.
 
-    Example:
-        >>> preset("gau_alpha", gau={"key_dim": 64, "normalisation": "squared_relu"})
+    Example::
+
+        preset("gau_alpha", gau={"key_dim": 64, "normalisation": "squared_relu"})
     """
 
     key_dim: int = 128

@@ -144,9 +144,10 @@ def preset(name: str, **overrides: Any) -> ModelSpec:
         UnknownName: no such preset or kind.
         InputError: no such field, or sizes that do not fit together.
 
-    Example:
-        >>> spec = preset("llama", width=64, depth=4, heads=4, hidden=128, residual="rezero")
-        >>> model = spec.build(seed=0)
+    Example::
+
+        spec = preset("llama", width=64, depth=4, heads=4, hidden=128, residual="rezero")
+        model = spec.build(seed=0)
     """
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)

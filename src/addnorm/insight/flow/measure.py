@@ -36,9 +36,10 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
 
     Memory: that of a training step without its optimizer; for attention, linear in the length.
 
-    Example:
-        >>> measures = flow(model, Windows(batches=[batch], maps=[batch]))
-        >>> [layer["rms"] for layer in measures["layers"]]
+    Example::
+
+        measures = flow(model, Windows(batches=[batch], maps=[batch]))
+        [layer["rms"] for layer in measures["layers"]]
     """
     training = model.training
     model.eval()

@@ -29,8 +29,9 @@ class Settings:
     Raises:
         InputError: a count below one.
 
-    Example:
-        >>> Settings(sequences=32, map_sequences=8)
+    Example::
+
+        Settings(sequences=32, map_sequences=8)
     """
 
     sequences: int = 16

@@ -77,9 +77,10 @@ def attend(
         InputError: an argument does not fit this description, or `impl` does not support it.
         UnknownName: no such `impl` or `normalisation`.
 
-    Example:
-        >>> q, k = ([torch.randn(1, 4, 16, 8) for _ in range(3)] for _ in range(2))  # three layers
-        >>> out = addnorm.attend(q, k, torch.randn(1, 4, 16, 8), [8**-0.5] * 3, causal=True)
+    Example::
+
+        q, k = ([torch.randn(1, 4, 16, 8) for _ in range(3)] for _ in range(2))  # three layers
+        out = addnorm.attend(q, k, torch.randn(1, 4, 16, 8), [8**-0.5] * 3, causal=True)
     """
     problem = problem_of(
         queries,

@@ -38,9 +38,10 @@ def counting_at_once() -> Iterator[None]:
 
     Single operations and the memory of single tiles are then not visible.
 
-    Example:
-        >>> with counting_at_once(), FlopCounterMode(display=False) as counter:
-        ...     model(tokens)  # model and tokens on the meta device
+    Example::
+
+        with counting_at_once(), FlopCounterMode(display=False) as counter:
+            model(tokens)  # model and tokens on the meta device
     """
     token = _AT_ONCE.set(True)
     try:

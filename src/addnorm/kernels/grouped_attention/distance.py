@@ -21,7 +21,7 @@ class DistanceBias:
 
     Example: a penalty of 0.1 per position of distance, for 16 positions and all heads
 
-        >>> DistanceBias(values=-0.1 * torch.arange(16.0)[None], first=0)
+        DistanceBias(values=-0.1 * torch.arange(16.0)[None], first=0)
     """
 
     values: Float[Tensor, "heads span"]
