@@ -1,4 +1,4 @@
-"""The sizes that every mechanism is built for."""
+"""The sizes for which mechanisms are built."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,14 @@ __all__ = ["Shape"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """Sizes of one model; what `spec.build(shape)` receives.
+    """Sizes of one model, the argument of `spec.build(shape)`.
 
     Raises:
         InputError: a size is not positive, or heads do not divide evenly.
+
+    Example:
+        >>> Shape(width=64, depth=4, heads=4, kv_heads=2, hidden=128, max_seq=64).head_dim
+        16
     """
 
     width: int
@@ -26,15 +30,15 @@ class Shape:
     hidden: int
     """Width inside the feed-forward branch."""
     max_seq: int
-    """Longest sequence that the model is meant for."""
+    """Longest sequence for which the model is built."""
     key_dim: int | None = None
-    """Entries of one query or key head, where heads do not share the width; None where they do."""
+    """Entries of one query or key head; None for width / heads."""
 
     def __post_init__(self) -> None:
         for name in ("width", "depth", "heads", "kv_heads", "hidden", "max_seq"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}.")
+                raise InputError(f"{name}: expected a whole number of at least 1, got {value!r}.")
         if self.width % self.heads:
             raise InputError(
                 f"heads must divide the width: width {self.width} / heads {self.heads} leaves "
@@ -48,7 +52,7 @@ class Shape:
 
     @property
     def head_dim(self) -> int:
-        """Entries of one query or key head, and of one value head unless `key_dim` says otherwise."""
+        """Entries of one query or key head, and of one value head unless `key_dim` is set."""
         return self.width // self.heads if self.key_dim is None else self.key_dim
 
 

@@ -118,7 +118,7 @@ def test_specs_and_classes_are_checked() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (Undefaulted, "every field of Undefaulted needs a default, .*: eps"),
+        (Undefaulted, "Undefaulted: expected a default for every field, .* got none for eps"),
         (RMSNorm(4), r"check: expected a spec .*ResidualSpec, .*got RMSNorm\(\(4,\).* Pass the spec whose build"),
         (Path("nowhere.py"), "nowhere.py: no such file"),
     ],

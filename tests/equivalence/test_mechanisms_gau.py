@@ -148,8 +148,8 @@ def test_the_offset_of_the_keys_matters_unless_a_softmax_takes_it_out(normalisat
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"heads": 4}, "a gated attention unit has a single head, got heads 4. Set heads: 1"),
-        ({"activation": "gelu"}, "gated by SiLU.*got activation 'gelu'"),
+        ({"heads": 4}, "a gated attention unit: expected heads 1, got 4. Set heads: 1"),
+        ({"activation": "gelu"}, "expected activation 'swiglu', because its gate is SiLU, got 'gelu'"),
         ({"bias": {"up": True}}, "bias.up and bias.v are one switch, got True and False"),
         ({"bias": {"o": True}}, "bias.down and bias.o are one switch, got False and True"),
         ({"gau": {"key_dim": 0}}, "gau.key_dim must be at least 1, got 0"),

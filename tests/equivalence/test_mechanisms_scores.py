@@ -123,5 +123,5 @@ def test_a_window_of_every_layer_changes_nothing_and_of_one_is_own(kind: str) ->
 
 
 def test_a_window_counts_at_least_one_layer() -> None:
-    with pytest.raises(InputError, match=r"sum\.window must be at least 1, or null for all layers; got 0"):
+    with pytest.raises(InputError, match=r"sum\.window: expected at least 1, or null for all layers, got 0"):
         make("scores", "sum", window=0)

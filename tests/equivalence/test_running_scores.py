@@ -65,12 +65,14 @@ def test_auto_carries_short_sequences_only(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("scores", ["own", "weighted", "free", "accumulated_projections"])
 def test_carry_is_refused_where_no_sum_serves_all_layers(scores: str) -> None:
-    with pytest.raises(InputError, match="attention: carry keeps one running sum of scores, and scores"):
+    with pytest.raises(
+        InputError, match="attention: carry keeps one running sum of scores: expected scores with one weight"
+    ):
         tiny(scores=make("scores", scores), attention="carry").build()
 
 
 def test_carry_takes_no_padding() -> None:
     model = tiny(scores=make("scores", "sum"), attention="carry").build()
     tokens = torch.zeros(1, 4, dtype=torch.int64)
-    with pytest.raises(InputError, match="attention: carry takes no padding"):
+    with pytest.raises(InputError, match="attention: carry: expected no padding"):
         model(tokens, padding=torch.ones(1, 4, dtype=torch.bool))

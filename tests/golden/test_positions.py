@@ -255,13 +255,13 @@ def test_xpos_refuses_positions_that_its_numbers_cannot_hold() -> None:
         ("position", "sandwich", {"scale": 0.0}, r"sandwich\.scale: expected a positive number"),
         ("position", "gau_additive", {"init_std": 0.0}, r"gau_additive\.init_std: expected a positive number"),
         ("position", "learned", {"init_std": -0.1}, r"learned\.init_std: expected a positive number"),
-        ("position", "t5", {"buckets": 0}, r"t5\.buckets must be a positive multiple of 2 with sides 'past', got 0"),
-        ("position", "t5", {"buckets": 6, "sides": "both"}, r"t5\.buckets must be a positive multiple of 4"),
-        ("position", "t5", {"farthest": 16}, r"t5\.farthest must exceed 16, .* got 16"),
+        ("position", "t5", {"buckets": 0}, r"t5\.buckets: expected a positive multiple of 2 with sides 'past', got 0"),
+        ("position", "t5", {"buckets": 6, "sides": "both"}, r"t5\.buckets: expected a positive multiple of 4"),
+        ("position", "t5", {"farthest": 16}, r"t5\.farthest: expected more than 16, .*, got 16"),
         ("norm", "rms", {"eps": 0.0}, r"rms\.eps: expected a positive number, got 0.0"),
         ("norm", "layer", {"eps": -1e-5}, r"layer\.eps: expected a positive number, got -1e-05"),
         ("norm", "batch", {"eps": -1e-5}, r"batch\.eps: expected a positive number"),
-        ("norm", "batch", {"momentum": 2.0}, r"batch\.momentum must lie in \(0, 1\], got 2.0"),
+        ("norm", "batch", {"momentum": 2.0}, r"batch\.momentum: expected a number in \(0, 1\], got 2.0"),
     ],
 )  # fmt: skip
 def test_numbers_without_a_meaning_are_refused(room: str, kind: str, fields: dict[str, Any], message: str) -> None:

@@ -98,7 +98,7 @@ def test_a_position_table_says_where_it_ends() -> None:
     with pytest.raises(InputError) as caught:
         generate(model, some_tokens(model.spec), new_tokens=99)
     assert str(caught.value) == (
-        "a learned position table knows max_seq = 16 positions, the sequence needs 17. Shorten the sequence, build with a "
+        "a learned position table: expected at most max_seq = 16 positions, got 17. Shorten the sequence, build with a "
         "larger max_seq, or use a position without a table (rope, sinusoidal)."
     )
     assert generate(model, some_tokens(model.spec)[:, :1], new_tokens=16).shape == (2, 17)  # the last token is not read
@@ -107,11 +107,11 @@ def test_a_position_table_says_where_it_ends() -> None:
 @pytest.mark.parametrize(
     ("name", "prompt", "fields", "message"),
     [
-        ("bert", 4, {}, "generation needs a causal model; this one is masked."),
-        ("base", 0, {}, "generation needs a prompt of at least one token, got shape [2, 0]."),
-        ("base", 4, {"temperature": -1.0}, "temperature must be a finite number of at least 0, got -1.0."),
-        ("base", 4, {"top_k": 0}, "top_k must be a whole number of at least 1, got 0."),
-        ("base", 4, {"new_tokens": -2}, "new_tokens must be a whole number of at least 0, got -2."),
+        ("bert", 4, {}, "generate: expected a causal model, got a masked one."),
+        ("base", 0, {}, "generate: expected a prompt of at least one token, got shape [2, 0]."),
+        ("base", 4, {"temperature": -1.0}, "temperature: expected a finite number of at least 0, got -1.0."),
+        ("base", 4, {"top_k": 0}, "top_k: expected a whole number of at least 1, got 0."),
+        ("base", 4, {"new_tokens": -2}, "new_tokens: expected a whole number of at least 0, got -2."),
     ],
 )
 def test_wrong_input_is_told_what_is_wrong(name: str, prompt: int, fields: dict[str, object], message: str) -> None:

@@ -26,9 +26,9 @@ from addnorm.testing.laws import some_tokens, subject
             {"heads": 8, "kv_heads": 3},
             "kv_heads must divide heads: heads 8 / kv_heads 3 leaves 2. Choose kv_heads from [1, 2, 4, 8].",
         ),
-        ({"depth": 0}, "depth must be a whole number of at least 1, got 0."),
-        ({"vocab": 0}, "vocab must be a whole number of at least 1, got 0."),
-        ({"init_std": 0.0}, "init_std must be positive, got 0.0."),
+        ({"depth": 0}, "depth: expected a whole number of at least 1, got 0."),
+        ({"vocab": 0}, "vocab: expected a whole number of at least 1, got 0."),
+        ({"init_std": 0.0}, "init_std: expected a positive number, got 0.0."),
     ],
 )
 def test_sizes_that_do_not_fit(changes: dict[str, int], message: str) -> None:
@@ -105,7 +105,7 @@ def test_a_cache_needs_a_causal_model_without_padding() -> None:
     masked, causal = subject(shrunk(preset("bert"))), subject(shrunk(preset("base")))
     tokens = some_tokens(causal.spec)
     for model, padding in ((masked, None), (causal, torch.ones_like(tokens, dtype=torch.bool))):
-        with pytest.raises(InputError, match="a cache needs a causal model and tokens without padding"):
+        with pytest.raises(InputError, match="cache: expected a causal model and no padding, got"):
             model(tokens, padding=padding, cache=model.new_cache())
 
 

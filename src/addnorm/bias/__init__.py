@@ -1,7 +1,12 @@
-"""Room of the q/k bias shapes, and the switches of all the other biases.
+"""Room of the q/k bias shapes, and the switches of all other biases.
 
-A sibling says what shape the biases of the query and key projections have; the projections add them. Every projection has
-its own switch in `Biases`.
+A sibling defines the shape of the biases of the query and key projections, which add them. Every projection has a switch of
+its own in `Biases`.
+
+Example::
+
+    from addnorm import preset
+    spec = preset("llama", bias={"q": True, "k": True}, qk_bias="head_shared")
 """
 
 from abc import ABC, abstractmethod
@@ -27,12 +32,12 @@ class QKBias(nn.Module, ABC):
     """The query and key biases of one layer."""
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
-    """What its parameters are, by name; see `addnorm.roles`."""
+    """Role of each parameter, by name; see `addnorm.roles`."""
 
     @abstractmethod
     def vectors(self) -> Vectors:
-        """What the query projection adds (heads x head_dim entries) and what the key projection adds (kv_heads x
-        head_dim entries); None where switched off."""
+        """The biases of the query projection (heads x head_dim entries) and of the key projection (kv_heads x head_dim
+        entries); None where switched off."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class QKBiasSpec(Spec):
 
     @abstractmethod
     def build(self, shape: Shape, *, q: bool, k: bool) -> QKBias:
-        """The biases of one layer, all zero at the start.
+        """Build the biases of one layer, all zero at the start.
 
         Raises:
             InputError: the shape is shared by q and k, and only one of them is switched on.
@@ -50,10 +55,15 @@ class QKBiasSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class Biases:
-    """Which projections have a bias.
+    """The projections that have a bias.
 
     Raises:
         InputError: a switch that is not true or false.
+
+    Example::
+
+        Biases(q=True, k=True)
+        Biases.all(True, head=False)
     """
 
     q: bool = False
@@ -73,12 +83,12 @@ class Biases:
 
     @classmethod
     def all(cls, on: bool, /, **changes: bool) -> "Biases":
-        """Every switch the same, but for the named changes: `Biases.all(True, head=False)`."""
+        """Set every switch to `on`, except the named changes: `Biases.all(True, head=False)`."""
         return cls(**({field.name: on for field in fields(cls)} | changes))
 
 
 class PerHeadBias(QKBias):
-    """A base for shapes in which q and k have parameters of their own; `size` entries before spreading to all heads."""
+    """Base of the shapes in which q and k have parameters of their own, of `q_size` and `k_size` entries."""
 
     parameter_roles = {"q": "bias", "k": "bias"}
 
@@ -90,7 +100,7 @@ class PerHeadBias(QKBias):
 
     @abstractmethod
     def spread(self, bias: Tensor, heads: int) -> Float[Tensor, " width"]:
-        """The parameter as one vector for all heads."""
+        """Repeat the parameter to one vector for all heads."""
 
     def vectors(self) -> Vectors:
         return (

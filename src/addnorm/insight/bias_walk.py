@@ -1,8 +1,8 @@
-"""How far biases walk in training: those that the loss feels, and those that it cannot feel.
+"""Distances that biases move in training, for effective and for redundant biases.
 
-The gradient of a strictly redundant bias is zero but for rounding. AdamW divides every gradient by its own size, so what
-rounding leaves is taken for a gradient like any other as soon as it is larger than `eps`. What a redundant bias walks is
-therefore a question of precision and of `eps`, not of the loss.
+The gradient of a strictly redundant bias is zero up to rounding. AdamW divides every gradient by its own size, so rounding
+errors act as a gradient once they exceed `eps`. The distance that a redundant bias moves therefore depends on the precision
+and on `eps`, not on the loss.
 """
 
 from collections import defaultdict
@@ -21,7 +21,7 @@ from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 
 Precision = Literal["float64", "float32", "bfloat16 autocast", "bfloat16"]
-"""Of a whole training step; under autocast parameters and their updates stay float32."""
+"""Precision of a whole training step; under autocast parameters and their updates stay float32."""
 
 PARAMETER_DTYPE: Mapping[Precision, torch.dtype] = {
     "float64": torch.float64,
@@ -44,7 +44,7 @@ _SWITCHES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Walk:
-    """How far the biases of one switch are from zero, where they began; over all layers together."""
+    """Distance of the biases of one switch from zero, their initial value; over all layers together."""
 
     bias: str
     """Field of `Biases`: q, k, v, o, up, down, head, norm."""
@@ -56,22 +56,27 @@ class Walk:
 
 
 def walks(parameters: Mapping[str, Tensor]) -> tuple[Walk, ...]:
-    """The walks of all biases of a model, in the order of `parameters`.
+    """Measure the walks of all biases of a model, in the order of `parameters`.
 
     Args:
         parameters: by full name, as in a model's `state_dict` or in a run's `final.safetensors`.
 
     Raises:
         InputError: there is no bias among them.
+
+    Example::
+
+        for walk in walks(model.state_dict()):
+            print(walk.bias, walk.rms)
     """
-    found: dict[str, list[Tensor]] = defaultdict(list)
+    biases: dict[str, list[Tensor]] = defaultdict(list)
     for name, value in parameters.items():
         switch = _switch(name)
         if switch is not None:
-            found[switch].append(value.detach().double().flatten())
-    if not found:
-        raise InputError("a walk needs a bias, and the model has none. Switch one on, as in bias={'k': True}.")
-    joined = {switch: torch.cat(values) for switch, values in found.items()}
+            biases[switch].append(value.detach().double().flatten())
+    if not biases:
+        raise InputError("walks: expected a model with a bias, got one without. Switch one on, as in bias={'k': True}.")
+    joined = {switch: torch.cat(values) for switch, values in biases.items()}
     return tuple(
         Walk(
             bias=switch,
@@ -86,20 +91,20 @@ def walks(parameters: Mapping[str, Tensor]) -> tuple[Walk, ...]:
 def walk_on_noise(
     model: ModelSpec, *, optimizer: OptimizerSpec, precision: Precision, steps: int, batch: int, seq: int, seed: int = 0
 ) -> tuple[Walk, ...]:
-    """Train on tokens drawn evenly at random, from which nothing can be learned, and see how far every bias walks.
+    """Train on uniformly random tokens, from which nothing can be learned, and measure the walk of every bias.
 
-    All gradients are noise then, that of a useful bias as well as that of a redundant one; the learning rate is constant
-    and the gradient clipped at norm 1.
+    All gradients are then noise, for effective and for redundant biases; the learning rate is constant and the gradient is
+    clipped at norm 1.
 
     Args:
-        model: with a bias at least.
+        model: the spec of a model with at least one bias.
         optimizer: builds the optimizer, decay included.
-        precision: of model, loss and gradients.
+        precision: precision of model, loss and gradients.
         steps, batch, seq: optimizer steps, sequences per step, tokens per sequence.
-        seed: of the parameters and of the tokens.
+        seed: seed of the parameters and of the tokens.
 
     Raises:
-        InputError: the model has no bias, or its positions end before `seq`.
+        InputError: the model has no bias, or its position encoding covers less than `seq` positions.
     """
     built: nn.Module = model.build(seed).to(PARAMETER_DTYPE[precision])
     built.train()
@@ -110,7 +115,7 @@ def walk_on_noise(
         with torch.autocast("cpu", torch.bfloat16) if precision == "bfloat16 autocast" else nullcontext():
             logits = built(windows[:, :-1])
         if logits.dtype == torch.bfloat16:
-            logits = logits.float()  # as in training: a loss in eight bits would be noise of its own
+            logits = logits.float()  # as in training: a loss in bfloat16 would add noise
         F.cross_entropy(logits.flatten(0, 1), windows[:, 1:].flatten()).backward()
         nn.utils.clip_grad_norm_(built.parameters(), 1.0)
         made.step()
@@ -119,7 +124,7 @@ def walk_on_noise(
 
 
 def _switch(name: str) -> str | None:
-    """The switch that turns a parameter on, or None for what is no bias."""
+    """Return the switch of a parameter; None if it is not a bias."""
     for ending, switch in _SWITCHES.items():
         if name.endswith(f"body.{ending}") or name == ending:
             return switch

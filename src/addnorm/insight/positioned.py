@@ -1,4 +1,4 @@
-"""A view of a model that has another position: the same parameters, and the model stays as it is."""
+"""A view of a model with another position encoding and the same parameters; the model is not changed."""
 
 import copy
 from typing import Any
@@ -10,16 +10,16 @@ from addnorm.position import Position
 
 
 def with_position(model: Transformer, position: Position) -> Transformer:
-    """The view. Whatever is done to its parameters is done to the model's."""
+    """Make the view. It shares the model's parameters."""
     view = copy.copy(model)
     view._modules = {**model._modules, "position": position}
     return view
 
 
 class Wrapped(Position):
-    """Does what another position does; subclasses change a part of it.
+    """Passes every call on to another position encoding; subclasses change a part of it.
 
-    What `prepare` returns is a pair: what the inner position prepared, and what `own` did.
+    `prepare` returns a pair: the values that the inner encoding prepared, and those of `own`.
     """
 
     def __init__(self, inner: Position) -> None:
@@ -42,5 +42,5 @@ class Wrapped(Position):
         return self.inner.window(prepared[0])
 
     def own(self, start: int, seq: int, like: Tensor) -> Any:
-        """What the subclass itself needs for the positions [start, start + seq)."""
+        """Compute what the subclass itself needs for the positions [start, start + seq)."""
         return None

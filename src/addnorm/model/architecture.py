@@ -29,6 +29,11 @@ class Dropout:
 
     Raises:
         InputError: a rate outside [0, 1).
+
+    Example::
+
+        Dropout(attention=0.1)
+        Dropout.all(0.1)
     """
 
     attention: float = 0.0
@@ -46,7 +51,7 @@ class Dropout:
 
     @classmethod
     def all(cls, rate: float) -> "Dropout":
-        """The same rate at all three places."""
+        """Set the same rate in all three places."""
         return cls(attention=rate, branch=rate, embedding=rate)
 
 
@@ -59,13 +64,13 @@ class Architecture:
     """
 
     objective: Literal["causal", "masked"] = "causal"
-    """What the model sees of its input: earlier tokens, or all of them."""
+    """Tokens that a position sees: its own and earlier ones (causal), or all (masked)."""
     vocab: int = 32_000
     width: int = 512
     depth: int = 8
     heads: int = 8
     kv_heads: int | None = None
-    """Key and value heads; None for as many as heads."""
+    """Key and value heads; None for the number of heads."""
     hidden: int = 1024
     """Width inside the feed-forward branch, or inside a gated attention unit."""
     max_seq: int = 2048
@@ -79,32 +84,32 @@ class Architecture:
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
     gau: Gau | None = None
-    """Pairs of gated attention units in the place of every attention and feed-forward branch; None for those branches."""
+    """Settings of gated attention units, two of which replace the branches of every layer; None for the usual branches."""
     attention: Implementation = "auto"
-    """How attention is computed, which changes rounding, time and memory but not the model: an implementation of
-    `addnorm.attend`; or "carry", a running sum of scores kept as a matrix, where all layers' scores share one weight; or
-    "auto", which carries short sequences and else takes what `attend` chooses."""
+    """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
+    "carry", a running sum of scores kept as a matrix, if the scores of all layers share one weight; or "auto", a running sum
+    for short sequences and otherwise the choice of `attend`."""
     tied: bool = False
     """True if the output matrix is the embedding table."""
     dropout: Dropout = field(default_factory=Dropout)
     init_std: float = 0.02
     """Standard deviation of embeddings and matrices at the start."""
     init_branch: Literal["same", "depth"] = "same"
-    """Matrices that write to the stream: the same deviation, or divided by sqrt(2 depth) as in GPT-2."""
+    """Standard deviation of matrices that write to the stream: the same, or divided by sqrt(2 depth) as in GPT-2."""
 
     def __post_init__(self) -> None:
         check_fields(self, "model")
         if self.vocab < 1:
-            raise InputError(f"vocab must be a whole number of at least 1, got {self.vocab!r}.")
+            raise InputError(f"vocab: expected a whole number of at least 1, got {self.vocab!r}.")
         if self.init_std <= 0:
-            raise InputError(f"init_std must be positive, got {self.init_std!r}.")
+            raise InputError(f"init_std: expected a positive number, got {self.init_std!r}.")
         if self.gau is not None:
             require_one_head(self.shape, self.bias, self.activation)
         _ = self.attention_shape
 
     @property
     def shape(self) -> Shape:
-        """The sizes that mechanisms are built for."""
+        """The sizes for which mechanisms are built."""
         return Shape(
             width=self.width,
             depth=self.depth,
@@ -116,13 +121,13 @@ class Architecture:
 
     @property
     def attention_shape(self) -> Shape:
-        """The sizes for what meets the attention: scores, positions, q/k biases. Every unit of a pair is a layer to them."""
+        """The sizes for scores, positions and q/k biases, which count every gated attention unit as a layer."""
         if self.gau is None:
             return self.shape
         return replace(self.shape, depth=2 * self.depth, key_dim=self.gau.key_dim)
 
     def build_residual(self) -> Residual:
-        """The model's one hidden-stream residual, at its start.
+        """Build the residual of the hidden stream, with its initial values.
 
         Raises:
             InputError: it does not fit these sizes.
@@ -130,7 +135,7 @@ class Architecture:
         return self.residual.build(self.shape)
 
     def build_scores(self) -> Scores:
-        """The model's one score residual, at its start.
+        """Build the score residual, with its initial values.
 
         Raises:
             InputError: it does not fit these sizes.
@@ -138,7 +143,7 @@ class Architecture:
         return self.scores.build(self.attention_shape)
 
     def build_position(self) -> Position:
-        """The model's one position encoding, before its parameters are filled.
+        """Build the position encoding; its parameters are not filled yet.
 
         Raises:
             InputError: it does not fit these sizes.

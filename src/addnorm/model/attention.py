@@ -1,4 +1,4 @@
-"""The attention branch: projections around a pattern that the pass computes."""
+"""The attention branch: projections around the attention that the forward context computes."""
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -42,13 +42,13 @@ class Attention(nn.Module):
     def gate_and_value(
         self, projected: Float[Tensor, "*batch seq entries"]
     ) -> tuple[None, Float[Tensor, "*batch kv_heads seq head_dim"]]:
-        """No gate, and the heads' values."""
+        """Return None for the gate, and the values of every head."""
         return None, self.split(projected)
 
     def split(self, x: Float[Tensor, "*batch seq entries"]) -> Float[Tensor, "*batch heads seq head_dim"]:
-        """Entries to heads."""
+        """Split entries into heads."""
         return x.unflatten(-1, (-1, self.head_dim)).transpose(-2, -3)
 
     def join(self, x: Float[Tensor, "*batch heads seq head_dim"]) -> Float[Tensor, "*batch seq entries"]:
-        """Heads to entries."""
+        """Join heads to entries."""
         return x.transpose(-2, -3).flatten(-2)

@@ -1,17 +1,17 @@
-"""Keys and values of the positions already seen, for decoding."""
+"""Keys and values of earlier positions, for decoding."""
 
 from torch import Tensor
 
 
 class Grown:
-    """A tensor that grows along its second last axis, the positions, by doubling its capacity."""
+    """Tensor that grows along its second last axis, the positions, by doubling its capacity."""
 
     def __init__(self) -> None:
         self._buffer: Tensor | None = None
         self._length = 0
 
     def append(self, new: Tensor) -> Tensor:
-        """Everything so far, the new positions last: [..., position, entry]."""
+        """Append new positions; return all positions so far as [..., position, entry]."""
         end = self._length + new.shape[-2]
         if self._buffer is None or end > self._buffer.shape[-2]:
             capacity = max(end, 2 * self._length, 64)
@@ -25,16 +25,22 @@ class Grown:
 
 
 class Cache:
-    """What a model remembers between calls while it decodes. Make one per sequence batch with `model.new_cache()`.
+    """State of a model between the calls of a decoding loop, for one batch of sequences.
 
-    Memory: 2 x kv_heads x head_dim numbers per layer and position. `replay` needs the values of every pair of layers as
-    well: layers squared over two.
+    Memory: 2 x kv_heads x head_dim numbers per layer and position. `replay` also keeps the values of every pair of layers:
+    layers squared over two.
+
+    Example::
+
+        cache = model.new_cache()
+        logits = model(prompt, cache=cache)
+        logits = model(logits[:, -1:].argmax(-1), cache=cache)  # the next position
     """
 
     def __init__(self, depth: int) -> None:
         self.length = 0
-        """Positions seen so far."""
+        """Number of positions so far."""
         self.keys = [Grown() for _ in range(depth)]
         self.values = [Grown() for _ in range(depth)]
         self.replayed_values = [Grown() for _ in range(depth)]
-        """Per layer m: values of the layers before it on m's inputs, [layer, batch, kv_heads, position, value_dim]."""
+        """Per layer m: values of the earlier layers on the inputs of m, [layer, batch, kv_heads, position, value_dim]."""

@@ -1,4 +1,4 @@
-"""The feed-forward branch: two matrices with a non-linearity between, plain or gated."""
+"""The feed-forward branch: two matrices with a non-linearity between them, plain or gated."""
 
 from typing import Literal
 
@@ -51,7 +51,7 @@ class GatedFeedForward(nn.Module):
 def build_feed_forward(
     shape: Shape, activation: Activation, biases: Biases, *, std: float, out_std: float
 ) -> FeedForward | GatedFeedForward:
-    """The feed-forward branch of the given activation."""
+    """Build the feed-forward branch with the given activation."""
     if activation == "swiglu":
         return GatedFeedForward(shape, biases, std, out_std)
     return FeedForward(shape, activation, biases, std, out_std)

@@ -60,7 +60,7 @@ class ForwardContext:
     replays: bool
     """Whether the residual applies the attention of earlier layers again."""
     normalisation: Normalisation = "softmax"
-    """How scores become attention."""
+    """Function from scores to attention."""
     impl: Implementation = "auto"
     """An implementation of `attend`, or "carry" for a running sum of scores."""
     tracing: bool = False
@@ -140,7 +140,7 @@ class ForwardContext:
             return False
         if self.impl == "carry":
             if problem.padding is not None:
-                raise InputError("attention: carry takes no padding. Use 'auto' or 'streaming'.")
+                raise InputError("attention: carry: expected no padding, got some. Use 'auto' or 'streaming'.")
             return True
         return (
             self.impl == "auto"

@@ -10,7 +10,7 @@ attention and one feed-forward branch.
 Source: Hua et al. 2022, "Transformer Quality in Linear Time", arXiv:2202.10447, gated attention unit; GAU-α,
 https://github.com/ZhuiyiTechnology/GAU-alpha (SiLU on Z too, γ that start at one); Su (2023).
 Differs from the source: γ of the paper start at random; the paper divides squared scores by the length, which in a causal
-model would let later tokens change earlier ones, so what is counted is what a row sees, as in GAU-α's code.
+model would let later tokens change earlier ones; here the divisor is the number of visible keys, as in GAU-α's code.
 GAU-α's own softmax has scores times log n / log 512 ("softmax_plus"); here that is the evaluation switch `log_n`.
 """
 
@@ -35,16 +35,20 @@ from addnorm.shape import Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Gau:
-    """What a model of gated attention units has beside the sizes of every model; `hidden` is the width of U and V.
+    """Settings of a model of gated attention units; the model's `hidden` is the width of U and V.
 
     Raises:
         InputError: a value of the wrong type or an unknown choice.
+
+    Example::
+
+        preset("gau_alpha", gau={"key_dim": 64, "normalisation": "squared_relu"})
     """
 
     key_dim: int = 128
     """Width of Z, of the queries and of the keys."""
     normalisation: Normalisation = "softmax"
-    """How scores become attention."""
+    """Function from scores to attention."""
 
     def __post_init__(self) -> None:
         check_fields(self, "gau")
@@ -53,7 +57,7 @@ class Gau:
 
 
 class GatedAttentionUnit(nn.Module):
-    """One unit, without its norms; `shape` has one head of width key_dim and a layer for every unit."""
+    """One unit, without its norms; `shape` has one head of width key_dim and one layer per unit."""
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"query_scale": "vector", "key_scale": "vector"}
 
@@ -84,7 +88,7 @@ class GatedAttentionUnit(nn.Module):
     def gate_and_value(
         self, projected: Float[Tensor, "*batch seq entries"]
     ) -> tuple[Float[Tensor, "*batch seq hidden"], Float[Tensor, "*batch 1 seq hidden"]]:
-        """U, and V as the value of the one head."""
+        """Return U, and V as the value of the single head."""
         gate, value, _ = self._parts(projected)
         return gate, value
 
@@ -93,12 +97,12 @@ class GatedAttentionUnit(nn.Module):
         return gate, value.unsqueeze(-3), base
 
     def join(self, x: Float[Tensor, "*batch 1 seq hidden"]) -> Float[Tensor, "*batch seq hidden"]:
-        """The one head's entries."""
+        """Drop the axis of the single head."""
         return x.squeeze(-3)
 
 
 def _scaled(base: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
-    # To the type of the projection: under autocast scale and offset are wider.
+    # Back to the projection's type: under autocast scale and offset have a wider one.
     return (base * scale if offset is None else base * scale + offset).to(base.dtype)
 
 
@@ -107,10 +111,11 @@ def require_one_head(shape: Shape, biases: Biases, activation: str) -> None:
     InputError: settings that only attention and feed-forward branches have.
     """
     if shape.heads != 1:
-        raise InputError(f"a gated attention unit has a single head, got heads {shape.heads}. Set heads: 1.")
+        raise InputError(f"a gated attention unit: expected heads 1, got {shape.heads}. Set heads: 1.")
     if activation != "swiglu":
         raise InputError(
-            f"a gated attention unit is gated by SiLU, as 'swiglu' is, got activation {activation!r}. Leave it at 'swiglu'."
+            f"a gated attention unit: expected activation 'swiglu', because its gate is SiLU, got {activation!r}. "
+            "Leave it at 'swiglu'."
         )
     for one, other, matrix in (("up", "v", "makes U, V and Z"), ("down", "o", "writes to the stream")):
         if getattr(biases, one) != getattr(biases, other):

@@ -1,4 +1,4 @@
-"""Text generation with a cache that is exact for every mechanism."""
+"""Text generation with a cache, exact for every mechanism."""
 
 import math
 
@@ -21,30 +21,34 @@ def generate(
     top_k: int | None = None,
     seed: int = 0,
 ) -> Int64[Tensor, "batch longer"]:
-    """The tokens and `new_tokens` more, each sampled from the model's prediction.
+    """Continue the tokens by `new_tokens`, each sampled from the model's prediction.
 
     Args:
         model: a causal model; it is put into evaluation mode for the call and back afterwards.
         tokens: the prompt, at least one token.
-        new_tokens: how many to add.
-        temperature: 0 takes the likeliest token; 1 samples from the model's distribution.
-        top_k: sample among the k likeliest tokens only; None for all.
+        new_tokens: number of tokens to add.
+        temperature: 0 for the most likely token; 1 to sample from the model's distribution.
+        top_k: sample among the k most likely tokens; None for all.
         seed: of the sampling.
 
     Raises:
         InputError: a masked model, a prompt that is empty, not of shape [batch, seq] or holds ids outside the vocabulary,
-            a negative or broken temperature, count or seed, or more positions than are known.
+            an invalid temperature, count or seed, or more positions than the encoding covers.
+
+    Example::
+
+        longer = addnorm.generate(model, tokens, new_tokens=8, temperature=0.8, top_k=40)
     """
     if not isinstance(getattr(model, "spec", None), ModelSpec):  # what torch.compile wraps around a model passes it on
-        raise InputError(f"generation needs a model made by a spec's build(), got a {type(model).__name__}.")
+        raise InputError(f"generate: expected a model made by a spec's build(), got a {type(model).__name__}.")
     if model.spec.objective != "causal":
-        raise InputError("generation needs a causal model; this one is masked.")
+        raise InputError("generate: expected a causal model, got a masked one.")
     _check_prompt(tokens, model.spec.vocab)
     for name, value, least in (("new_tokens", new_tokens, 0), ("top_k", top_k, 1), ("seed", seed, 0)):
         if not (value is None and name == "top_k") and not (isinstance(value, int) and least <= value < 2**63):
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+            raise InputError(f"{name}: expected a whole number of at least {least}, got {value!r}.")
     if not 0 <= temperature < math.inf:
-        raise InputError(f"temperature must be a finite number of at least 0, got {temperature!r}.")
+        raise InputError(f"temperature: expected a finite number of at least 0, got {temperature!r}.")
     was_training = model.training
     model.eval()
     try:
@@ -62,12 +66,12 @@ def generate(
 def _check_prompt(tokens: Tensor, vocab: int) -> None:
     require_token_shape(tokens)
     if not tokens.numel():
-        raise InputError(f"generation needs a prompt of at least one token, got shape {list(tokens.shape)}.")
-    # Here, once per call, and not in every forward pass: on an accelerator the answer would have to be waited for.
+        raise InputError(f"generate: expected a prompt of at least one token, got shape {list(tokens.shape)}.")
+    # Checked once per call and not in every forward pass, because on an accelerator it waits for the device.
     least, most = int(tokens.min()), int(tokens.max())
     if least < 0 or most >= vocab:
         raise InputError(
-            f"token ids must lie in [0, vocab): this model has vocab {vocab}, the prompt holds {least} to {most}. "
+            f"token ids: expected 0 to {vocab - 1} (vocab {vocab}), got {least} to {most}. "
             "Use the tokenizer that the model was trained with."
         )
 

@@ -21,6 +21,6 @@ def initialise(model: nn.Module, seed: int) -> None:
 
 
 def generator_for(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator that depends on the seed and the name alone."""
+    """Make a generator that depends on the seed and the name alone."""
     digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
     return torch.Generator(device).manual_seed(int.from_bytes(digest, "little") >> 1)

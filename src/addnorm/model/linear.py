@@ -1,4 +1,4 @@
-"""A linear projection that starts from a normal distribution, with a bias of its own or one given at the call."""
+"""Linear projection with normal initial values, and with a bias of its own or one passed to the call."""
 
 from collections.abc import Mapping
 from typing import ClassVar
@@ -35,12 +35,12 @@ class Linear(nn.Module):
     def forward(
         self, x: Float[Tensor, "*positions inputs"], bias: Float[Tensor, " outputs"] | None = None
     ) -> Float[Tensor, "*positions outputs"]:
-        """The projection; `bias` stands in for the module's own, which must then be off."""
+        """Project `x`; `bias` replaces the module's own bias, which must then be off."""
         return F.linear(x, self.weight, self.bias if bias is None else bias)
 
 
 class Embedding(nn.Embedding):
-    """A token table that starts from a normal distribution."""
+    """Token table with normal initial values."""
 
     def __init__(self, vocab: int, width: int, *, std: float) -> None:
         super().__init__(vocab, width, _weight=torch.empty(vocab, width))

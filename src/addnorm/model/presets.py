@@ -128,11 +128,11 @@ ROOM_OF_FIELD = {
     "position": "position",
     "qk_bias": "bias",
 }
-"""Which room each of `ModelSpec`'s mechanism fields takes its siblings from."""
+"""The room of each mechanism field of `ModelSpec`."""
 
 
 def preset(name: str, **overrides: Any) -> ModelSpec:
-    """A named model, with any of its fields changed.
+    """Make the spec of a named model, with any of its fields changed.
 
     Args:
         name: see `PRESETS`; `addnorm list preset` prints them.
@@ -143,6 +143,11 @@ def preset(name: str, **overrides: Any) -> ModelSpec:
     Raises:
         UnknownName: no such preset or kind.
         InputError: no such field, or sizes that do not fit together.
+
+    Example::
+
+        spec = preset("llama", width=64, depth=4, heads=4, hidden=128, residual="rezero")
+        model = spec.build(seed=0)
     """
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)

@@ -67,10 +67,12 @@ class Trace:
     Tensors are those of the pass itself, so gradients with respect to them can be taken. A traced pass computes every
     layer's scores from queries and keys: where an untraced one would keep a running sum of scores, logits differ by rounding.
 
-    Example:
-        >>> trace = Trace()
-        >>> logits = model(tokens, trace=trace)
-        >>> [float(site.after.square().mean().sqrt()) for site in trace.sites]  # size of the stream after every site
+    Example::
+
+        trace = Trace()
+        with torch.no_grad():
+            logits = model(tokens, trace=trace)
+        [float(site.after.square().mean().sqrt()) for site in trace.sites]  # size of the stream after every site
     """
 
     entry: Tensor | None = None

@@ -44,8 +44,8 @@ class Transformer(nn.Module):
         self.scores = spec.build_scores()
         if spec.attention == "carry" and self.scores.shared_weight(0) is None:
             raise InputError(
-                f"attention: carry keeps one running sum of scores, and scores {spec.scores.kind!r} give no layer the same "
-                "weight as the others, or leave some out. Use 'auto' or 'streaming'."
+                f"attention: carry keeps one running sum of scores: expected scores with one weight for all layers, got "
+                f"{spec.scores.kind!r}. Use 'auto' or 'streaming'."
             )
         self.layers = nn.ModuleList(build_layer(spec, index) for index in range(spec.depth))
         self.final_norm = build_norm(spec, "final")
@@ -61,23 +61,26 @@ class Transformer(nn.Module):
         cache: Cache | None = None,
         trace: Trace | None = None,
     ) -> Float[Tensor, "batch seq vocab"]:
-        """Logits of the next token (causal) or of each token (masked).
+        """Compute the logits of the next token (causal) or of each token (masked).
 
         Args:
-            tokens: ids in [0, vocab). Ids are not looked at, which would cost time in every pass: an id outside raises
-                torch's IndexError on a CPU and fails a device-side assertion on a GPU.
+            tokens: ids in [0, vocab). They are not checked, which would cost time in every pass: an id outside raises torch's
+                IndexError on a CPU and fails a device-side assertion on a GPU.
             padding: True for real tokens, False for padding; None if all are real.
-            cache: what earlier calls saw of the same sequences; the tokens follow on from there. Causal models only.
-            trace: filled with what every site of this pass read and wrote; see `addnorm.model.trace`.
+            cache: state of earlier calls on the same sequences, which these tokens continue. Causal models only.
+            trace: records what every site of this pass reads and writes; see `addnorm.model.trace.Trace`.
 
         Raises:
-            InputError: tokens of another shape or dtype; more positions than the position encoding knows; a cache with a
-            masked model or with padding.
+            InputError: tokens of another shape or dtype; more positions than the position encoding covers; a cache with a
+                masked model or with padding.
         """
         require_token_shape(tokens)
         causal = self.spec.objective == "causal"
         if cache is not None and (not causal or padding is not None):
-            raise InputError("a cache needs a causal model and tokens without padding.")
+            raise InputError(
+                f"cache: expected a causal model and no padding, got a {self.spec.objective} model"
+                f"{' and padding' if padding is not None else ''}."
+            )
         start = cache.length if cache is not None else 0
         x = self.position.embed(self.embedding(tokens), start)
         x = self.embedding_dropout(self.embedding_norm(x))
@@ -136,7 +139,7 @@ class Transformer(nn.Module):
         return [branch for layer in self.layers for branch in cast(Layer, layer).branches()]
 
     def mechanisms(self) -> dict[str, nn.Module]:
-        """The parts that came from mechanism rooms, by their path in the model."""
+        """The modules that mechanisms built, by their path in the model."""
         parts: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
@@ -145,7 +148,7 @@ class Transformer(nn.Module):
         return parts
 
     def new_cache(self) -> Cache:
-        """An empty cache for decoding."""
+        """Make an empty cache for decoding."""
         return Cache(self.spec.attention_shape.depth)
 
 
@@ -155,10 +158,10 @@ def require_token_shape(tokens: Tensor) -> None:
     """
     if not isinstance(tokens, Tensor):
         raise InputError(
-            f"tokens must be a tensor [batch, seq] of ids, got a {type(tokens).__name__}. Use torch.tensor."
+            f"tokens: expected a tensor [batch, seq] of ids, got a {type(tokens).__name__}. Use torch.tensor."
         )
     if tokens.dtype not in (torch.int64, torch.int32):
-        raise InputError(f"tokens must be whole numbers (int64), got {tokens.dtype}. Pass tokens.long().")
+        raise InputError(f"tokens: expected whole numbers (int64), got {tokens.dtype}. Pass tokens.long().")
     if tokens.dim() != 2:
         raise InputError(
             f"tokens must have shape [batch, seq], got {list(tokens.shape)}. For one sequence pass tokens.unsqueeze(0)."

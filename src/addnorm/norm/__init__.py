@@ -1,4 +1,14 @@
-"""Room of the norms: what standardises a stream or a branch."""
+"""Room of the norms, which standardise a stream or a branch.
+
+Example: a norm without a gain, as a plug-in file
+
+    @dataclass(frozen=True, kw_only=True)
+    class Standardised(NormSpec):
+        def build(self, dim: int, *, shift: bool) -> nn.Module:
+            return nn.LayerNorm(dim, elementwise_affine=False)
+
+`preset("llama", norm="standardised")` takes it once the file is loaded; a study names it under `plugins`.
+"""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,11 +22,11 @@ __all__ = ["NormSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec(Spec):
-    """Base of every norm's configuration."""
+    """Base of every norm's specification."""
 
     @abstractmethod
     def build(self, dim: int, *, shift: bool) -> nn.Module:
-        """A module from Float[Tensor, "batch seq dim"] to the same shape.
+        """Build a module from Float[Tensor, "batch seq dim"] to the same shape.
 
         Args:
             dim: entries of the last axis.

@@ -3,7 +3,7 @@ r"""Batch norm: each entry is standardised over the batch and all positions, the
     y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j + beta_j        if bias.norm
     y_j = (x_j - mean_{batch,seq}(x_j)) / sqrt(var_{batch,seq}(x_j) + eps) * gamma_j        if not bias.norm
 
-Why: Anonymous (n.d.) compares what a bias before it can do. In training a position sees statistics of later ones, so a causal
+Why: Anonymous (n.d.) compares the effect of a bias before it. In training a position sees statistics of later ones, so a causal
 model leaks through them; in evaluation running statistics are used and nothing leaks.
 
 Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Anonymous (n.d.) eq. 3.
@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from addnorm.errors import InputError
-from addnorm.fields import require_positive
+from addnorm.fields import require, require_positive
 from addnorm.norm import NormSpec
 
 
@@ -32,8 +31,7 @@ class Batch(NormSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "eps")
-        if not 0 < self.momentum <= 1:
-            raise InputError(f"batch.momentum must lie in (0, 1], got {self.momentum!r}.")
+        require(self, "momentum", 0 < self.momentum <= 1, "a number in (0, 1]")
 
     def build(self, dim: int, *, shift: bool) -> "BatchNorm":
         return BatchNorm(dim, self.eps, self.momentum, shift=shift)

@@ -1,8 +1,8 @@
-r"""No norm: what goes in comes out.
+r"""No norm: the output is the input.
 
     y = x
 
-Why: residuals such as ReZero train without; and it shows what a norm is for.
+Why: residuals such as ReZero train without a norm; and it is the reference for the effect of one.
 
 Source: Bachlechner et al. 2020, arXiv:2003.04887; Su (2020).
 Differs from the source: nothing.

@@ -5,7 +5,7 @@ r"""RMS norm: each position's entries are divided by their root mean square, the
 Why: layer norm without centring and without a shift; cheaper, and as good in practice.
 
 Source: Zhang and Sennrich 2019, "Root Mean Square Layer Normalization", arXiv:1910.07467.
-Differs from the source: nothing. It has no shift, whatever the bias switches say.
+Differs from the source: nothing. It has no shift, whatever the bias switches.
 """
 
 from dataclasses import dataclass
@@ -34,4 +34,6 @@ class RMS(NormSpec):
 
 class RMSNorm(nn.RMSNorm):
     def forward(self, x: Float[Tensor, "batch seq dim"]) -> Float[Tensor, "batch seq dim"]:
-        return super().forward(x.to(self.weight.dtype))  # under autocast a branch's output is narrower than the gain
+        return super().forward(
+            x.to(self.weight.dtype)
+        )  # under autocast a branch's output has a narrower type than the gain

@@ -1,11 +1,18 @@
-"""Room of the placements: which sockets of the architecture hold a norm.
+"""Room of the placements, which choose the sockets of the architecture that hold a norm.
 
     x <- embedding(tokens)                             socket `embedding`
     y <- output( branch( input( read(state) ) ) )      sockets `branch_input`, `branch_output`
     state <- stream( write(state, y) )                 socket `stream`
     logits <- head( final( close(state) ) )            socket `final`
 
-A placement is a table of sockets and nothing more; the block is the same for all of them.
+A placement is a table of sockets; the rest of the block is the same for all placements.
+
+Example: norms on branch outputs alone
+
+    @dataclass(frozen=True, kw_only=True)
+    class Output(PlacementSpec):
+        def sockets(self) -> Sockets:
+            return Sockets(branch_output=True, final=True)
 """
 
 from abc import abstractmethod
@@ -18,7 +25,7 @@ __all__ = ["PlacementSpec", "Sockets"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sockets:
-    """Which sockets hold a norm; the others pass through."""
+    """The sockets that hold a norm (True); the others pass their input through."""
 
     embedding: bool = False
     branch_input: bool = False
@@ -33,4 +40,4 @@ class PlacementSpec(Spec):
 
     @abstractmethod
     def sockets(self) -> Sockets:
-        """Where the norms are."""
+        """The sockets that hold a norm."""

@@ -6,8 +6,8 @@ r"""Post-norm: the stream itself is normalised after every branch.
 
 `write` is the residual's own way to join a branch's output to the stream.
 
-Why: the original Transformer, GPT-1 and BERT. Its gradients shrink towards the first layers, so depth and large learning
-rates are hard for it; what it reaches when it trains is good.
+Why: the original Transformer, GPT-1 and BERT. Its gradients shrink towards the first layers, which makes deep models and
+large learning rates difficult; when it trains, its final loss is good.
 
 Source: Vaswani et al. 2017, arXiv:1706.03762; Su (2020); Zhang (2026) §13.4.
 Differs from the source: nothing. It normalises whatever the residual's write returns as the stream.

@@ -1,8 +1,19 @@
-"""Room of the positions: how a model knows the order of its tokens.
+"""Room of the position encodings, from which a model knows the order of its tokens.
 
-A position may act in four places, each a method that does nothing unless a sibling says otherwise: on the embeddings
-(`embed`), on queries and keys (`rotate`), on the summed scores (`score_bias`), or on what is seen (`window`). One instance
-serves the whole model. What is the same for all layers of one forward pass (angles, distances) is made once by `prepare`.
+A position encoding may act in four places, each a method that does nothing unless a sibling overrides it: on the embeddings
+(`embed`), on queries and keys (`rotate`), on the summed scores (`score_bias`), or on the visible keys (`window`). One instance
+serves the whole model. Values that all layers of a forward pass share (angles, distances) are computed once by `prepare`.
+
+Example: a bias that is linear in the distance, as a plug-in file
+
+    @dataclass(frozen=True, kw_only=True)
+    class Slope(PositionSpec):
+        def build(self, shape: Shape) -> "SlopePosition":
+            return SlopePosition()
+
+    class SlopePosition(DistancePosition):
+        def bias(self, layer: int, measured: Tensor) -> Tensor:
+            return -0.1 * measured.abs()[None]
 """
 
 from abc import ABC, abstractmethod
@@ -27,18 +38,18 @@ class Position(nn.Module, ABC):
     """A position encoding."""
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
-    """What its parameters are, by name; see `addnorm.roles`. Without a role none of them is taken for a matrix."""
+    """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
 
     def embed(self, x: Float[Tensor, "batch seq width"], start: int) -> Float[Tensor, "batch seq width"]:
-        """Embeddings of the positions start, start + 1, … joined with the token embeddings.
+        """Add the embeddings of the positions start, start + 1, … to the token embeddings.
 
         Raises:
-            InputError: the positions lie beyond what this encoding knows.
+            InputError: positions beyond those that the encoding covers.
         """
         return x
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Any:
-        """Whatever `rotate` and `score_bias` need for the positions [start, start + seq), computed once per pass."""
+        """Compute what `rotate` and `score_bias` need for the positions [start, start + seq), once per pass."""
         return None
 
     def rotate(
@@ -47,33 +58,33 @@ class Position(nn.Module, ABC):
         key: Float[Tensor, "batch kv_heads seq head_dim"],
         prepared: Any,
     ) -> tuple[Float[Tensor, "batch heads seq head_dim"], Float[Tensor, "batch kv_heads seq head_dim"]]:
-        """Queries and keys with their positions written into them."""
+        """Encode the positions in queries and keys."""
         return query, key
 
     def score_bias(self, layer: int, prepared: Any) -> DistanceBias | Float[Tensor, "1 heads query key"] | None:
-        """What joins the summed scores, once, for keys at positions [0, start + seq).
+        """The bias on the summed scores, for keys at positions [0, start + seq); added once.
 
-        A function of the distance alone is a `DistanceBias`: as a matrix it would cost seq x seq entries per head.
+        For a function of the distance alone return a `DistanceBias`: a matrix would cost seq x seq entries per head.
         """
         return None
 
     def window(self, prepared: Any) -> int | None:
-        """How many keys a row sees at most, its own position's the last; None for all. Of causal models alone."""
+        """Largest number of keys that a row sees, the last one at its own position; None for all. Causal models only."""
         return None
 
 
 class Measured(NamedTuple):
-    """What a position by distance prepares for a pass."""
+    """The values that a position encoding by distance prepares for a pass."""
 
     measured: Any
     first: int
-    """The least distance."""
+    """The smallest distance."""
     like: Tensor
     """An empty tensor of the device and dtype of the bias."""
 
 
 class DistancePosition(Position):
-    """A base for positions that add a function of the distance to the summed scores, once."""
+    """Base of the encodings that add a function of the distance to the summed scores."""
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Measured:
         distance = torch.arange(1 - seq, start + seq, device=like.device)
@@ -82,12 +93,12 @@ class DistancePosition(Position):
         return Measured(self.measure(distance), first=1 - seq, like=like.new_empty(0, dtype=dtype))
 
     def measure(self, distance: Int64[Tensor, " span"]) -> Any:
-        """What `bias` needs to know of the distances (query minus key), the same for all layers of a pass."""
+        """Compute what `bias` needs from the distances (query minus key), once for all layers of a pass."""
         return distance
 
     @abstractmethod
     def bias(self, layer: int, measured: Any) -> Float[Tensor, "#heads span"]:
-        """What joins the summed scores of a layer at each distance."""
+        """The bias on the summed scores of a layer at each distance."""
 
     def score_bias(self, layer: int, prepared: Measured) -> DistanceBias:
         with without_autocast(prepared.like):
@@ -97,8 +108,8 @@ class DistancePosition(Position):
 
 @dataclass(frozen=True, kw_only=True)
 class PositionSpec(Spec):
-    """Base of every position's configuration."""
+    """Base of every position encoding's specification."""
 
     @abstractmethod
     def build(self, shape: Shape) -> Position:
-        """The module. Parameters are filled by its `initialise`, if it has one."""
+        """Build the module. Its method `initialise`, if it has one, fills its parameters later."""

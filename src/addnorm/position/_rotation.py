@@ -1,4 +1,4 @@
-"""Rotation of neighbouring pairs of entries, for the positions that turn vectors or are made of such turns."""
+"""Rotation of neighbouring pairs of entries, for rotary encodings and those derived from them."""
 
 import torch
 from jaxtyping import Float
@@ -13,7 +13,7 @@ def frequencies(dim: int, theta: float, device: torch.device) -> Float[Tensor, "
 def turn(
     x: Float[Tensor, "*batch seq entries"], cos: Float[Tensor, "seq pairs"], sin: Float[Tensor, "seq pairs"]
 ) -> Float[Tensor, "*batch seq entries"]:
-    """Each pair (x_{2j}, x_{2j+1}) as a point of the plane, turned (and stretched, if cos and sin are)."""
+    """Rotate each pair (x_{2j}, x_{2j+1}) as a point of the plane (and scale it, if cos and sin are scaled)."""
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), dim=-1).flatten(-2)
-    return turned.to(x.dtype)  # under autocast the angles are wider than the queries
+    return turned.to(x.dtype)  # under autocast the angles have a wider type than the queries

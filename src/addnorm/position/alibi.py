@@ -2,9 +2,9 @@ r"""ALiBi: the score falls with the distance, in every head at a slope of its ow
 
     score_{m,n} <- score_{m,n} - slope_h |m - n|,        slope_h = 2^{-8h/H},        h = 1 … H
 
-Where H is no power of two: the slopes of the next smaller power P, then every second of those of 2P.
+If H is not a power of two: the slopes of the next smaller power P, then every second of those of 2P.
 
-Why: nothing to learn and defined at any distance, so that a model may read longer texts than it was trained on.
+Why: nothing to learn and defined at any distance, so that a model can read longer texts than in training.
 
 Source: Press et al. 2021, "Train Short, Test Long", arXiv:2108.12409 §3; the slopes of other head counts from its code,
 https://github.com/ofirpress/attention_with_linear_biases.

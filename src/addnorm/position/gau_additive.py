@@ -1,4 +1,4 @@
-r"""GAU's additive position: the score of two learned vectors, rotated as queries and keys would be, joins each score.
+r"""GAU's additive position: the score of two learned vectors, rotated as queries and keys would be, is added to each score.
 
     score_{m,n} <- score_{m,n} + a^T R_m^T R_n b
     a^T R_{n-m} b = sum_j (a_{2j} b_{2j} + a_{2j+1} b_{2j+1}) cos((m-n) theta_j)
@@ -7,7 +7,7 @@ r"""GAU's additive position: the score of two learned vectors, rotated as querie
 theta_j = theta^{-2j/d_k}; a and b are learned, one pair of vectors per layer and head. With a = b = [√λ, 0, √λ, 0, …] it is
 `sandwich` with scale λ.
 
-Why: the fourth term of rotary attention with q and k biases, alone: what Su (2023) holds responsible for extrapolation.
+Why: the fourth term of rotary attention with q and k biases, alone: according to Su (2023), the cause of its extrapolation.
 
 Source: Hua et al. 2022, "Transformer Quality in Linear Time", arXiv:2202.10447, pseudocode of its
 relative position bias, as Su (2023), eq. 1, quotes it.

@@ -3,12 +3,12 @@ r"""KERPLE: the score falls with the distance as a learned kernel, in every head
     score_{m,n} <- score_{m,n} - r_1 log(1 + r_2 |m - n|),        r_1, r_2 > 0        if position.kernel is log
     score_{m,n} <- score_{m,n} - r_1 |m - n|^{r_2},        r_1 > 0,  0 < r_2 < 2        if position.kernel is power
 
-Why: the forms that a shift-invariant, conditionally positive definite kernel takes; ALiBi is `power` with r_2 = 1.
+Why: the forms of shift-invariant, conditionally positive definite kernels; ALiBi is `power` with r_2 = 1.
 
 Source: Chi et al. 2022, "KERPLE", arXiv:2205.09921, section 4, eq. 4; start, bounds and place (after the score's scale) from
 its code, https://github.com/chijames/KERPLE.
 Differs from the source: it clamps r_1, r_2 (at 0.01, and r_2 of `power` at 2) after each step; here they are exp of a learned
-number, and 2 sigmoid of one, so that they stay inside by themselves. The starts are drawn alike: uniform on (0, 2) for the
+number, and 2 sigmoid of one, which keeps them in range. The starts are drawn alike: uniform on (0, 2) for the
 first of `log` and the second of `power`, on (0, 1) for the others, at least 0.01.
 """
 

@@ -2,7 +2,7 @@ r"""Learned absolute positions: a table with one vector per position.
 
     x_0 = embedding(token_t) + table[t]
 
-Why: GPT-1, GPT-2 and BERT. It knows no position beyond its table.
+Why: used by GPT-1, GPT-2 and BERT. Positions beyond the table are not defined.
 
 Source: Gehring et al. 2017, arXiv:1705.03122; Devlin et al. 2018, arXiv:1810.04805.
 Differs from the source: nothing.
@@ -50,7 +50,7 @@ class LearnedPosition(Position):
         end = start + x.shape[1]
         if end > len(self.table):
             raise InputError(
-                f"a learned position table knows max_seq = {len(self.table)} positions, the sequence needs {end}. "
+                f"a learned position table: expected at most max_seq = {len(self.table)} positions, got {end}. "
                 "Shorten the sequence, build with a larger max_seq, or use a position without a table (rope, sinusoidal)."
             )
         return x + self.table[start:end]

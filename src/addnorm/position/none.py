@@ -1,8 +1,8 @@
-r"""No position: order is known only through the causal mask, if there is one.
+r"""No position encoding: order enters only through the causal mask, if there is one.
 
     x_0 = embedding(tokens)
 
-Why: causal models learn order from the mask alone; and it isolates what a position encoding adds.
+Why: causal models learn order from the mask alone; and it isolates the effect of a position encoding.
 
 Source: Kazemnejad et al. 2023, "The Impact of Positional Encoding on Length Generalization", arXiv:2305.19466 (NoPE).
 Differs from the source: nothing.

@@ -9,7 +9,7 @@ Why: relative positions at no cost in memory, with any memory-linear attention.
 
 Source: Su et al. 2021, "RoFormer", arXiv:2104.09864, its general form; Su (2023); partial rotation: GPT-NeoX.
 Differs from the source: nothing. Pairs are neighbours (2j, 2j+1), as in the source; some code bases pair j with j + r/2,
-which is the same up to a fixed permutation of the entries.
+which is equal up to a fixed permutation of the entries.
 """
 
 from dataclasses import dataclass

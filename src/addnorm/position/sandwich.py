@@ -1,4 +1,4 @@
-r"""Sandwich: the inner product of two sinusoidal positions joins the score.
+r"""Sandwich: the inner product of two sinusoidal positions is added to the score.
 
     score_{m,n} <- score_{m,n} + lambda sum_j cos((m - n) theta_j),        theta_j = theta^{-2j/d_k},        j < d_k/2
     lambda = position.scale
@@ -8,7 +8,7 @@ Why: a sum of waves of geometric lengths falls about as the logarithm of the dis
 Source: Chi et al. 2022, "Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis",
 arXiv:2212.10356; Su (2023).
 Differs from the source: one lambda for all heads, as Su (2023) writes it, and as many waves as pairs in a head; the paper
-scales every head differently and takes off a constant, which softmax does not see.
+scales every head differently and subtracts a constant, which does not change a softmax.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class Sandwich(PositionSpec):
     """A fixed sum of waves."""
 
     scale: float = 1.0
-    """lambda: how much one wave adds at distance zero."""
+    """lambda: the contribution of one wave at distance zero."""
     theta: float = 10_000.0
     """Base of the frequencies."""
 

@@ -28,7 +28,7 @@ class Sinusoidal(PositionSpec):
     theta: float = 10_000.0
     """Ratio of the longest to the shortest wavelength, nearly."""
     scale: float = 1.0
-    """Factor on the waves. Embeddings of standard deviation 0.02 ask for a small one."""
+    """Factor on the waves. Embeddings of standard deviation 0.02 need a small one."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

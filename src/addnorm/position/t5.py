@@ -3,10 +3,10 @@ r"""T5's relative bias: a learned number per head for every bucket of distances,
     score_{m,n} <- score_{m,n} + table[bucket(m - n), h]
 
 With B buckets for one side and E = B/2: bucket(d) = d for d < E, then E + floor(log(d/E) / log(farthest/E) · (B - E)), at most
-B - 1. `sides` "past" gives keys after the query the bucket of distance zero, as T5's decoder; "both" gives each side half
-of the buckets, as its encoder.
+B - 1. `sides` "past" gives keys after the query the bucket of distance zero, as in T5's decoder; "both" gives each side half
+of the buckets, as in its encoder.
 
-Why: near distances one by one, far ones by their order of magnitude, and all that is farther as one.
+Why: short distances are distinguished one by one, longer ones by their order of magnitude, the longest not at all.
 
 Source: Raffel et al. 2019, arXiv:1910.10683 §2.1; the buckets from its code, https://github.com/google-research/text-to-text-transfer-transformer.
 Differs from the source: scores stay divided by sqrt(d_k), which T5 leaves to the weights' start.
@@ -35,19 +35,20 @@ class T5(PositionSpec):
     farthest: int = 128
     """Distance from which all share the last bucket."""
     sides: Sides = "past"
-    """Whether distances to later keys have buckets of their own: of use in masked models alone."""
+    """"both" gives distances to later keys buckets of their own, which only masked models use."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         step = 2 if self.sides == "past" else 4
         if self.buckets < step or self.buckets % step:
             raise InputError(
-                f"t5.buckets must be a positive multiple of {step} with sides {self.sides!r}, got {self.buckets}."
+                f"t5.buckets: expected a positive multiple of {step} with sides {self.sides!r}, got {self.buckets}."
             )
         alone = self.buckets // step
         if self.farthest <= alone:
             raise InputError(
-                f"t5.farthest must exceed {alone}, as the first {alone} distances have a bucket each, got {self.farthest}."
+                f"t5.farthest: expected more than {alone}, because the first {alone} distances have a bucket each, "
+                f"got {self.farthest}."
             )
 
     def build(self, shape: Shape) -> "T5Position":
@@ -80,8 +81,8 @@ class T5Position(DistancePosition):
 def first_distances(buckets: int, farthest: int) -> list[int]:
     """The first distance of every bucket of one side but the first: those where the formula's floor steps.
 
-    In whole numbers, log(d/E) / log(F/E) · n >= k being d^n >= F^k E^(n-k): T5's own float32 leaves a distance on such an
-    edge to rounding.
+    In whole numbers, log(d/E) / log(F/E) · n >= k being d^n >= F^k E^(n-k): in T5's own float32 such a distance is decided by
+    rounding.
     """
     exact, wide = buckets // 2, buckets - buckets // 2
     edges = list(range(1, exact + 1))

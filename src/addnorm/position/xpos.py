@@ -5,7 +5,7 @@ r"""xPos: rotary positions whose scores also fade with the distance, slowly wher
 
 R as in `rope`. Made for causal models: towards later keys the factor grows instead of fading.
 
-Why: at long distances rotary scores swing; fading the fast pairs leaves the slow ones, which still tell distances apart.
+Why: at long distances rotary scores oscillate; fading the fast pairs leaves the slow ones, which still distinguish distances.
 
 Source: Sun et al. 2022, "A Length-Extrapolatable Transformer", arXiv:2212.10554, eq. 9, 10 and algorithm 1.
 Differs from the source: its code counts positions from the middle of the sequence, which changes no score but would make

@@ -3,12 +3,25 @@
 Four verbs, and the whole architecture is one line:
 
     state = residual.open(x)                      # embeddings -> state
-    h     = residual.read(state, site)            # what branch `site` sees, before its norm
-    state = residual.write(state, y, site)        # its output joins
-    x     = residual.close(state)                 # what the final norm sees
+    h     = residual.read(state, site)            # input of the branch at `site`, before its norm
+    state = residual.write(state, y, site)        # the branch's output joins
+    x     = residual.close(state)                 # input of the final norm
 
-A state is the stream itself (a tensor) or a `NamedTuple` whose field `stream` is the stream; whatever else it carries is
-the sibling's own. That convention is what lets post-norm normalise the stream of any residual: see `map_stream`.
+A state is the stream itself (a tensor) or a `NamedTuple` with a field `stream`; its other fields belong to the sibling.
+Post-norm can therefore normalise the stream of any residual: see `map_stream`.
+
+Example: a residual that halves every branch, as a plug-in file
+
+    @dataclass(frozen=True, kw_only=True)
+    class Halved(ResidualSpec):
+        def build(self, shape: Shape) -> "HalvedResidual":
+            return HalvedResidual()
+
+    class HalvedResidual(Residual):
+        def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
+            return state + 0.5 * y
+
+`addnorm.testing.check("halved.py")` holds it to the laws of every mechanism.
 """
 
 from abc import ABC, abstractmethod
@@ -32,34 +45,34 @@ Replay = Callable[[Stream], Float[Tensor, "earlier batch seq width"]]
 
 @dataclass(frozen=True)
 class Site:
-    """One branch's place in depth."""
+    """The place of one branch in depth."""
 
     index: int
     """Number of branches before this one."""
     layer: int
     """0-based layer; layer m of the formulas is `layer + 1`."""
     role: Literal["attention", "feedforward"]
-    """What the branch is, or, of a pair of gated attention units, what it stands for."""
+    """Kind of the branch; of a pair of gated attention units, the kind that it stands for."""
     replay_layers: Replay | None = None
-    """Runs every earlier layer again on a new input, each with the attention pattern that it computed on its own."""
+    """Runs every earlier layer again on a new input, each with the attention that it computed on its own input."""
     replay_feedforwards: Replay | None = None
     """Runs every earlier layer's feed-forward branch, or what stands for it, again on a new input."""
 
 
 class Residual(nn.Module, ABC):
-    """A hidden-stream residual. One instance serves all sites of a model."""
+    """A residual of the hidden stream. One instance serves all sites of a model."""
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
-    """What its parameters are, by name; see `addnorm.roles`. Without a role none of them is taken for a matrix."""
+    """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
     replays: ClassVar[bool] = False
-    """True if `write` calls a site's replay; the model then keeps the layers' attention patterns."""
+    """True if `write` calls a site's replay; the model then keeps what every layer's attention was computed from."""
 
     def open(self, x: Stream) -> Any:
         """The state before the first site."""
         return x
 
     def read(self, state: Any, site: Site) -> Stream:
-        """What the branch at `site` sees, before its norm."""
+        """The input of the branch at `site`, before its norm."""
         return stream_of(state)
 
     @abstractmethod
@@ -67,9 +80,10 @@ class Residual(nn.Module, ABC):
         """The state after the branch's output `y` has joined."""
 
     def coefficients(self) -> Coefficients:
-        """What each learned number leads to: for every parameter, the layers of its entries and the coefficients there.
+        """The effective coefficients: for every parameter, the layers of its entries and the coefficients there.
 
-        A parameter of one number per site is known, and is its own coefficient; a sibling of another form says so itself.
+        The base class covers parameters with one number per site, which are coefficients themselves; a sibling of another
+        form overrides this method.
         """
         return {
             name: ([entry // 2 for entry in range(parameter.numel())], parameter.detach())
@@ -78,29 +92,29 @@ class Residual(nn.Module, ABC):
         }
 
     def close(self, state: Any) -> Stream:
-        """What the final norm sees."""
+        """The input of the final norm."""
         return stream_of(state)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualSpec(Spec):
-    """Base of every residual's configuration."""
+    """Base of every residual's specification."""
 
     @classmethod
     def neutral(cls) -> "ResidualSpec | None":
-        """Settings under which it starts as the plain residual; None where there are none."""
+        """Settings that make it start as the plain residual; None if there are no such settings."""
         return None
 
     @abstractmethod
     def build(self, shape: Shape) -> Residual:
-        """The module. Parameters are filled by its `initialise`, if it has one."""
+        """Build the module. Its method `initialise`, if it has one, fills its parameters later."""
 
 
 def stream_of(state: Any) -> Tensor:
-    """The stream inside a state."""
+    """Return the stream inside a state."""
     return state if isinstance(state, Tensor) else state.stream
 
 
 def map_stream(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """The state with its stream changed and everything else kept."""
+    """Return the state with a changed stream and all other fields kept."""
     return change(state) if isinstance(state, Tensor) else state._replace(stream=change(state.stream))

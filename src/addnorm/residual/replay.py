@@ -1,19 +1,20 @@
-r"""Replay: every earlier layer runs again on the present input, and what they say joins the stream.
+r"""Replay: every earlier layer runs again on the present input, and their outputs join the stream.
 
     x_{m+1} = y_m + c_{m,m} u_m + sum_{i<m} c_{m,i} u_{i->m},        y_m = x_m + a_m(x_m)
     u_{i->m} = f_i(x_m + a_{i->m}(x_m))        if residual.scope is layer
     u_{i->m} = f_i(y_m)        if residual.scope is feedforward
-    a_{i->m} = attention branch of layer i with its own pattern P_i        if residual.scope is layer
+    a_{i->m} = attention branch of layer i with its own attention P_i        if residual.scope is layer
 
-P_i is the pattern that layer i computed on its own input, so that a_{i->m}(x) is W_O^i (P_i W_V^i N_i(x)), plus biases if any.
+P_i is the attention of layer i on its own input, so that a_{i->m}(x) is W_O^i (P_i W_V^i N_i(x)), plus biases if any.
 Weights `sum`: c = 1; `mean`: c = 1/m; `softmax`: c_m = softmax of m learned numbers, zero at the start (so it starts as
 `mean`), none at the first layer. With scope `feedforward` only the feed-forwards run again.
 
-Why: `cumulative` adds what earlier layers said of an old input; here they speak of the present one. Layer m costs m layers.
+Why: `cumulative` adds the outputs of earlier layers on an old input; here they are applied to the present one. Layer m costs
+as much as m layers.
 
 Source: Kuang (2025), V3M1 (`sum`), V3M3.1 (`mean`), V3M3.2 (`softmax`).
-Differs from the source: scope `feedforward` is ours, for comparison. The earlier layers run as one batched call. Of gated
-attention units, which the source does not have, a pair is a layer: both run again, each with its old pattern.
+Differs from the source: scope `feedforward` is ours, for comparison. The earlier layers run as one batched call. A pair
+of gated attention units, which the source does not have, is a layer: both run again, each with the attention of its own input.
 """
 
 from dataclasses import dataclass
@@ -37,7 +38,7 @@ class Replay(ResidualSpec):
     weights: Weights = "sum"
     """Plain sum, equal weights, or one learned distribution per layer."""
     scope: Scope = "layer"
-    """Run again the whole layer (with its old attention pattern), or its feed-forward branch alone."""
+    """Run again the whole layer (with the attention of its own input), or its feed-forward branch alone."""
 
     def build(self, shape: Shape) -> "ReplayResidual":
         return ReplayResidual(shape, self.weights, self.scope)
@@ -85,7 +86,9 @@ class ReplayResidual(Residual):
 
     def _replayed(self, state: ReplayState, site: Site) -> Tensor:
         if site.replay_layers is None or site.replay_feedforwards is None:
-            raise AddnormError("replay needs sites that can run earlier layers again; build it inside a model.")
+            raise AddnormError(
+                "replay: expected a site that can run earlier layers again, got none. Build the residual inside a model."
+            )
         if self.scope == "feedforward":
             return site.replay_feedforwards(state.stream)
         return site.replay_layers(state.entry)

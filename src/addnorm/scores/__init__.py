@@ -1,10 +1,28 @@
 """Room of the score residuals: how attention scores of earlier layers join layer m's.
 
 Layer m attends with softmax( sum_i s_{m,i} Q_i K_i^T + position bias + mask ) V_m, where i runs over the last
-`terms(m)` layers. Scores are summed first; position bias, mask and soft-cap are applied once to the sum. A sibling says how
-many layers join and with which weights; the engine (`kernels/grouped_attention`) does the rest without an s x s matrix.
+`terms(m)` layers. Scores are summed first; position bias, mask and soft-cap are applied once to the sum. A sibling defines
+how many layers join and with which weights; `kernels/grouped_attention` computes the attention without a seq x seq matrix.
 
-Learned positive numbers a are kept as a = exp(alpha) with alpha learned, as in Kuang (2025).
+Learned positive numbers a are stored as a = exp(alpha) with alpha learned, as in Kuang (2025).
+
+Example: the scores of this layer and the one before it, with equal weights, as a plug-in file
+
+    @dataclass(frozen=True, kw_only=True)
+    class LastTwo(ScoresSpec):
+        def build(self, shape: Shape) -> "LastTwoScores":
+            return LastTwoScores(shape)
+
+    class LastTwoScores(Scores):
+        def __init__(self, shape: Shape) -> None:
+            super().__init__()
+            self.scale = shape.head_dim**-0.5
+
+        def terms(self, layer: int) -> int:
+            return min(layer + 1, 2)
+
+        def weights(self, layer: int) -> tuple[float, ...]:
+            return (self.scale,) * self.terms(layer)
 """
 
 from abc import ABC, abstractmethod
@@ -33,10 +51,10 @@ class Scores(nn.Module, ABC):
     """A score residual. One instance serves all layers of a model; layers count from 0."""
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
-    """What its parameters are, by name; see `addnorm.roles`. Without a role none of them is taken for a matrix."""
+    """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
 
     def terms(self, layer: int) -> int:
-        """How many of the most recent layers' scores join at `layer`, its own included."""
+        """Number of the most recent layers whose scores join at `layer`, its own included."""
         return layer + 1
 
     @abstractmethod
@@ -44,29 +62,29 @@ class Scores(nn.Module, ABC):
         """s_{m,i} for the joining layers, earliest first. Constants are Python numbers, learned ones a tensor."""
 
     def shared_weight(self, layer: int) -> float | Float[Tensor, ""] | None:
-        """The one weight of all layers up to this one; None for a kind where each has its own, or where not all join.
+        """The weight that all layers up to this one share; None if weights differ, or if not all layers join.
 
-        A running sum of scores then serves every layer, which some ways of computing them make use of.
+        With a shared weight, one running sum of scores serves every layer, which some implementations use.
         """
         return None
 
     def coefficients(self) -> Coefficients:
-        """What each learned number leads to: for every parameter, the layers of its entries and the weights s_{m,i} there.
+        """The effective weights: for every parameter, the layers of its entries and the weights s_{m,i} there.
 
-        Parameters of one number per layer, and lists with one vector per layer, are known; a sibling of another form says
-        so itself.
+        The base class covers parameters with one number per layer, and lists with one vector per layer; a sibling of another
+        form overrides this method.
         """
-        found: Coefficients = {}
+        effective: Coefficients = {}
         for name, parameter in self.named_parameters():
             last = name.rpartition(".")[2]
             layers = [int(last)] * parameter.numel() if last.isdigit() else list(range(parameter.numel()))
             weights = [torch.as_tensor(self.weights(layer)).detach() for layer in sorted(set(layers))]
             values = weights[0] if last.isdigit() else torch.stack([weight.flatten()[-1] for weight in weights])
-            found[name] = (layers, values)
-        return found
+            effective[name] = (layers, values)
+        return effective
 
     def merge(self, query: Queries, key: Keys, before: tuple[Queries, Keys] | None) -> tuple[Queries, Keys]:
-        """What a layer hands on as its queries and keys, given what the layer before handed on."""
+        """Queries and keys that a layer passes on as its own, given those that the layer before passed on."""
         return query, key
 
 
@@ -86,11 +104,11 @@ class SingleTermScores(Scores):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresSpec(Spec):
-    """Base of every score residual's configuration."""
+    """Base of every score residual's specification."""
 
     @abstractmethod
     def build(self, shape: Shape) -> Scores:
-        """The module."""
+        """Build the module."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,13 +120,13 @@ class WindowedSpec(ScoresSpec):
     """
 
     window: int | None = None
-    """How many of the most recent layers join, the present one included; None for all. Wherever a formula counts the
-    layers (m), it counts the joining ones. Bounds the cost of deep models: exact recomputation grows with depth squared."""
+    """Number of most recent layers that join, the present one included; None for all. Where a formula counts layers (m), it
+    counts the joining ones. A window bounds the cost of deep models: exact recomputation grows with depth squared."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window is not None and self.window < 1:
-            raise InputError(f"{self.kind}.window must be at least 1, or null for all layers; got {self.window}.")
+            raise InputError(f"{self.kind}.window: expected at least 1, or null for all layers, got {self.window}.")
 
 
 class WindowedScores(Scores, ABC):

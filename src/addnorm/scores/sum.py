@@ -4,7 +4,7 @@ r"""RealFormer: the scores of all layers so far are summed.
     so that A_m = Q_m K_m^T / sqrt(d_k) + A_{m-1}        if not scores.window
     i > m - scores.window        if scores.window
 
-Why: a direct path from the first layer's scores to the last; attention is refined from layer to layer instead of found anew.
+Why: a direct path from the first layer's scores to the last; attention is refined from layer to layer instead of recomputed.
 
 Source: He et al. 2020, "RealFormer", arXiv:2012.11747; Su (2020); Kuang (2025) V4M1.
 Differs from the source: the sum is of raw scores, before masks and position biases.

@@ -3,7 +3,7 @@ r"""Scores summed with one learned positive divisor per pair of layers.
     s_{m,i} = 1/(a_{m,i} sqrt(d_k)),        a_{m,i} = 1 at initialisation (so it starts as `sum`)
     i > m - scores.window        if scores.window
 
-Why: each layer chooses which earlier layers' scores it listens to. m numbers at layer m, kept as a = exp(alpha).
+Why: each layer weights the scores of earlier layers. m numbers at layer m, kept as a = exp(alpha).
 
 Source: Kuang (2025) V4M5.
 Differs from the source: nothing.

@@ -4,13 +4,13 @@ from addnorm.errors import InputError
 
 
 class BrokenLaw(InputError):
-    """A mechanism does what no mechanism may do.
+    """A mechanism breaks a law that all mechanisms keep.
 
     Args:
-        law: its name.
-        finding: what happened, with numbers.
-        advice: what to do.
-        offender: what broke it.
+        law: name of the law.
+        finding: the observation, with numbers.
+        advice: how to correct it.
+        offender: the mechanism, for the message.
     """
 
     def __init__(self, law: str, finding: str, advice: str, offender: str = "the model") -> None:

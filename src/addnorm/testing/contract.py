@@ -1,4 +1,4 @@
-"""Does a mechanism keep the contract? Asked of every sibling by the tests, and of a user's own file before it trains."""
+"""The contract of mechanisms: every law on a small model. Tests check all siblings, a study its plug-ins before training."""
 
 import ast
 import inspect
@@ -58,13 +58,13 @@ def require_defaults(cls: type[Spec]) -> None:
     required = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
     if required:
         raise InputError(
-            f"every field of {cls.__name__} needs a default, so that the mechanism can be tried on a small model before "
-            f"it trains; without one: {', '.join(required)}."
+            f"{cls.__name__}: expected a default for every field, so that the mechanism can be checked in a small model, "
+            f"got none for {', '.join(required)}."
         )
 
 
 def check_mechanism(room_name: str, spec: Spec) -> None:
-    """Try every law on a tiny model with this mechanism; takes less than a second.
+    """Check every law on a tiny model with this mechanism; takes about a second.
 
     Args:
         room_name: one of the mechanism rooms.
@@ -72,11 +72,11 @@ def check_mechanism(room_name: str, spec: Spec) -> None:
 
     Raises:
         BrokenLaw: the first law that it breaks, with numbers and what to do (an `InputError`).
-        InputError: the mechanism refuses the tiny model's sizes, or belongs to another room.
+        InputError: the mechanism does not fit the tiny model's sizes, or belongs to another room.
         UnknownName: no such room.
     """
     model = tiny(room_name, spec)
-    model.build()  # a complaint about the sizes is the mechanism's own and passes through as it is
+    model.build()  # an error about the sizes is the mechanism's own and is raised unchanged
     on_specs = {law.__name__: partial(law, room_name, spec) for law in (fields_are_documented, spec_round_trips)}
     on_models = {name: partial(law, model) for name, law in LAWS.items()}
     offender = f"{room_name} '{spec.kind}'"
@@ -91,7 +91,7 @@ def check_mechanism(room_name: str, spec: Spec) -> None:
 
 
 def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
-    """A small model with the mechanism in its place, grouped-query heads and every bias switched on.
+    """Make the spec of a small model with the mechanism, grouped-query heads and every bias switched on.
 
     Raises:
         UnknownName: no such room of mechanisms.
@@ -107,13 +107,13 @@ def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
 
 
 def _base(room_name: str) -> type[Spec]:
-    """The class of which every spec of a room of mechanisms is derived."""
+    """Return the base class of all specs of a room of mechanisms."""
     base: type[Spec] = get_type_hints(ModelSpec)[_FIELD_OF_ROOM[room_name]]
     return base
 
 
 def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
-    """The model at toy size, with weights large enough for a fault to show and no dropout to hide it."""
+    """Reduce a spec to toy size, with weights large enough to show a fault and without dropout, which would hide it."""
     sizes: dict[str, Any] = {"vocab": 11, "width": 32, "depth": 3, "heads": 4, "hidden": 40, "max_seq": 16}
     sizes["kv_heads"] = None if spec.kv_heads is None else 2
     if spec.gau is not None:
@@ -122,7 +122,7 @@ def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
 
 
 def fields_are_documented(room_name: str, spec: Spec) -> None:
-    """Every field of a spec has a docstring under it."""
+    """Every field of a spec is followed by a docstring."""
     tree = ast.parse(inspect.getsource(type(spec)).lstrip())
     body = tree.body[0].body if isinstance(tree.body[0], ast.ClassDef) else []
     documented = {
@@ -141,7 +141,7 @@ def fields_are_documented(room_name: str, spec: Spec) -> None:
 
 
 def spec_round_trips(room_name: str, spec: Spec) -> None:
-    """A spec taken apart into plain values and put together again is the same spec."""
+    """A spec that is converted to plain values and back is equal to the original."""
     again = type(spec)(**asdict(spec))
     if again != spec or hash(again) != hash(spec) or replace(spec) != spec:
         raise BrokenLaw(

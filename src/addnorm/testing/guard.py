@@ -1,4 +1,4 @@
-"""Mechanisms that refuse to write into what they are given: each does what the one inside does, and compares versions."""
+"""Guarded mechanisms, which pass every call on to another one and raise an error if it writes into its inputs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar, cast
@@ -16,10 +16,9 @@ BASES: tuple[type[nn.Module], ...] = (Residual, Scores, Position, QKBias)
 
 
 def guard(model: M) -> M:
-    """Put a guarded mechanism in the place of each, and guard the calls of all modules that hold no other, as norms do.
+    """Replace every mechanism of a model by a guarded one, and guard the calls of its innermost modules, such as norms.
 
-    Raises:
-        BrokenLaw: in a later forward pass, by the first mechanism that writes into a tensor that it was given.
+    A later forward pass raises `BrokenLaw` at the first mechanism that writes into a tensor that it is given.
     """
     for parent in list(model.modules()):
         for name, child in parent.named_children():
@@ -32,7 +31,7 @@ def guard(model: M) -> M:
 
 
 def _guarded(base: type[nn.Module], inner: nn.Module) -> nn.Module:
-    """A mechanism of the room that passes every call on to `inner`."""
+    """Make a mechanism of the same room that passes every call on to `inner`."""
     calls = [name for name, value in vars(base).items() if callable(value) and not name.startswith("_")]
     constants = {name: getattr(inner, name) for name, value in vars(base).items() if isinstance(value, bool)}
 
@@ -72,7 +71,7 @@ class _Versions:
 
 
 def versions(arguments: Any) -> list[tuple[Tensor, int]]:
-    """Every floating-point tensor in nested arguments, with the number of writes to it so far."""
+    """Pair every floating-point tensor in nested arguments with the number of writes to it so far."""
     return [(tensor, tensor._version) for tensor in floats(arguments)]
 
 
@@ -89,7 +88,7 @@ def require_unwritten(given: list[tuple[Tensor, int]], name: str) -> None:
 
 
 def floats(value: Any) -> Iterator[Tensor]:
-    """Floating-point tensors inside nested arguments."""
+    """Iterate over the floating-point tensors in nested arguments."""
     if isinstance(value, Tensor):
         if value.is_floating_point():
             yield value

@@ -1,7 +1,7 @@
-"""Laws that every model keeps, whatever its mechanisms: each a function of a `ModelSpec` that raises `BrokenLaw`.
+"""Laws that every model keeps with any mechanism: each is a function of a `ModelSpec` that raises `BrokenLaw`.
 
-The laws build small models in float64, move every parameter off its start (a gate at zero would hide what is behind it) and
-compare outputs. What counts as equal is derived from the model itself: see `rounding`.
+The laws build small models in float64, move every parameter off its initial value (a gate at zero would hide the branch behind
+it) and compare outputs. The tolerance is derived from the model itself: see `rounding`.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ Law = Callable[[ModelSpec], None]
 
 
 def runs(spec: ModelSpec) -> None:
-    """The model builds and reads tokens."""
+    """The model can be built and computes logits."""
     try:
         spec.build()(some_tokens(spec))
     except Exception as error:  # a user's code may raise anything
@@ -33,7 +33,7 @@ def runs(spec: ModelSpec) -> None:
 
 
 def keeps_shape_and_dtype(spec: ModelSpec) -> None:
-    """Logits are [batch, seq, vocab], finite, and of the model's own dtype, under autocast too."""
+    """Logits have shape [batch, seq, vocab] and the model's own dtype, and are finite, under autocast too."""
     law, tokens = "keeps_shape_and_dtype", some_tokens(spec)
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         model = spec.build().to(dtype).eval()
@@ -45,18 +45,18 @@ def keeps_shape_and_dtype(spec: ModelSpec) -> None:
             raise BrokenLaw(
                 law,
                 f"logits have shape {list(logits.shape)}, not {[*tokens.shape, spec.vocab]}.",
-                "Return tensors of the shape that came in.",
+                "Return tensors of the shape of the input.",
             )
         if not logits.isfinite().all():
             raise BrokenLaw(law, f"logits in {dtype} are not finite at the start.", "Look for a division by zero.")
     with torch.autocast("cpu", torch.bfloat16):
         logits = spec.build()(tokens)
     if not logits.isfinite().all():
-        raise BrokenLaw(law, "logits under autocast are not finite.", "Compute what overflows in float32.")
+        raise BrokenLaw(law, "logits under autocast are not finite.", "Compute in float32 where values overflow.")
 
 
 def has_finite_gradients(spec: ModelSpec) -> None:
-    """Every parameter gets a finite gradient, at the start and elsewhere."""
+    """Every parameter gets a finite gradient, at its initial value and elsewhere."""
     law = "has_finite_gradients"
     for model, when in ((spec.build().double(), "at the start"), (subject(spec).train(), "away from the start")):
         tokens = some_tokens(spec)
@@ -64,13 +64,13 @@ def has_finite_gradients(spec: ModelSpec) -> None:
         nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten()).backward()
         for name, parameter in model.named_parameters():
             if parameter.grad is None:
-                raise BrokenLaw(law, f"{name} gets no gradient.", "Use it in the forward pass, or do not make it.")
+                raise BrokenLaw(law, f"{name} gets no gradient.", "Use it in the forward pass, or do not create it.")
             if not parameter.grad.isfinite().all():
                 raise BrokenLaw(law, f"the gradient of {name} is not finite {when}.", "Look for 0/0 or sqrt(0).")
 
 
 def is_causal(spec: ModelSpec) -> None:
-    """In evaluation, changing a token changes nothing before it, and something from it on."""
+    """In evaluation mode, changing a token changes no earlier logit, and some logit from its position on."""
     law, model, tokens = "is_causal", subject(replace(spec, objective="causal")), some_tokens(spec)
     at = torch.arange(1, SEQ)
     changed = tokens.repeat(SEQ - 1, 1, 1)  # [changed position, batch, seq], read in one call
@@ -84,10 +84,12 @@ def is_causal(spec: ModelSpec) -> None:
                 law,
                 f"changing token {position} moves an earlier logit by {moves[:position].max():.2e}; "
                 f"rounding explains {allowed:.0e}.",
-                "Read nothing along the sequence axis but what the causal attention gives.",
+                "Mix positions by the causal attention alone.",
             )
         if moves[position] <= allowed:
-            raise BrokenLaw(law, f"changing token {position} changes no logit there.", "The stream must pass through.")
+            raise BrokenLaw(
+                law, f"changing token {position} changes no logit there.", "Pass the stream on to the next site."
+            )
 
 
 def decodes_with_a_cache(spec: ModelSpec) -> None:
@@ -105,12 +107,12 @@ def decodes_with_a_cache(spec: ModelSpec) -> None:
                 allowed,
                 f"in pieces of {pieces}, a logit differs by",
                 "Keep "
-                "what depends on earlier positions in the keys and values; a residual's state lives for one pass only.",
+                "what depends on earlier positions in the keys and values; a residual's state is valid for one pass only.",
             )
 
 
 def ignores_padding(spec: ModelSpec) -> None:
-    """Padding after a sequence changes nothing at its real positions."""
+    """Padding after a sequence changes no logit at its real positions."""
     law, tokens = "ignores_padding", some_tokens(spec)
     lengths = (5, SEQ)
     padding = torch.arange(SEQ) < torch.tensor(lengths)[:, None]
@@ -127,24 +129,24 @@ def ignores_padding(spec: ModelSpec) -> None:
                     alone,
                     allowed,
                     f"in a {objective} model, padding moves a logit at a real position by",
-                    "Take no statistics along the sequence.",
+                    "Compute no statistics along the sequence.",
                 )
 
 
 def leaves_inputs_alone(spec: ModelSpec) -> None:
-    """No mechanism writes into a tensor that it was given."""
+    """No mechanism writes into a tensor that it is given."""
     model = guard(subject(spec).train())
     with torch.no_grad():
         model(some_tokens(spec))
 
 
 def survives_its_state_dict(spec: ModelSpec) -> None:
-    """A model rebuilt from another's state dict computes the same bits."""
+    """A model that loads the state dict of another one computes the same bits."""
     law, tokens = "survives_its_state_dict", some_tokens(spec)
     model, other = subject(spec), spec.build(seed=1).double().eval()
     missing = set(model.state_dict()) ^ set(other.state_dict())
     if missing:
-        raise BrokenLaw(law, f"two builds disagree about {sorted(missing)}.", "Make parameters in __init__.")
+        raise BrokenLaw(law, f"two builds differ in {sorted(missing)}.", "Create parameters in __init__.")
     other.load_state_dict(model.state_dict())
     with torch.no_grad():
         _same(
@@ -158,7 +160,7 @@ def survives_its_state_dict(spec: ModelSpec) -> None:
 
 
 def starts_the_same(spec: ModelSpec) -> None:
-    """The seed alone decides the start; the global generator is not asked, and another seed gives another start."""
+    """Initial values depend on the seed alone, not on the global generator; another seed gives other values."""
     law, tokens = "starts_the_same", some_tokens(spec)
     with torch.random.fork_rng(devices=[]):
         models = []
@@ -171,7 +173,7 @@ def starts_the_same(spec: ModelSpec) -> None:
             raise BrokenLaw(
                 law,
                 f"{name} differs between two builds with seed 3.",
-                "Fill it in `initialise` from the generator that it is given.",
+                "Fill it in `initialise` from the generator passed to it.",
             )
     with torch.no_grad():
         _same(
@@ -202,11 +204,11 @@ LAWS: Mapping[str, Law] = MappingProxyType(
         )
     }
 )
-"""Every law by name, in the order in which they are tried: the plainest finding first."""
+"""Every law by name, in the order in which they are checked: simple findings first."""
 
 
 def subject(spec: ModelSpec, seed: int = 0) -> Transformer:
-    """The model in float64 and evaluation, its parameters and running statistics moved off their start."""
+    """Build the model in float64 and evaluation mode, with parameters and running statistics off their initial values."""
     model = spec.build(seed).double()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -217,15 +219,15 @@ def subject(spec: ModelSpec, seed: int = 0) -> Transformer:
 
 
 def some_tokens(spec: ModelSpec, seed: int = 0) -> Tensor:
-    """Two sequences of `SEQ` tokens."""
+    """Draw two sequences of `SEQ` tokens."""
     return torch.randint(spec.vocab, (2, SEQ), generator=torch.Generator().manual_seed(seed))
 
 
 def rounding(model: Transformer, tokens: Tensor) -> float:
-    """How far rounding alone can move a logit of this model.
+    """Bound the change of a logit that rounding can cause in this model.
 
-    Every weight is moved by one unit of rounding, at random up or down: the logits' answer shows how the model amplifies an
-    error of that size. A sum of n terms makes up to n such errors, and n is at most the longest axis that is summed over.
+    Every weight is moved by one unit of rounding, at random up or down; the change of the logits shows how the model
+    amplifies an error of this size. A sum of n terms makes up to n such errors, and n is at most the longest axis of a sum.
     """
     epsilon = torch.finfo(torch.float64).eps
     moved = {}
@@ -249,6 +251,6 @@ def _of_dtype(dtype: torch.dtype, module: nn.Module, args: Any) -> None:
         if tensor.dtype != dtype:
             raise BrokenLaw(
                 "keeps_shape_and_dtype",
-                f"in a model in {dtype}, {type(module).__name__} meets {tensor.dtype}.",
-                "Make new tensors with x.new_zeros or .to(x.dtype), and register parameters and buffers.",
+                f"in a model in {dtype}, {type(module).__name__} gets {tensor.dtype}.",
+                "Create tensors with x.new_zeros or .to(x.dtype), and register parameters and buffers.",
             )

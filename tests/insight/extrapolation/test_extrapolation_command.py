@@ -92,7 +92,7 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
     [
         (
             ("--lengths", "1x,4x"),
-            "variant 'table': a learned position table knows max_seq = 32 positions, the sequence needs 64",
+            "variant 'table': a learned position table: expected at most max_seq = 32 positions, got 64",
         ),
         (
             ("--lengths", "1x,4x"),

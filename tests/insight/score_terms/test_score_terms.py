@@ -126,7 +126,7 @@ def test_the_sum_is_what_softmax_is_taken_of() -> None:
 def test_a_missing_bias_is_noticed() -> None:
     (parts, _) = ours.parts_of(model(), tokens())
     wrong = dict(vars(parts)) | {"key_bias": parts.key_bias * (1 + 1e-6)}
-    with pytest.raises(InputError, match=r"in layer 0 they are off by .* where rounding explains"):
+    with pytest.raises(InputError, match=r"in layer 0 they differ by .*, rounding explains"):
         terms_of(type(parts)(**wrong), causal=True)
 
 
@@ -200,7 +200,5 @@ def test_isotropy() -> None:
 
 @pytest.mark.parametrize("position", sorted(set(ROOMS["position"].kinds()) - {"rope", "xpos"}))
 def test_a_position_that_does_not_rotate_is_refused(position: str) -> None:
-    with pytest.raises(
-        InputError, match=f"four terms are those of rotary position: this model has position '{position}'"
-    ):
+    with pytest.raises(InputError, match=f"the four terms: expected a rotary position, got '{position}'"):
         list(ours.parts_of(model(position=position), tokens()))

@@ -169,13 +169,13 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
     assert said(capsys, biased, "--length", "2x")[0] == 0  # whose result must survive what follows
     before = files(folder)
     for arguments, expected in (
-        ((alibi,), "four terms are those of rotary position: this model has position 'alibi', which rotates nothing"),
+        ((alibi,), "the four terms: expected a rotary position, got 'alibi', with which no term of a bias depends"),
         ((biased, "--beside", alibi), "this model has position 'alibi'"),
         ((biased, "--length", "64"), "expected a multiple of its train length such as 4x, got '64'"),
         ((biased, "--length", "9999x"), "the longest window must fit into the held-out text"),
         ((biased, "--samples", 0), "--samples: expected at least 1"),
         ((biased, "--plot", tmp_path / "terms.txt"), "expected a file name that ends with"),
-        ((folder,), "is no run: there is no spec.json"),
+        ((folder,), "expected the folder of a run (spec.json) or of a Transformers checkpoint"),
         ((tmp_path / "none",), "expected the folder of a run or of a Transformers checkpoint, got"),
         ((biased, "--text", tmp_path), "--text: expected a checkpoint as target"),
     ):

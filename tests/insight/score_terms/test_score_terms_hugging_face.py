@@ -99,7 +99,7 @@ def test_a_model_without_rotary_position(name: str) -> None:
         )
     )
     model = getattr(transformers, f"{name}Model")(config)
-    with pytest.raises(InputError, match="four terms are those of rotary position"):
+    with pytest.raises(InputError, match="the four terms: expected attention with q_proj"):
         terms_of_model(model, tokens(), label=name)
 
 

@@ -1,7 +1,7 @@
-"""Attention rows: how spread they are, and how alike from one attention to the next.
+"""Attention rows: their entropy, and their similarity from one attention to the next.
 
-Probabilities come from the model's own patterns, applied to columns of the identity matrix, so whatever normalises the
-scores is measured as it is. A block of columns at a time: memory is linear in the length, never query x key.
+Probabilities are the model's own attention, applied to columns of the identity matrix, so every normalisation of scores is
+measured as it is. One block of columns is computed at a time, so memory is linear in the length.
 """
 
 import math
@@ -18,7 +18,7 @@ from addnorm.model.trace import AttentionTrace
 ONE_HOT = 0.9
 """A row with more than this share of its attention at one position counts as one-hot."""
 COLUMNS = 256
-"""Key positions looked at together."""
+"""Number of key positions per block."""
 
 Block = Float[Tensor, "batch heads query keys"]
 Rows = Float64[Tensor, "batch heads query"]
@@ -32,7 +32,7 @@ class RowTally:
     rows: int = 0
 
     def add(self, values: Rows, where: Int64[Tensor, " rows"]) -> None:
-        """Take in the chosen rows of every sequence."""
+        """Add the chosen rows of every sequence."""
         chosen = values[:, :, where]
         summed = chosen.sum(dim=(0, 2))
         self.total = summed if self.total is None else self.total + summed
@@ -40,22 +40,22 @@ class RowTally:
 
     @property
     def means(self) -> list[float]:
-        """Mean over rows, per head; empty where there were no rows."""
+        """Mean over rows, per head; empty without rows."""
         return [] if self.total is None or not self.rows else (self.total / self.rows).tolist()
 
 
 @dataclass
 class AttentionTally:
-    """Sums over the passes seen, one entry per attention."""
+    """Sums over passes, one entry per attention."""
 
     measures: list[dict[str, RowTally]] = field(default_factory=list)
     """Per attention and measure; sums per head."""
     mean_similarity: list[RowTally] = field(default_factory=list)
-    """Of the attention averaged over heads."""
+    """Similarity of the attention averaged over heads."""
 
     @torch.no_grad()
     def add(self, attentions: Sequence[AttentionTrace]) -> None:
-        """Take in one pass."""
+        """Add one pass."""
         if not self.measures:
             self.measures = [{} for _ in attentions]
             self.mean_similarity = [RowTally() for _ in attentions]
@@ -96,7 +96,7 @@ class AttentionTally:
 
 
 class _Spread:
-    """What entropy and the largest share of a row need, block by block."""
+    """Sums for the entropy and the largest probability of a row, block by block."""
 
     def __init__(self) -> None:
         self.mass = self.weighted_log = self.largest = torch.zeros((), dtype=torch.float64)
@@ -109,7 +109,7 @@ class _Spread:
 
     @property
     def entropy(self) -> Rows:
-        """Of the row divided by its sum: log Z - (Σ p log p) / Z."""
+        """Entropy of the row divided by its sum: log Z - (Σ p log p) / Z."""
         return self.mass.log() - self.weighted_log / self.mass
 
 
@@ -122,13 +122,13 @@ class _Divergence:
     def add(self, one: Block, other: Block) -> None:
         mid = (one + other) / 2
         parts = torch.special.xlogy(one, one) + torch.special.xlogy(other, other)
-        found = (parts / 2 - torch.special.xlogy(mid, mid)).sum(-1)
-        self.total = found if self.total is None else self.total + found
+        divergence = (parts / 2 - torch.special.xlogy(mid, mid)).sum(-1)
+        self.total = divergence if self.total is None else self.total + divergence
 
     @property
     def similarity(self) -> Rows:
         if self.total is None:
-            raise ValueError("nothing was compared")
+            raise ValueError("similarity: expected at least one pair of blocks, got none")
         return 1 - self.total / math.log(2)
 
 

@@ -1,4 +1,4 @@
-"""Gradient norms: of every site's parameters, of the whole model, and with respect to the stream after each site."""
+"""Gradient norms: for the parameters of every site and of the whole model, and for the stream after each site."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,19 +18,19 @@ class Gradients:
     """Norms of the gradient of the mean loss per scored token."""
 
     whole: float
-    """Of all parameters."""
+    """For all parameters."""
     embedding: float
-    """Of the token embeddings (which are the head's matrix too, in a tied model)."""
+    """For the token embeddings, which in a tied model are also the matrix of the head."""
     sites: tuple[float, ...]
-    """Of each site's parameters, its norms included."""
+    """For the parameters of each site, its norms included."""
     layers: tuple[float, ...]
-    """Of each layer's parameters."""
+    """For the parameters of each layer."""
     streams: tuple[float | None, ...]
-    """With respect to the stream after each site; None where the loss does not depend on it."""
+    """For the stream after each site; None if the loss does not depend on it."""
 
 
 def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
-    """The gradient of the mean loss over the batches, a batch at a time. The model's own `.grad` stay as they were.
+    """Compute the gradient of the mean loss over the batches, a batch at a time, without changing the model's own `.grad`.
 
     Memory: that of a training step without its optimizer.
     """
@@ -73,7 +73,7 @@ def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
 
 @contextmanager
 def _as_in_training(model: nn.Module) -> Iterator[None]:
-    """Batch norm takes the batch's statistics, as it does in training; what it has learned of them is kept."""
+    """Let batch norm use the statistics of the batch, as in training, and restore its running statistics afterwards."""
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     kept = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
     modes = [norm.training for norm in norms]

@@ -1,4 +1,4 @@
-"""Everything that is measured of one model, as plain values: FLOW of the package's docstring."""
+"""All measures of one model as plain values: FLOW in the docstring of the package."""
 
 import math
 from collections import defaultdict
@@ -23,18 +23,23 @@ _MEAN_OF_LAYER = ("share", "entropy", "entropy_share", "one_hot", "similarity", 
 
 @dataclass(frozen=True, kw_only=True)
 class Windows:
-    """Held-out text as the model sees it."""
+    """Held-out text as inputs and targets of the model."""
 
     batches: Sequence[Scored]
-    """For gradients, the stream and read-outs."""
+    """Batches for gradients, the stream and read-outs."""
     maps: Sequence[Scored]
-    """For attention and scores: single sequences, fewer of them."""
+    """Batches for attention and scores: fewer, of one sequence each."""
 
 
 def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
-    """Measure a model. Its weights, buffers and mode are the same afterwards.
+    """Measure a model; its weights, buffers and mode are not changed.
 
     Memory: that of a training step without its optimizer; for attention, linear in the length.
+
+    Example::
+
+        measures = flow(model, Windows(batches=[batch], maps=[batch]))
+        [layer["rms"] for layer in measures["layers"]]
     """
     training = model.training
     model.eval()
@@ -121,7 +126,7 @@ def _means(layer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def _finite(value: Any) -> Any:
-    """The same with None for every number that is not finite: JSON has no other word for it."""
+    """Replace every number that is not finite by None, because JSON has no such numbers."""
     if isinstance(value, dict):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,11 +1,11 @@
-r"""Whose scores a layer lives on: the part of its summed scores that each joining layer's Q K^T makes.
+r"""Shares of the joining layers in the variance of a layer's summed scores.
 
     T_i = s_{m,i} Q_i K_i^T,        S = sum_i T_i,        share_i = sum_rows cov(T_i, S) / sum_rows var(S)
 
-Covariance and variance are taken along a row, over its visible positions, because a softmax does not see what is the same
-for a whole row. The shares of a layer add up to one; a term that works against the sum has a negative one.
+Covariance and variance are taken along a row, over its visible positions, because a constant along a row does not change a
+softmax. The shares of a layer add up to one; a term that works against the sum has a negative share.
 
-Why: Su's (2020) readers found layers whose own Q K^T had become nothing, so that they lived on the first layer's scores.
+Why: readers of Su (2020) found layers whose own Q K^T was nearly zero, so that the first layer's scores determined them.
 """
 
 from collections.abc import Sequence
@@ -18,18 +18,18 @@ from addnorm.kernels.grouped_attention import AttentionProblem, band
 from addnorm.model.trace import AttentionTrace
 
 ROWS = 128
-"""Query positions looked at together."""
+"""Number of query positions per block."""
 
 
 class ScoreTally:
-    """Sums over the passes seen, one entry per attention; None for an attention with a single term."""
+    """Sums over passes, one entry per attention; None for an attention with a single term."""
 
     def __init__(self) -> None:
         self.covariances: list[Float64[Tensor, "heads terms"] | None] = []
 
     @torch.no_grad()
     def add(self, attentions: Sequence[AttentionTrace]) -> None:
-        """Take in one pass."""
+        """Add one pass."""
         problems = [attention.problem for attention in attentions]
         found = [covariances(problem) if len(problem.queries) > 1 else None for problem in problems]
         if not self.covariances:
@@ -41,13 +41,13 @@ class ScoreTally:
                 self.covariances[place] = before + new
 
     def shares(self, place: int) -> Float64[Tensor, "heads terms"] | None:
-        """share_i per head, earliest term first; None where there is a single term."""
+        """Return share_i per head, earliest term first; None for a single term."""
         found = self.covariances[place]
         return None if found is None else found / found.sum(-1, keepdim=True)
 
 
 def covariances(problem: AttentionProblem) -> Float64[Tensor, "heads terms"]:
-    """Σ over rows of Σ over visible positions of (T_i - mean T_i)(S - mean S), per head; their sum over i is S's own."""
+    """Sum (T_i - mean T_i)(S - mean S) over rows and visible positions, per head; summed over i it is the variation of S."""
     p, num_terms = problem, len(problem.queries)
     weights = p.weights[0] if isinstance(p.weights, Tensor) else torch.tensor(p.weights, dtype=torch.float64)
     weights = weights.to(p.value.device, torch.float64).expand(p.heads, num_terms)

@@ -1,4 +1,4 @@
-"""A run's flow, measured on held-out windows of its own data and kept as RUN/insight.json."""
+"""Flow of a run, measured on held-out windows of its own data and stored as RUN/insight.json."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,23 +17,27 @@ from addnorm.training.objective import score
 from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
-"""The file's name, in the run's folder."""
+"""Name of the file in the run's folder."""
 FORMAT = 1
-"""Version of its layout."""
+"""Version of the layout of the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How much is measured.
+    """Amount of held-out text.
 
     Raises:
         InputError: a count below one.
+
+    Example::
+
+        Settings(sequences=32, map_sequences=8)
     """
 
     sequences: int = 16
-    """Held-out sequences for gradients, the stream and read-outs."""
+    """Number of held-out sequences for gradients, the stream and read-outs."""
     map_sequences: int = 4
-    """Held-out sequences for attention and scores."""
+    """Number of held-out sequences for attention and scores."""
 
     def __post_init__(self) -> None:
         for name in ("sequences", "map_sequences"):
@@ -48,21 +52,24 @@ def inspect(
 
     Args:
         target: a run's or a study's folder.
-        settings: how much is measured.
+        settings: amount of held-out text.
         say: called with a line of text before each run that is measured.
 
     Returns:
-        `runs`, as their insight.json hold them, and `skipped` runs with the reason.
+        `runs`, the content of their insight.json, and `skipped` runs with the reason.
 
     Raises:
-        InputError: the folder holds neither a study nor a run, or nothing in it can be inspected.
-        Damaged, JobError: a single run's files are damaged, or the disk refuses.
+        InputError: the folder holds neither a study nor a run, or none of its runs can be inspected.
+        Damaged, JobError: the files of a single run are damaged, or cannot be written.
     """
     settings = settings or Settings()
     if (target / "spec.json").is_file():
         return {"runs": [inspect_run(RunFolder(target), settings, say=say)], "skipped": {}}
     if not (target / "study.json").is_file():
-        raise InputError(f"{target} holds neither a study nor a run. Give a folder made by `addnorm run`.")
+        raise InputError(
+            f"{target}: expected the folder of a study or a run, got one without study.json and spec.json. Give a folder made "
+            "by `addnorm run`."
+        )
     found, skipped = [], {}
     for run in StudyFolder(target).runs():
         try:
@@ -77,14 +84,14 @@ def inspect(
 def inspect_run(
     run: RunFolder, settings: Settings, *, say: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
-    """Measure a run and write its insight.json; what is there already is kept if it says the same.
+    """Measure a run and write its insight.json, unless the file already holds these measures.
 
     Returns:
-        What the file holds.
+        The content of the file.
 
     Raises:
-        InputError: no weights yet, a plugin that is not loaded, or other data than the run was trained on.
-        Damaged, JobError: the run's files are damaged, or the disk refuses.
+        InputError: no weights yet, a plug-in that is not loaded, or other data than in training.
+        Damaged, JobError: the run's files are damaged, or cannot be written.
     """
     found = newest_weights(run)
     dataset = Dataset.load(run.path.parent / "data")
@@ -107,7 +114,7 @@ def inspect_run(
 
 
 def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device: torch.device) -> Windows:
-    """The first batches of a held-out evaluation with as many sequences: the same for every run of a study."""
+    """Return the first batches of a held-out evaluation of this size, the same for every run of a study."""
     training, objective = found.spec.training, found.spec.model.objective
 
     def batches(size: int, sequences: int) -> tuple[Any, ...]:
@@ -143,5 +150,5 @@ def _known(path: Path) -> dict[str, Any] | None:
     try:
         content = read_json(path)
     except Damaged:
-        return None  # made anew from the weights, which are the truth
+        return None  # measured again from the weights
     return content if isinstance(content, dict) else None

@@ -1,4 +1,4 @@
-"""The stream's size at every site, and how much of it each branch adds."""
+"""Size of the stream at every site, and the share that each branch adds."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +9,13 @@ from addnorm.model.trace import SiteTrace, Trace
 
 @dataclass
 class Squares:
-    """A sum of squares over any number of entries."""
+    """Sum of squares over any number of entries."""
 
     total: float = 0.0
     entries: int = 0
 
     def add(self, values: Tensor) -> None:
-        """Take in a tensor's entries."""
+        """Add the entries of a tensor."""
         self.total += float(values.detach().double().square().sum())
         self.entries += values.numel()
 
@@ -32,7 +32,7 @@ class Squares:
 
 @dataclass
 class StreamTally:
-    """Sums over the batches seen."""
+    """Sums over batches."""
 
     entry: Squares = field(default_factory=Squares)
     after: dict[int, Squares] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class StreamTally:
     added: dict[int, Squares] = field(default_factory=dict)
 
     def add(self, trace: Trace) -> None:
-        """Take in one pass."""
+        """Add one pass."""
         if trace.entry is not None:
             self.entry.add(trace.entry)
         for place, site in enumerate(trace.sites):
@@ -50,14 +50,14 @@ class StreamTally:
                 self.added.setdefault(place, Squares()).add(site.written - site.before)
 
     def of_site(self, place: int) -> dict[str, float]:
-        """`rms` and `share` of a site; the share is absent where the branch joins something else than one stream."""
-        found = {"rms": self.after[place].rms}
+        """Return `rms` and `share` of a site; without `share` if the streams before and after have different shapes."""
+        measures = {"rms": self.after[place].rms}
         if place in self.added:
             written = self.written[place].norm
-            found["share"] = self.added[place].norm / written if written > 0 else float("nan")
-        return found
+            measures["share"] = self.added[place].norm / written if written > 0 else float("nan")
+        return measures
 
 
 def comparable(site: SiteTrace) -> bool:
-    """Whether what joined can be told from the streams before and after."""
+    """Return True if the streams before and after the branch have one shape, so that their difference is defined."""
     return site.before.shape == site.written.shape

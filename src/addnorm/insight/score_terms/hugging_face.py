@@ -1,9 +1,9 @@
 """A layer's parts from a Transformers model with rotary position, recorded in one forward pass.
 
-Known are attention modules with `q_proj` and `k_proj` that are handed `position_embeddings` and turn q and k by their file's
-own `apply_rotary_pos_emb` (Llama, Qwen2, Mistral, Gemma and their relatives). What the attention is really given is seen by
-an attention function of ours, registered with Transformers for the length of the pass. Whether a model's scores really
-consist of the four terms (Qwen3's, with norms on q and k, do not) is checked at every pair.
+Supported are attention modules with `q_proj` and `k_proj` that get `position_embeddings` and rotate q and k by
+`apply_rotary_pos_emb` of their own file (Llama, Qwen2, Mistral, Gemma and related models). The inputs of the attention itself
+are recorded by an attention function that is registered with Transformers during the pass. At every pair it is checked that
+the scores consist of the four terms (those of Qwen3, with norms on q and k, do not).
 """
 
 import importlib
@@ -24,14 +24,14 @@ _NAME = "addnorm_score_terms"
 
 
 def parts_of(model: Any, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
-    """Every attention layer's parts, in the dtype that the model has; call `model.double()` first for the sharpest check.
+    """Iterate over the parts of every attention layer, in the model's dtype; after `model.double()` the check is strictest.
 
     Args:
         model: a `PreTrainedModel` in evaluation mode.
         tokens: ids.
 
     Raises:
-        InputError: the model has no such attention.
+        InputError: the model has no supported attention.
     """
     modules = attention_modules(model)
     calls = _record(model, modules, tokens)
@@ -51,22 +51,22 @@ def _rotation_of(module: nn.Module) -> Any:
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The model's attention modules, in depth order.
+    """Return the model's attention modules, in order of depth.
 
     Raises:
-        InputError: there are none that are known here.
+        InputError: none is supported.
     """
     found = [module for module in model.modules() if _looks_known(module)]
     if not found:
         raise InputError(
-            f"four terms are those of rotary position: {type(model).__name__} has no attention with q_proj, k_proj and a "
-            "rotation (apply_rotary_pos_emb). Known are Llama, Qwen2, Mistral, Gemma and their relatives."
+            f"the four terms: expected attention with q_proj, k_proj and a rotation (apply_rotary_pos_emb), got "
+            f"{type(model).__name__}. Supported are Llama, Qwen2, Mistral, Gemma and related models."
         )
     return found
 
 
 class _Call:
-    """What one attention module was given, and what it gave to the attention function."""
+    """Inputs of one attention module, and of the attention function that it called."""
 
     hidden: Tensor
     angles: tuple[Tensor, Tensor]
@@ -89,7 +89,7 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> _Calls:
         angles = named.get("position_embeddings")
         if angles is None:
             raise InputError(
-                f"{type(module).__name__} is given no position_embeddings: its rotation is not known here."
+                f"{type(module).__name__}: expected position_embeddings, got none. Its rotation is not supported."
             )
         call.angles = angles
 
@@ -113,7 +113,7 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> _Calls:
 
 
 def _attend(module: nn.Module, query: Tensor, key: Tensor, *rest: Any, scaling: float, **named: Any) -> Any:
-    """Torch's attention, as Transformers calls it; what it is given is kept."""
+    """Call torch's attention as Transformers does, and record its inputs."""
     call = _recorded.get()[module]
     call.query, call.key, call.scaling = query, key, scaling
     return _functions()["sdpa"](module, query, key, *rest, scaling=scaling, **named)
@@ -134,12 +134,12 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
     cos, sin = (angle.double() for angle in call.angles)
 
     def rotate(query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        # Angles of one sample serve all: no sample is padded, so positions are the same.
+        # All samples have the same angles, because none is padded.
         turned: tuple[Tensor, Tensor] = rotation(query, key, cos[:1], sin[:1])
         return turned
 
     def projected(linear: nn.Linear) -> tuple[Tensor, Tensor, Tensor]:
-        """Without bias; the bias; the sum of absolute values."""
+        """Return the projection without bias, the bias, and the sums of absolute values."""
         x, weight = call.hidden.double(), linear.weight.detach().double()
         bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach().double()
         split = (F.linear(x, weight), F.linear(x.abs(), weight.abs()) + bias.abs())

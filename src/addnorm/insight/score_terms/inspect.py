@@ -1,4 +1,4 @@
-"""The four terms of a run, or of a checkpoint of Transformers: what `addnorm inspect --terms` shows, kept as terms.json."""
+"""The four terms of a run or of a Transformers checkpoint, for `addnorm inspect --terms`; a run's are stored as terms.json."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -26,21 +26,21 @@ FORMAT = 1
 """Version of the file."""
 SAMPLES = 8
 MULTIPLE = 4
-"""Length of a sample over the train length, unless asked otherwise: beyond 1 is where extrapolation shows."""
+"""Default length of a sample over the train length; above 1 it shows extrapolation."""
 
 
 def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMPLES) -> dict[str, Any]:
-    """The four terms of a finished run on held-out text of its own data. Written into the run's folder as terms.json.
+    """Measure the four terms of a finished run on held-out text of its own data, and write terms.json into its folder.
 
     Args:
-        folder: of the run.
+        folder: folder of the run.
         multiple: length of a sample over the train length.
-        samples: held-out texts; fewer if the text has fewer.
+        samples: number of held-out texts; fewer if the data have fewer.
 
     Raises:
         InputError: no finished run, a position that does not rotate, or a text too short for one sample.
         Damaged: the run's files are damaged.
-        JobError: the disk refuses.
+        JobError: the file cannot be written.
     """
     run, spec, dataset = require_terms(folder, multiple=multiple, samples=samples)
     lengths = Lengths(trained=spec.training.seq, multiples=(multiple,))
@@ -63,7 +63,7 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
 def require_terms(
     folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMPLES
 ) -> tuple[RunFolder, RunSpec, Dataset]:
-    """The run, what it is and its data, once it is sure that it has four terms on samples of that length.
+    """Return the run, its spec and its data, after checking that it has four terms on samples of that length.
 
     Raises:
         InputError: as `inspect_terms`.
@@ -72,8 +72,8 @@ def require_terms(
     run = RunFolder(folder)
     if not (run.path / "spec.json").is_file():
         raise InputError(
-            f"{folder} is no run: there is no spec.json. Give one run's folder, or that of a Transformers checkpoint "
-            "(config.json)."
+            f"{folder}: expected the folder of a run (spec.json) or of a Transformers checkpoint (config.json), got neither. "
+            "Give one of them."
         )
     spec = run_spec(run)
     ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
@@ -86,13 +86,13 @@ def require_terms(
 def terms_of_model(
     model: nn.Module, tokens: Int64[Tensor, "sample seq"], *, label: str, trained_at: int | None = None
 ) -> dict[str, Any]:
-    """The four terms of a Transformers model in memory on these tokens. Nothing is written.
+    """Measure the four terms of a Transformers model in memory on these tokens; nothing is written.
 
     Args:
-        trained_at: the train length, for the plot's mark; None if not known.
+        trained_at: the train length, marked in the plot; None if unknown.
 
     Raises:
-        InputError: the model's attention is not known, or its scores do not consist of the four terms.
+        InputError: the model's attention is not supported, or its scores do not consist of the four terms.
     """
     modules = hugging_face.attention_modules(model)
     biased = tuple(any(getattr(module, name).bias is not None for module in modules) for name in ("q_proj", "k_proj"))
@@ -108,10 +108,10 @@ def terms_of_model(
 
 
 def beside(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Several models' terms in one value, for tables and plots: `models` and all their `rows`.
+    """Combine the terms of several models for tables and plots: `models` and all their `rows`.
 
-    Rows belong to a model by its label, so a label that was there before (the same variant and seed of another study) gets a
-    number: `base-s0 (2)`.
+    Rows refer to a model by its label, so a repeated label (the same variant and seed of another study) gets a number:
+    `base-s0 (2)`.
     """
     models: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []

@@ -1,9 +1,9 @@
-r"""How far from isotropic queries and keys are: the norm of their mean direction.
+r"""Isotropy of queries and keys, as the norm of their mean direction.
 
-    | mean over samples and positions of  q / |q| |        0: every direction alike;   1: all point the same way
+    | mean over samples and positions of  q / |q| |        0: isotropic;   1: all have one direction
 
-N isotropic independent vectors have about N^{-1/2} by chance. Positions of one text are not independent, so read it as the
-least that can be told from 0.
+N isotropic independent vectors have about N^{-1/2} by chance. Positions of one text are not independent, so N^{-1/2} is a
+lower limit of what can be distinguished from 0.
 
 Source: Su (2023) ("各向同性"): isotropic q and k make the second and third term small in the mean.
 """
@@ -16,15 +16,15 @@ from addnorm.insight.score_terms.parts import Parts
 
 
 def mean_direction(vectors: Float[Tensor, "sample heads seq head_dim"]) -> Float64[Tensor, " heads"]:
-    """Norm of the mean direction, per head; vectors of zero length have no direction and count as such."""
+    """Compute the norm of the mean direction, per head; vectors of zero length count as zero."""
     vectors = vectors.double()
     lengths = vectors.norm(dim=-1, keepdim=True)
     return torch.where(lengths > 0, vectors / lengths.clamp(min=1e-300), 0.0).mean(dim=(0, 2)).norm(dim=-1)
 
 
 def isotropy(parts: Parts) -> list[dict[str, float]]:
-    """Per query head: the norm of the mean direction of `query` and `key` without bias, of both with it (`…_biased`), and
-    the `chance` of as many isotropic vectors."""
+    """Compute per query head the norm of the mean direction of `query` and `key` without bias, of both with bias (`…_biased`),
+    and its expected size for as many isotropic vectors (`chance`)."""
     found = {
         "query": mean_direction(parts.query),
         "key": parts.repeated(mean_direction(parts.key)[None]).squeeze(0),

@@ -12,21 +12,21 @@ from addnorm.insight.score_terms.parts import Parts
 from addnorm.insight.score_terms.terms import TERMS, ByDistance, terms_of
 
 BAND = (0.1, 0.9)
-"""Quantiles over samples that the band lies between."""
+"""Quantiles over samples that bound the band."""
 MOST_POINTS = 256
-"""Distances that are kept; of longer texts, neighbouring distances are averaged."""
+"""Largest number of distances in the result; for longer texts neighbouring distances are averaged."""
 
 
 def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
-    """Terms, their sum and the isotropy of every layer and head.
+    """Measure the terms, their sum and the isotropy of every layer and head.
 
     Args:
-        parts: one per layer; taken one after another, so that only one is in memory.
+        parts: one per layer, read one after another, so that only one is in memory.
         causal: whether only distances of 0 and more count.
 
     Returns:
         `rows` (one per layer and head: `distances`, `terms` with `mean`, `low` and `high` of each of `TERMS` and of `sum`,
-        `isotropy`), `largest_error` of the sum against the model's scores, and the `rounding` that explains it at most.
+        `isotropy`), `largest_error` of the sum against the model's scores, and `rounding`, its bound.
 
     Raises:
         InputError: the terms of some layer do not add up to the model's scores.
@@ -51,7 +51,7 @@ def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
 
 
 def curves(found: ByDistance, head: int) -> dict[str, Any]:
-    """One head's curves: the four terms and their `sum`, what is left of which without the biases is `qRk`."""
+    """Return one head's curves: the four terms and their `sum`; without biases the sum is `qRk`."""
     by_sample = found.terms[:, :, head]  # [sample, term, distance]
     edges = _edges(by_sample.shape[-1])
     distances = torch.arange(found.first, found.first + by_sample.shape[-1], dtype=torch.float64)
@@ -79,5 +79,5 @@ def _band(values: Float64[np.ndarray, "sample distance"], edges: np.ndarray) -> 
 
 
 def _short(values: np.ndarray) -> list[float]:
-    """Six digits: the file of a large model has a million of them."""
+    """Round to six digits, because the file of a large model has a million numbers."""
     return [float(f"{value:.6g}") for value in values]

@@ -1,4 +1,4 @@
-"""A layer's parts from a model of ours, taken from the trace of one forward pass in float64."""
+"""The parts of a layer from a model of this library, from the trace of one forward pass in float64."""
 
 import copy
 from collections.abc import Iterator
@@ -20,10 +20,10 @@ from addnorm.position import Position
 
 
 def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
-    """Every attention layer's parts. The model is copied to float64, and stays as it is.
+    """Iterate over the parts of every attention layer, computed by a copy of the model in float64.
 
     Raises:
-        InputError: the model's position does not rotate, so that its scores have no such terms.
+        InputError: the model's position encoding does not rotate queries and keys.
     """
     require_rotation(model.spec.position.kind, model.position)
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
@@ -39,18 +39,18 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
 
 def require_rotation(kind: str, position: Position) -> None:
     """Raises:
-    InputError: the position writes nothing into queries and keys.
+    InputError: the position encoding does not rotate queries and keys.
     """
     if type(position).rotate is Position.rotate:
         raise InputError(
-            f"four terms are those of rotary position: this model has position '{kind}', which rotates nothing, so that no "
-            "term of a bias depends on the distance. Inspect a run with rope or xpos."
+            f"the four terms: expected a rotary position, got '{kind}', with which no term of a bias depends on the distance. "
+            "Inspect a run with rope or xpos."
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Projected:
-    """Entries before bias and rotation, how they came about, and what their rounding is a share of."""
+    """Queries and keys before bias and rotation, with the sums of absolute values that bound their rounding."""
 
     query: Tensor
     key: Tensor
@@ -65,7 +65,7 @@ def _projected(body: Attention | GatedAttentionUnit, x: Tensor) -> _Projected:
         plain = (body.split(F.linear(x, weight)) for weight in weights)
         sizes = (body.split(F.linear(x.abs(), weight.abs())) for weight in weights)
         summands = x.shape[-1]
-    else:  # Z is computed as in the forward pass; only its scaling is done in two ways
+    else:  # Z is computed as in the forward pass; only its scaling differs
         base = F.silu(body.input(x)).split(body.sizes, dim=-1)[-1].unsqueeze(1)
         scales = body.query_scale, body.key_scale
         plain = (base * scale for scale in scales)
@@ -102,7 +102,7 @@ def _parts(
 
 
 def own_weight(model: Transformer, layer: int, heads: int) -> Tensor:
-    """Weight of the layer's own Q Kᵀ in its scores, per head; earlier layers' shares are not part of the four terms."""
+    """Return the weight of the layer's own Q Kᵀ in its scores, per head; the four terms leave earlier layers out."""
     weights = model.scores.weights(layer)
     last = weights[..., -1] if isinstance(weights, Tensor) else torch.tensor(float(weights[-1]), dtype=torch.float64)
     return last.double().to(next(model.parameters()).device).expand(heads)

@@ -1,4 +1,4 @@
-"""What one layer's scores are made of, before anything is averaged.
+"""Factors of one layer's scores, before any average.
 
 sample     sequences         seq       positions          pairs     two neighbouring or opposite entries that turn
 heads      query heads; kv_heads of keys serve heads / kv_heads query heads each
@@ -20,24 +20,24 @@ class Parts:
 
     layer: int
     query: Float[Tensor, "sample heads seq head_dim"]
-    """Projected, without bias, not yet turned."""
+    """Projection without bias, not rotated."""
     key: Float[Tensor, "sample kv_heads seq head_dim"]
     query_bias: Float[Tensor, "heads head_dim"]
-    """a of each head; zeros where there is none."""
+    """a of each head; zeros without a bias."""
     key_bias: Float[Tensor, "kv_heads head_dim"]
-    """b of each key head; zeros where there is none."""
+    """b of each key head; zeros without a bias."""
     rotate: Rotate
-    """Writes positions into queries "sample heads seq head_dim" and keys; linear in both."""
+    """Rotates queries "sample heads seq head_dim" and keys by their positions; linear in both."""
     attended_query: Float[Tensor, "sample heads seq head_dim"]
-    """What the model's attention was really given, in the model's own dtype."""
+    """Queries that the model's attention uses, in the model's own dtype."""
     attended_key: Float[Tensor, "sample kv_heads seq head_dim"]
     scale: Float[Tensor, " heads"]
     """Factor on the scores of each head."""
     query_size: Float[Tensor, "sample heads seq head_dim"]
-    """Sum of the absolute values of what was added up to each entry of q + a: what its rounding is a share of."""
+    """Sum of the absolute values of the summands of each entry of q + a, which bounds its rounding."""
     key_size: Float[Tensor, "sample kv_heads seq head_dim"]
     summands: int
-    """How many products each entry is a sum of."""
+    """Number of products in the sum of each entry."""
 
     @property
     def heads(self) -> int:
@@ -53,7 +53,7 @@ class Parts:
         return self.heads // self.key.shape[1]
 
     def turned(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
-        """((R q, R a), (R k, R b)) at every position, key heads repeated for their query heads: "sample heads seq head_dim"."""
+        """Return ((R q, R a), (R k, R b)) at every position, key heads repeated: "sample heads seq head_dim"."""
         query, key = self.rotate(self.query, self.key)
         a = self.query_bias[None, :, None].expand_as(self.query)
         b = self.key_bias[None, :, None].expand_as(self.key)
@@ -61,12 +61,12 @@ class Parts:
         return (query, query_bias), (self.repeated(key), self.repeated(key_bias))
 
     def repeated(self, key: Tensor) -> Tensor:
-        """Key heads repeated for the query heads that they serve."""
+        """Repeat key heads for the query heads that read them."""
         return key.repeat_interleave(self.group, dim=1)
 
     def turned_sizes(self) -> tuple[Tensor, Tensor]:
-        """The sums of absolute values behind each entry of R (q + a) and R (k + b), key heads repeated: "sample heads seq
-        head_dim". Entry by entry: where a rotation fades one pair and lets another grow, as xPos does, norms know neither."""
+        """Return the sums of absolute values for each entry of R (q + a) and R (k + b), key heads repeated: "sample heads seq
+        head_dim". They are computed per entry, because xPos reduces one pair and enlarges another, which norms do not show."""
         width = self.query.shape[-1]
         unit = torch.eye(width, dtype=torch.float64, device=self.query.device)[:, None, None].expand(
             -1, 1, self.seq, -1

@@ -1,13 +1,13 @@
 r"""Four terms and their sum, averaged over the pairs of each distance, sample by sample.
 
-What must hold: at every pair of positions the four terms add up to the score that the model computes. It is checked at every
-pair, not on averages. Two ways to the same score differ by rounding alone, which is at most
+Invariant: at every pair of positions the four terms add up to the score that the model computes. It is checked at every pair,
+not on averages. Both computations of the score differ by rounding alone, which is at most
 
     K u |q|'^T |k|' s,        K = 2 (2 (n + 6) + d_k + 6)
 
 with u the unit round-off of the model's dtype, n the summands of one entry of q, |q|' the absolute sums behind each entry of
 the rotated q, and s the scale: n + 2 roundings for a projection with its bias, 4 for the rotation,
-d_k + 6 for the product and the sum of terms, for q and k, on both ways.
+d_k + 6 for the product and the sum of terms, for q and k, in both computations.
 
 Memory: a block of query rows by all keys, per sample; linear in the length.
 """
@@ -40,18 +40,18 @@ class ByDistance:
     largest_error: float
     """Largest difference between the sum of the terms and the model's score, over all pairs."""
     rounding: float
-    """The rounding that explains it at that layer, at most: the bound above where it is largest."""
+    """Largest value of the bound above in this layer."""
 
 
 def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
-    """A layer's terms by distance.
+    """Compute a layer's terms by distance.
 
     Args:
-        parts: what the layer's scores are made of.
-        causal: whether only distances of 0 and more count.
+        parts: factors of the layer's scores.
+        causal: True to use distances of 0 and more only.
 
     Raises:
-        InputError: somewhere the terms do not add up to the model's score.
+        InputError: at some pair the terms do not add up to the model's score.
     """
     samples, heads, seq, _ = parts.query.shape
     first = 0 if causal else 1 - seq
@@ -97,14 +97,14 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
 
 
 def _roundings(parts: Parts) -> int:
-    """K of the bound."""
+    """Return K of the bound."""
     return 2 * (2 * (parts.summands + 6) + parts.query.shape[-1] + 6)
 
 
 def _no_sum(layer: int, error: Tensor, bound: Tensor) -> str:
     at = int((error - bound).nan_to_num(torch.inf).argmax())
     return (
-        f"the four terms must add up to the model's scores: in layer {layer} they are off by {float(error.flatten()[at]):.3g} "
-        f"where rounding explains {float(bound.flatten()[at]):.3g}. Between projection and score this model does more than add "
+        f"the four terms must add up to the model's scores: in layer {layer} they differ by {float(error.flatten()[at]):.3g}, "
+        f"rounding explains {float(bound.flatten()[at]):.3g}. Between projection and score this model does more than add "
         "a bias and rotate (a norm on q or k, a clip), so its scores have no such terms."
     )

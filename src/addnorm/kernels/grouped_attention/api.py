@@ -1,4 +1,4 @@
-"""The public door: `attend`, and `choose`, which says what impl="auto" takes."""
+"""The public function `attend`, and `choose`, the rule of impl="auto"."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -22,10 +22,10 @@ IMPLEMENTATIONS: Mapping[str, Callable[[AttentionProblem], Tensor]] = {
     "streaming": streaming,
     "triton": triton,
 }
-"""What `impl` may name, besides "auto"."""
+"""Values of `impl`, besides "auto"."""
 
 SDPA_WIDTH = 32
-"""Largest summed width of several terms that impl="auto" hands to torch's attention."""
+"""Largest summed width of several terms for which impl="auto" takes torch's attention."""
 
 
 def attend(
@@ -51,29 +51,36 @@ def attend(
         queries: one tensor per term, or one tensor with a leading term axis. They are the *last* `query` of the `key`
             positions: under `causal`, row r sees the keys up to r + key - query.
         keys: as many terms. Query head h reads key head h // (heads // kv_heads).
-        value: what is averaged; its width is free.
-        weights: numbers, or a tensor that may be learned, per term or per head and term. Nothing else scales the
-            scores: pass 1/√head_dim where it is meant.
-        causal: whether a row is kept from seeing later keys.
-        sliding_window: how many keys a row sees at most, its own position's the last; None for all. Needs `causal`.
+        value: the values, of any width.
+        weights: numbers, or a tensor that may be learned, per term or per head and term. Scores have no other factor:
+            include 1/√head_dim if it is wanted.
+        causal: True if rows do not see later keys.
+        sliding_window: largest number of keys that a row sees, the last one at its own position; None for all. Needs
+            `causal`.
         bias: added to the summed scores, as a matrix or as a function of the distance; receives a gradient if it
             requires one. By distance it costs heads · span numbers instead of heads · query · key.
-        padding: True at real tokens; other keys get no attention. A row without a key left gives zeros.
-        dropout: share of the probabilities that drop; the others are divided by 1 - dropout.
-        seed: decides which drop, the same ones in every implementation; None draws one from torch's global generator.
-        normalisation: "squared_relu" replaces the softmax by relu(score)² / n, n being the number of keys that the row
-            sees; "reference" and "streaming" know it.
+        padding: True at real tokens; other keys get no attention. A row without a visible key gives zeros.
+        dropout: share of the probabilities that are dropped; the others are divided by 1 - dropout.
+        seed: selects the dropped probabilities, the same ones in every implementation; None to draw a seed from torch's
+            global generator.
+        normalisation: "squared_relu" replaces the softmax by relu(score)² / n, where n is the number of keys that the row
+            sees; available in "reference" and "streaming".
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
-            and has first derivatives. "sdpa" hands one concatenated term to torch's attention; no dropout, and a
+            and has first derivatives. "sdpa" passes one concatenated term to torch's attention; no dropout, and a
             bias by distance becomes a matrix. "triton" is streaming in GPU kernels: float32, bfloat16 and float16,
-            head widths up to 256. "auto" takes what `choose` names.
+            head widths up to 256. "auto" takes the implementation that `choose` returns.
 
     Returns:
         The attended values, in the dtype of `value`.
 
     Raises:
-        InputError: an argument breaks what is said here, or `impl` cannot do what is asked.
+        InputError: an argument does not fit this description, or `impl` does not support it.
         UnknownName: no such `impl` or `normalisation`.
+
+    Example::
+
+        q, k = ([torch.randn(1, 4, 16, 8) for _ in range(3)] for _ in range(2))  # three layers
+        out = addnorm.attend(q, k, torch.randn(1, 4, 16, 8), [8**-0.5] * 3, causal=True)
     """
     problem = problem_of(
         queries,
@@ -92,10 +99,10 @@ def attend(
 
 
 def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch heads query value_dim"]:
-    """The attended values of a checked problem.
+    """Compute the attended values of a checked problem.
 
     Raises:
-        InputError: `impl` cannot do what is asked.
+        InputError: `impl` does not support the problem.
         UnknownName: no such `impl`.
     """
     name = choose(problem) if impl == "auto" else impl
@@ -105,13 +112,13 @@ def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch
 
 
 def choose(problem: AttentionProblem) -> str:
-    """The implementation that impl="auto" takes: "sdpa" or "streaming"; when it computes, never one that holds a matrix.
+    """Name the implementation for impl="auto": "sdpa" or "streaming", outside of torch.export never one that holds a matrix.
 
-    While torch.export traces, "sdpa" wherever it can, also where that holds one: a loop over tiles would be unrolled,
-    for one length, to writes into one flat buffer, in which no reader of the graph finds the softmax.
+    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix. A loop over tiles would be unrolled,
+    for one length, to writes into one flat buffer, in which the softmax cannot be recognised.
 
-    "sdpa" where it holds none, for a softmax without dropout, and either for one term of equal widths, or for several
-    terms whose widths add up to at least value_dim and at most 32. Else "streaming", whatever the length.
+    Otherwise "sdpa" where it holds no matrix, for a softmax without dropout, and either for one term of equal widths, or for
+    several terms whose widths add up to at least value_dim and at most 32. In all other cases "streaming".
 
     Measured in processor time of one AVX-512 core, forward and backward, causal, batch 8, 8 heads: "sdpa" takes, of the
     time of "streaming" at lengths 128 / 256 / 512, with two to eight terms
@@ -119,8 +126,8 @@ def choose(problem: AttentionProblem) -> str:
         summed width 16: 0.4 / 0.5 / 0.7      32: 0.6 / 0.8 / 1.0-1.1     64: 0.8-0.9 / 1.0 / 1.4-1.5
                     128: 0.9-1.1 / 1.1-1.3 / 1.5-1.8                     512: 1.3 / 2.2 / 2.3
 
-    since the value is filled up with zeros to the summed width. Not measured on accelerators; "triton" is taken only when
-    named, until it has run on one.
+    because the value is padded with zeros to the summed width. "triton" is taken only by name: it has not been measured
+    against the others on an accelerator.
     """
     p = problem
     if p.normalisation != "softmax":
@@ -130,7 +137,7 @@ def choose(problem: AttentionProblem) -> str:
     if p.seed is not None or holds_matrix(p):
         return "streaming"
     if p.value.is_meta:
-        # Only counted, not computed. Torch's attention keeps the matrix on the meta device, which no real device would do.
+        # Operations are only counted here. On the meta device torch's attention keeps the matrix, on real devices it does not.
         return "streaming"
     if len(p.queries) == 1:
         return "sdpa" if p.head_dim == p.value_dim else "streaming"

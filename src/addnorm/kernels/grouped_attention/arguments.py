@@ -1,4 +1,4 @@
-"""From what a caller passes to a checked `AttentionProblem`; a message names the argument, what came and what is expected."""
+"""Checks of the arguments of `attend`, which make an `AttentionProblem` of them."""
 
 import math
 from collections.abc import Sequence
@@ -29,10 +29,10 @@ def problem_of(
     seed: Tensor | None = None,
     normalisation: str = "softmax",
 ) -> AttentionProblem:
-    """The arguments of `attend`, checked and in one form.
+    """Check the arguments of `attend` and bring them into one form.
 
     Raises:
-        InputError: an argument breaks its invariant.
+        InputError: an argument does not fit the description in `attend`.
         UnknownName: no such `normalisation`.
     """
     q, k = _terms("queries", queries), _terms("keys", keys)
@@ -90,7 +90,7 @@ def problem_of(
 
 
 def with_value(problem: AttentionProblem, value: Tensor) -> AttentionProblem:
-    """The same attention of another value, of any width; under dropout, other probabilities drop.
+    """Replace the value of a problem by another one of any width; under dropout, draw a new seed.
 
     Raises:
         InputError: the value does not fit the keys.
@@ -158,13 +158,13 @@ def _check_distances(bias: DistanceBias, heads: int, query: int, key: int, *, ca
     last = bias.first + values.shape[1] - 1
     if bias.first > nearest or last < farthest:
         raise InputError(
-            f"a bias by distance must know every distance that a query sees: {nearest} to {farthest} with {query} "
-            f"queries, {key} keys and causal={causal}; this one knows {bias.first} to {last}."
+            f"a bias by distance must cover every distance that a query sees: expected {nearest} to {farthest} ({query} "
+            f"queries, {key} keys, causal={causal}), got {bias.first} to {last}."
         )
 
 
 def _weights(given: Sequence[float | int] | Tensor, q: tuple[Tensor, ...]) -> float | Tensor:
-    """One number where all terms share it, else a tensor "#batch #heads term" in the type of the sums."""
+    """Return one number if all terms share it, otherwise a tensor "#batch #heads term" in the type of the sums."""
     terms, heads = len(q), q[0].shape[1]
     if isinstance(given, Tensor):
         if tuple(given.shape) not in ((terms,), (heads, terms)):
@@ -197,7 +197,7 @@ def _seed(seed: Tensor | None, dropout: float, value: Tensor) -> Tensor | None:
 
 
 def draw_seed(device: torch.device) -> Tensor:
-    """A number that decides which probabilities drop, from torch's global generator."""
+    """Draw a seed for dropout from torch's global generator."""
     return torch.randint(2**63 - 1, (), dtype=torch.int64, device=device)
 
 

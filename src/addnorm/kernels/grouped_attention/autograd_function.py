@@ -1,8 +1,8 @@
-"""Attention without the score matrix as a differentiable function: a forward and a backward pass joined to autograd.
+"""Attention without the score matrix as an autograd Function: a forward and a backward pass.
 
-Why two Functions: the backward pass is one of its own, so that torch.func.vmap can batch it (per-sample gradients), and
-so that differentiating it again is refused instead of being silently wrong. The passes are those of passes.py (tiles of
-ordinary torch operations) or of triton/passes.py (kernels); everything here is common to both.
+The backward pass is a Function of its own, so that torch.func.vmap can batch it (per-sample gradients), and so that a second
+derivative is refused instead of being silently wrong. The passes are those of passes.py (tiles of ordinary torch operations)
+or of triton/passes.py (kernels); this module is common to both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem
 def attend_by_passes(
     problem: AttentionProblem, impl: Literal["streaming", "triton"], budget: int | None = None
 ) -> Tensor:
-    """The attended values by the passes of this implementation, with first derivatives."""
+    """Compute the attended values by the passes of an implementation, with first derivatives."""
     p = problem
     settings = _Settings(
         impl=impl,
@@ -74,7 +74,7 @@ class _Settings:
         )
 
     def attend(self, problem: AttentionProblem) -> tuple[Tensor, Tensor]:
-        """The attended values, and per row what the backward pass wants besides: nothing, or the log-sum-exp."""
+        """Return the attended values, and what the backward pass needs per row: nothing, or the log-sum-exp."""
         if self.impl == "triton":
             from addnorm.kernels.grouped_attention.triton.passes import attend_on_device
 
@@ -92,10 +92,10 @@ class _Settings:
 
 
 def _apply(function: type[torch.autograd.Function], differentiable: bool, *inputs: Any) -> tuple[Tensor, ...]:
-    """The function's outputs; Dynamo gets its plain forward where no gradient is to be taken of it.
+    """Apply the function; under Dynamo and without gradients, call its plain forward.
 
-    Without gradients, Dynamo tells a forward with a context from one without by counting parameters, and a forward of
-    any number of tensors is miscounted (torch 2.13, AutogradFunctionVariable.call_apply).
+    Without gradients, Dynamo distinguishes a forward with a context from one without by counting parameters, and miscounts a
+    forward of any number of tensors (torch 2.13, AutogradFunctionVariable.call_apply).
     """
     traced = torch.compiler.is_dynamo_compiling() and not differentiable
     outputs: tuple[Tensor, ...] = (function.forward if traced else function.apply)(*inputs)
@@ -132,7 +132,7 @@ class _Attend(torch.autograd.Function):
 
 
 class _Differentiate(torch.autograd.Function):
-    """(grad, out, log_sum, inputs of _Attend) -> gradients of weights and bias, where asked for, and of the others."""
+    """(grad, out, log_sum, inputs of _Attend) -> gradients of weights and bias, if needed, and of the other inputs."""
 
     @staticmethod
     def forward(settings: _Settings, bias_needed: bool, grad: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
@@ -150,13 +150,13 @@ class _Differentiate(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        """Nothing is kept: there is no second derivative."""
+        """Save nothing, because there is no second derivative."""
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Any:
         raise InputError(
-            "impl='streaming' and impl='triton' have a first derivative only, and a second one was asked for. "
-            "Use impl='reference', which can be differentiated to any order."
+            "impl='streaming' and impl='triton': expected a first derivative, got a second one. "
+            "Use impl='reference', which has derivatives of any order."
         )
 
     @staticmethod
@@ -170,14 +170,14 @@ class _Differentiate(torch.autograd.Function):
         )
         wanted = [weights, bias if bias_needed else None, *rest]
         shapes = [tensor.shape for tensor in wanted if tensor is not None]
-        # Weights and bias may be shared by the items of a sample: their gradients are summed over those again.
+        # The items of a sample may share weights and bias: their gradients are summed over the items.
         apart = [grad.unflatten(0, (info.batch_size, -1)) for grad in grads]
         summed = tuple(grad.sum_to_size(shape) for grad, shape in zip(apart, shapes, strict=True))
         return summed, (0,) * len(summed)
 
 
 def _one_sample(samples: int, dim: int | None, tensor: Tensor | None) -> Tensor | None:
-    """The tensor with its sample axis in front, a view; tensors that all samples share are expanded."""
+    """View the tensor with its sample axis first; a tensor that all samples share is expanded."""
     if tensor is None or dim is None:
         return None if tensor is None else tensor.expand(samples, *tensor.shape)
     return tensor.movedim(dim, 0)
@@ -186,13 +186,13 @@ def _one_sample(samples: int, dim: int | None, tensor: Tensor | None) -> Tensor 
 def _fold(
     settings: _Settings, samples: int, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...]
 ) -> list[Tensor | None]:
-    """Samples become batch items; what the items of a sample share is expanded. The queries come last: they know."""
+    """Fold the sample axis into the batch axis; tensors that the items of a sample share are expanded."""
     if settings.dropout:
         raise InputError(
-            "torch.func.vmap over attend takes dropout=0.0, because a place in the batch decides what drops; "
+            "torch.func.vmap over attend takes dropout=0.0, because the index in the batch selects what is dropped; "
             f"got {settings.dropout}. Attend without dropout, or loop over the samples."
         )
-    apart = [_one_sample(samples, dim, tensor) for dim, tensor in zip(dims, tensors, strict=True)]
-    assert apart[-1] is not None
-    batch = apart[-1].shape[1]
-    return [None if t is None else t.expand(samples, batch, *t.shape[2:]).flatten(0, 1) for t in apart]
+    separate = [_one_sample(samples, dim, tensor) for dim, tensor in zip(dims, tensors, strict=True)]
+    assert separate[-1] is not None  # a key tensor: queries and keys come last
+    batch = separate[-1].shape[1]
+    return [None if t is None else t.expand(samples, batch, *t.shape[2:]).flatten(0, 1) for t in separate]

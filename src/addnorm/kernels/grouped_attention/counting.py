@@ -1,9 +1,9 @@
-"""What streaming attention computes, for `torch.utils.flop_counter.FlopCounterMode`.
+"""Operation counts of streaming attention, for `torch.utils.flop_counter.FlopCounterMode`.
 
-The counter knows the batched product only out of place. Without its in-place form it misses most of what the tiles
-compute: scores and the gradients of keys and values are accumulated in place, so that no product's result is held beside
-its sum. And to walk through the tiles on the meta device would take minutes for a model of its paper's size: inside
-`counting_at_once` they are one product that costs as much.
+The counter covers the batched product only out of place. It would miss most of the tiles' work, because scores and the
+gradients of keys and values are accumulated in place, to avoid holding a product beside its sum. Iterating over the tiles on
+the meta device would take minutes for a model of published size; inside `counting_at_once` they are one product of the same
+cost.
 """
 
 from collections.abc import Iterator
@@ -19,13 +19,13 @@ from addnorm.kernels.grouped_attention.tiles import Tile, spans
 
 
 def count_in_place_products() -> None:
-    """Teach the counter, unless this torch has been taught already."""
+    """Register the in-place product with the counter, unless it is registered already."""
     if torch.ops.aten.baddbmm_ not in flop_registry:
         register_flop_formula(torch.ops.aten.baddbmm_)(_baddbmm_in_place_flop)
 
 
 def _baddbmm_in_place_flop(total: Any, first: Any, second: Any, **_: Any) -> int:
-    """Operations of total += first @ second, from the shapes."""
+    """Count the operations of total += first @ second from the shapes."""
     return int(baddbmm_flop(total, first, second))
 
 
@@ -34,9 +34,14 @@ _AT_ONCE = ContextVar("at_once", default=False)
 
 @contextmanager
 def counting_at_once() -> Iterator[None]:
-    """Inside, attention on the meta device counts what its tiles compute and does not walk through them.
+    """Make attention on the meta device count the work of its tiles as one product instead of iterating over them.
 
-    Results have their shapes and no numbers, as ever on that device; operations and the memory of single tiles do not show.
+    Single operations and the memory of single tiles are then not visible.
+
+    Example::
+
+        with counting_at_once(), FlopCounterMode(display=False) as counter:
+            model(tokens)  # model and tokens on the meta device
     """
     token = _AT_ONCE.set(True)
     try:
@@ -46,16 +51,16 @@ def counting_at_once() -> Iterator[None]:
 
 
 def at_once(problem: AttentionProblem) -> bool:
-    """Whether this problem's tiles are to be counted at once."""
+    """Return True if the tiles of this problem are counted as one product."""
     return problem.value.device.type == "meta" and _AT_ONCE.get()
 
 
 def count_tiles(problem: AttentionProblem, tile: Tile, *, width: int) -> None:
-    """One product that costs what the tiles' products do.
+    """Run one product of the same cost as the products of all tiles.
 
     Args:
-        problem: whose scores are cut into tiles.
-        tile: the cut.
+        problem: the problem.
+        tile: size of its tiles.
         width: summed inner widths of the products that a tile's scores take part in.
     """
     p = problem

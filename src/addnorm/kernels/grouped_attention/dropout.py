@@ -1,7 +1,7 @@
-r"""Which attention probabilities drop: a function of (seed, batch, head, row, column) and nothing else.
+r"""Dropout of attention probabilities as a function of (seed, batch, head, row, column) alone.
 
-Every implementation and every block size thus drops the same ones, and the mask is computed again in the backward pass
-instead of being kept. An entry is kept when a 32-bit hash of its place is at least dropout · 2³²:
+Every implementation and every block size therefore drops the same probabilities, and the backward pass computes the mask
+again instead of storing it. An entry is kept when a 32-bit hash of its place is at least dropout · 2³²:
 
     a      = mix(mix(mix(mix(low(seed)) ^ high(seed)) + batch) + head)          one word per head
     k, k'  = mix(a + row), mix(k ^ 0x68E31DA4)                                  two words per row
@@ -9,7 +9,7 @@ instead of being kept. An entry is kept when a 32-bit hash of its place is at le
     x      = (x ^ x >> 16) · 0x7FEB352D;  x = x ^ x >> 15 ^ k';  x = x · 0x846CA68B;  hash = x ^ x >> 16
 
 mix is the same finaliser without the key. Arithmetic is modulo 2³², held in int64, so that 32-bit unsigned integers
-give the same words. Two words per row, because with one word two of 2¹⁶ rows would already be likely to share a mask.
+give the same words. Two words per row: with one word, two of 2¹⁶ rows would be likely to share a mask.
 
 Source: the finaliser `lowbias32` of Chris Wellons, https://nullprogram.com/blog/2018/07/31/.
 Differs from the source: a second key word enters between the two multiplications.
@@ -24,7 +24,7 @@ _WORD = 0xFFFFFFFF
 def keep(
     seed: Tensor, batch: Tensor | int, head: Tensor | int, row: Tensor | int, column: Tensor | int, *, dropout: float
 ) -> Tensor:
-    """True where the probability stays; the shape is that of the indices broadcast together."""
+    """Return True where the probability is kept; the shape is that of the indices broadcast together."""
     word = _mix(_mix(seed & _WORD) ^ ((seed >> 32) & _WORD))
     word = _mix((_mix((word + batch) & _WORD) + head) & _WORD)
     first = _mix((word + row) & _WORD)
@@ -34,7 +34,7 @@ def keep(
 
 
 def block(seed: Tensor, *, batch: slice, heads: slice, rows: slice, columns: slice, dropout: float) -> Tensor:
-    """Bool[Tensor, "batch heads rows columns"] of one block."""
+    """Return the mask of one block, Bool[Tensor, "batch heads rows columns"]; True where the probability is kept."""
 
     def span(places: slice, axis: int) -> Tensor:
         index = torch.arange(places.start, places.stop, device=seed.device)

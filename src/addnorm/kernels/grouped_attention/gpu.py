@@ -1,4 +1,4 @@
-"""The door to the GPU kernels, which need Triton; it is imported when first asked for, since not every machine has it."""
+"""Entry to the GPU kernels. Triton is imported at the first call, because it is not installed on every machine."""
 
 import importlib.util
 
@@ -10,10 +10,10 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
 def triton(problem: AttentionProblem) -> Tensor:
-    """The attended values by kernels that hold no query × key tensor, with first derivatives.
+    """Compute the attended values by kernels without a query × key tensor, with first derivatives.
 
     Raises:
-        InputError: Triton is not installed, or `kernel_refusal` says why not.
+        InputError: Triton is not installed, or the problem is not supported; see `kernel_refusal`.
     """
     if (reason := kernel_refusal(problem)) is not None:
         raise InputError(reason)
@@ -21,10 +21,10 @@ def triton(problem: AttentionProblem) -> Tensor:
 
 
 def kernel_refusal(problem: AttentionProblem) -> str | None:
-    """Why the kernels cannot do what is asked, as the message of an error; None where they can."""
+    """Return the error message for a problem that the kernels do not support; None if they do."""
     if importlib.util.find_spec("triton") is None:
         return (
-            "impl='triton' needs the package triton, which torch brings along on Linux with CUDA. "
+            "impl='triton' needs the package triton, which torch installs on Linux with CUDA. "
             "Install it, or use impl='streaming'."
         )
     from addnorm.kernels.grouped_attention.triton.passes import refusal

@@ -1,8 +1,8 @@
-"""A panel: the batch items and key heads whose rows are attended one tile after another.
+"""A panel: the batch items and key heads whose tiles are computed one after another.
 
-The panel lays its terms side by side, so that Σ_i s_i Q_i K_iᵀ is one matrix product per tile:
-[s_1 Q_1 | … | s_n Q_n] · [K_1 | … | K_n]ᵀ. Queries and keys are copied once per panel, not per call, so the copy is as
-small as the panel; query heads of one group are stacked as rows, so keys and values are never repeated.
+A panel concatenates its terms, so that Σ_i s_i Q_i K_iᵀ is one matrix product per tile:
+[s_1 Q_1 | … | s_n Q_n] · [K_1 | … | K_n]ᵀ. Queries and keys are copied once per panel and not once per call, so the copy has
+the size of a panel. The query heads of a group are stacked as rows, so keys and values are never repeated.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem
 class Panel:
     """Factors and settings of one panel, in the type of its tiles.
 
-    A slab is one (item, key head) pair; a line is one (head of the group, query row) pair.
+    A slab is one (item, key head) pair, the batch axis of the products; a line is one (head of the group, query row) pair,
+    their row axis.
     """
 
     queries: Tensor
@@ -29,9 +30,9 @@ class Panel:
     value: Tensor
     """Float[Tensor, "slab key value_dim"]."""
     scale: float
-    """The weight that all terms share, a factor of the matrix product; 1 where they have weights of their own."""
+    """Weight that all terms share, a factor of the matrix product; 1 if weights differ."""
     weights: tuple[Tensor, ...] | None
-    """Each term's own weight, Float[Tensor, "#item #head 1 1"]."""
+    """Weight of each term, Float[Tensor, "#item #head 1 1"]; None if all share one."""
 
     def __init__(self, problem: AttentionProblem, batch: slice, kv_heads: slice) -> None:
         self.problem, self.batch, self.kv_heads = problem, batch, kv_heads
@@ -49,26 +50,26 @@ class Panel:
         self._diagonal: dict[int, Tensor | None] = {}
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Tensor:
-        """Float[Tensor, "item*head position entry"] of tensors "item head position part of the entries"."""
+        """Concatenate tensors "item head position entries of one term" to Float[Tensor, "item*head position entry"]."""
         return torch.cat([tensor.to(self.problem.tile_dtype) for tensor in tensors], -1).flatten(0, 1)
 
     def share(self, tensor: Tensor) -> Tensor:
-        """This panel's part of a tensor whose first two axes are "#batch #heads"."""
+        """Select this panel's part of a tensor whose first two axes are "#batch #heads"."""
         items = self.batch if tensor.shape[0] > 1 else slice(0, 1)
         return tensor[items, self.heads if tensor.shape[1] > 1 else slice(0, 1)]
 
     def lines(self, by_group: Tensor, rows: slice) -> Tensor:
-        """Float[Tensor, "slab line entry"] of a tensor "slab group query entry"; a view where a group is one head."""
+        """Select rows of a tensor "slab group query entry" as "slab line entry"; a view if a group is one head."""
         if by_group.shape[1] == 1:
             return span(by_group[:, 0], rows)
         return by_group[:, :, rows].flatten(1, 2)
 
     def heads_first(self, lines: Tensor) -> Tensor:
-        """The view "item head rows entry" of something "slab line entry"."""
+        """View a tensor "slab line entry" as "item head rows entry"."""
         return lines.view(self.num_items, self.num_heads, -1, lines.shape[-1])
 
     def scores(self, buffer: Tensor, rows: slice) -> Tensor:
-        """Float[Tensor, "slab line key"] in `buffer`: the summed scores with bias; what a row may not see is -inf."""
+        """Compute "slab line key" in `buffer`: the summed scores with bias; -inf at keys that a row may not see."""
         p, seen, queries = self.problem, self.problem.keys_seen(rows), self.lines(self.queries, rows)
         scores = carve(buffer, (*queries.shape[:2], seen.stop - seen.start))
         scores.baddbmm_(queries, span(self.keys, seen).mT, beta=0, alpha=self.scale)
@@ -82,7 +83,7 @@ class Panel:
         return scores
 
     def _mask(self, by_head: Tensor, rows: slice) -> None:
-        """Set the scores "item head rows key" that a row may not see to -inf, in the few columns where there are any."""
+        """Set scores "item head rows key" that a row may not see to -inf; only a few columns have such scores."""
         p, seen, size = self.problem, self.problem.keys_seen(rows), rows.stop - rows.start
         # The last keys of a tile are the positions of its rows, so tiles of one size share a mask.
         if size not in self._diagonal:
@@ -96,28 +97,28 @@ class Panel:
             by_head[..., : front.stop - front.start].masked_fill_(~visible, float("-inf"))
 
     def probabilities(self, buffer: Tensor, rows: slice) -> Tensor:
-        """Float[Tensor, "slab line key"], in `buffer`: the softmax of the scores; a row without a key is zero."""
+        """Compute "slab line key" in `buffer`: the softmax of the scores; zeros in a row without a visible key."""
         scores = self.scores(buffer, rows)
-        # Only padding and a bias can hide a row's every key: causal rows see at least themselves.
+        # Only padding and a bias can hide all keys of a row: causal rows see at least their own position.
         keyless = None
         if self.problem.padding is not None or self.problem.bias is not None:
             keyless = scores.detach().amax(-1, keepdim=True) == float("-inf")
         if torch.compiler.is_exporting():
-            # An exported graph is differentiated as it is: there, no result that a derivative reads is written over.
+            # An exported graph is differentiated as it is, so a result that a derivative reads must not be overwritten.
             probabilities = torch.softmax(scores, -1).clone()
         else:
             probabilities = torch.softmax(scores, -1, out=scores)
         return probabilities if keyless is None else probabilities.masked_fill_(keyless, 0.0)
 
     def bias(self, bias: Tensor, rows: slice) -> Tensor:
-        """Float[Tensor, "#item #head rows key"] of one tile, from the bias in either form."""
+        """Expand the bias of either form to Float[Tensor, "#item #head rows key"] for one tile."""
         p, seen, shared = self.problem, self.problem.keys_seen(rows), self.share(bias)
         if p.first_distance is None:
             return shared[:, :, rows, seen]
         return part(shared, p.first_distance, rows, p.offset - seen.start, seen.stop - seen.start)
 
     def add_bias_gradient(self, total: Tensor, d_scores: Tensor, rows: slice) -> None:
-        """Add one tile's d_scores, "slab line key", to the gradient of the bias, in its form."""
+        """Add one tile's d_scores, "slab line key", to the gradient of the bias, in the form of the bias."""
         p, shared, by_head = self.problem, self.share(total), self.heads_first(d_scores)
         summed = by_head.sum_to_size(*shared.shape[:2], *by_head.shape[2:])
         if p.first_distance is None:
@@ -126,7 +127,7 @@ class Panel:
             add_diagonals(shared, p.first_distance, summed, rows, p.offset - p.keys_seen(rows).start)
 
     def kept(self, rows: slice) -> Tensor | None:
-        """Bool[Tensor, "slab line key"] of probabilities that do not drop; None without dropout."""
+        """Return Bool[Tensor, "slab line key"], True at kept probabilities; None without dropout."""
         p = self.problem
         if p.seed is None:
             return None
@@ -136,12 +137,12 @@ class Panel:
 
 
 def span(by_slab: Tensor, positions: slice) -> Tensor:
-    """The view by_slab[:, positions]; of one slab such that it is seen to be contiguous, or bfloat16 products copy it."""
+    """View by_slab[:, positions]; one slab gets contiguous strides, or bfloat16 products would copy it."""
     return by_slab[0, positions].unsqueeze(0) if len(by_slab) == 1 else by_slab[:, positions]
 
 
 def carve(buffer: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The front of a flat buffer, seen in this shape."""
+    """View the front of a flat buffer in this shape."""
     size = 1
     for extent in shape:
         size *= extent

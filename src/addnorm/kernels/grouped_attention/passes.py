@@ -1,8 +1,8 @@
-r"""Exact grouped attention without the score matrix: tile by tile, forward and backward.
+r"""The forward and the backward pass of exact grouped attention without the score matrix, tile by tile.
 
-Nothing is kept between the passes but inputs and result: backward computes each tile's probabilities again. Formulas,
-costs and memory: derivation.md. The cut into tiles: tiles.py. Their number type: `AttentionProblem.tile_dtype`. Where
-operations are only counted, all tiles are one product (counting.py).
+Only inputs and result are kept between the passes; the backward pass computes each tile's probabilities again. Formulas, costs
+and memory: derivation.md. Size of the tiles: tiles.py. Their number type: `AttentionProblem.tile_dtype`. If operations are only
+counted, all tiles are one product (counting.py).
 """
 
 from dataclasses import dataclass
@@ -18,21 +18,21 @@ from addnorm.kernels.grouped_attention.tiles import spans, tile_of
 
 @dataclass(frozen=True, kw_only=True)
 class Gradients:
-    """Gradient of every differentiable tensor of a problem, each in its tensor's shape and type."""
+    """Gradient of every differentiable tensor of a problem, in the shape and type of the tensor."""
 
     queries: tuple[Tensor, ...]
     keys: tuple[Tensor, ...]
     value: Tensor
     weights: Tensor | None
-    """None where the weights are one number."""
+    """None if the weights are one number."""
     bias: Tensor | None
-    """None unless asked for."""
+    """None unless needed."""
 
 
 def attend_tiles(problem: AttentionProblem, budget: int | None = None) -> Tensor:
-    """The attended values."""
+    """Compute the attended values."""
     p, tile = problem, tile_of(problem, budget)
-    # Positions before heads in memory, so that the caller joins the heads without a copy.
+    # In memory positions come before heads, so that the caller can join the heads without a copy.
     out = p.value.new_empty(p.batch, p.query, p.heads, p.value_dim).transpose(1, 2)
     if at_once(p):
         count_tiles(p, tile, width=len(p.queries) * p.head_dim + p.value_dim)
@@ -53,7 +53,7 @@ def attend_tiles(problem: AttentionProblem, budget: int | None = None) -> Tensor
 def differentiate_tiles(
     problem: AttentionProblem, grad: Tensor, *, bias_needed: bool, budget: int | None = None
 ) -> Gradients:
-    """Gradients of sum(grad * attended values)."""
+    """Compute the gradients of sum(grad * attended values)."""
     p, tile = problem, tile_of(problem, budget)
     terms = len(p.queries)
     found = Gradients(
@@ -82,19 +82,19 @@ def differentiate_tiles(
 
 
 class Sums:
-    """What a panel's tiles add up to, or fill row by row: gradients of its factors."""
+    """Gradients of a panel's factors, which its tiles add up or fill row by row."""
 
     def __init__(self, panel: Panel) -> None:
         dtype = panel.problem.dtype
         self.queries = torch.empty_like(panel.queries)
-        """Of the products, before weights: every row is written by one tile."""
+        """Of the products, before the weights; every row is written by one tile."""
         self.keys = torch.zeros_like(panel.keys, dtype=dtype)
-        # Transposed: a product with few columns would reach three quarters of the speed of one with few rows.
+        # Transposed, because a product with few columns has three quarters of the speed of one with few rows.
         self.value = torch.zeros_like(panel.value.mT, dtype=dtype, memory_format=torch.contiguous_format)
 
 
 def _differentiate_tile(panel: Panel, rows: slice, share: Tensor, buffers: Tensor, sums: Sums) -> Tensor:
-    """Add one tile to the sums; its d_scores, Float[Tensor, "slab line key"]."""
+    """Add one tile to the sums; return its d_scores, Float[Tensor, "slab line key"]."""
     p, seen = panel.problem, panel.problem.keys_seen(rows)
     lines, grad = panel.lines(panel.queries, rows), panel.lines(share, rows)
     probabilities = panel.probabilities(buffers[0], rows)
@@ -105,7 +105,7 @@ def _differentiate_tile(panel: Panel, rows: slice, share: Tensor, buffers: Tenso
     else:
         _add_product(sums.value[..., seen], grad.mT, probabilities * kept)
         d_probabilities.mul_(kept)
-    # P ∘ (dP - Σ P dP), by torch's own derivative of its softmax: one reading of the tile, and sums in float32.
+    # P ∘ (dP - Σ P dP), by torch's own derivative of the softmax, which reads the tile once and adds in float32.
     d_scores = torch._softmax_backward_data(
         d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities
     )
@@ -116,7 +116,7 @@ def _differentiate_tile(panel: Panel, rows: slice, share: Tensor, buffers: Tenso
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
-    """total += scale · left · right, the total in the type of the sums, whatever the type of the factors."""
+    """Add scale · left · right to the total, which has the type of the sums for any type of the factors."""
     if left.dtype == total.dtype:
         total.baddbmm_(left, right, alpha=scale)
     else:
@@ -124,7 +124,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0)
 
 
 def _hand_out(panel: Panel, sums: Sums, found: Gradients) -> None:
-    """Write a panel's sums where the whole problem's gradients are."""
+    """Write a panel's sums into the gradients of the whole problem."""
     p, batch, heads, kv_heads = panel.problem, panel.batch, panel.heads, panel.kv_heads
     d_queries = sums.queries.view(panel.num_items, panel.num_heads, p.query, -1, p.head_dim)
     d_keys = sums.keys.view(panel.num_items, -1, p.key, len(p.keys), p.head_dim)

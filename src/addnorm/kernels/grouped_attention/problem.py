@@ -1,8 +1,8 @@
-"""One checked grouped-attention problem: what every implementation receives.
+"""One checked problem of grouped attention, the argument of every implementation.
 
 Axes, everywhere in this folder:
 
-    batch      sequences that do not see each other
+    batch      independent sequences
     heads      query heads; kv_heads of keys and values serve heads / kv_heads query heads each (the group)
     query      query positions: the last `query` of the `key` positions
     key        key and value positions
@@ -17,16 +17,16 @@ import torch
 from torch import Tensor
 
 Normalisation = Literal["softmax", "squared_relu"]
-"""What makes a row of scores its attention."""
+"""Function from a row of scores to its attention."""
 
 _CAPABILITIES = torch.cpu.get_capabilities()
 MULTIPLIES_BFLOAT16: bool = _CAPABILITIES.get("avx512_bf16", False) or _CAPABILITIES.get("amx_bf16", False)
-"""Whether this processor has instructions for it; without, torch's products would be slower than float32's."""
+"""True if this processor multiplies bfloat16; without such instructions, float32 products are faster."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionProblem:
-    """Tensors and settings of one call, already checked; nothing here is optional to honour."""
+    """Tensors and settings of one call, already checked. Every implementation honours all of them or refuses the problem."""
 
     queries: tuple[Tensor, ...]
     """One Float[Tensor, "batch heads query head_dim"] per term."""
@@ -39,17 +39,17 @@ class AttentionProblem:
     causal: bool
     """Query row r sees the keys up to r + key - query."""
     sliding_window: int | None
-    """Keys that a row sees at most, its own position's the last; None for all. Only with `causal`."""
+    """Largest number of keys that a row sees, the last one at its own position; None for all. Only with `causal`."""
     bias: Tensor | None
     """Added once to the summed scores: Float[Tensor, "#batch #heads query key"], or "#batch #heads span" by distance."""
     first_distance: int | None
-    """Distance of the first entry of a bias by distance; None where the bias is a matrix, and without one."""
+    """Distance of the first entry of a bias by distance; None for a matrix, or without a bias."""
     padding: Tensor | None
     """Bool[Tensor, "batch key"], True at real tokens."""
     dropout: float
     """Share of probabilities dropped; the kept ones are divided by 1 - dropout."""
     seed: Tensor | None
-    """int64 scalar that decides which probabilities drop; None only without dropout."""
+    """int64 scalar that selects the dropped probabilities; None only without dropout."""
     normalisation: Normalisation
 
     @property
@@ -58,7 +58,7 @@ class AttentionProblem:
         return self.key - self.query
 
     def keys_seen(self, rows: slice) -> slice:
-        """The keys that some of these query rows may see."""
+        """The keys that at least one of these query rows may see."""
         if not self.causal:
             return slice(0, self.key)
         first = 0 if self.sliding_window is None else max(0, rows.start + self.offset - self.sliding_window + 1)
@@ -104,9 +104,9 @@ class AttentionProblem:
 
     @property
     def tile_dtype(self) -> torch.dtype:
-        """Type of a tile's factors, scores and probabilities: bfloat16 where the processor multiplies it, else `dtype`.
+        """Type of a tile's factors, scores and probabilities: bfloat16 if the processor multiplies it, else `dtype`.
 
-        Its products add in float32 and round once, when a tile is written: what softmax(Q Kᵀ) V in bfloat16 does, too.
+        Products add in float32 and round once, when a tile is written, as softmax(Q Kᵀ) V in bfloat16 does.
         """
         narrow = self.value.dtype == torch.bfloat16 and self.value.device.type == "cpu" and MULTIPLIES_BFLOAT16
         return torch.bfloat16 if narrow else self.dtype

@@ -1,4 +1,4 @@
-r"""The definition, with every matrix held: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V.
+r"""The definition, which holds every matrix: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V.
 
 All other implementations are compared with this one. Memory: batch · heads · query · key entries per term and step.
 """
@@ -29,13 +29,13 @@ def reference(problem: AttentionProblem) -> Tensor:
 
 
 def weigh(scores: Tensor) -> Tensor:
-    """Scores to attention, row by row: relu(score)² over the number of scores that are not -inf."""
+    """Turn scores into attention, row by row: relu(score)² over the number of scores that are not -inf."""
     seen = (scores > float("-inf")).sum(-1, keepdim=True).clamp(min=1)
     return scores.relu().square() / seen
 
 
 def masked_scores(problem: AttentionProblem) -> Tensor:
-    """Float[Tensor, "batch heads query key"]: the summed scores with bias; what a row may not see is -inf."""
+    """Compute Float[Tensor, "batch heads query key"], the summed scores with bias; -inf at keys that a row may not see."""
     p, dtype = problem, problem.dtype
     keys = (key.repeat_interleave(p.group, 1).to(dtype) for key in p.keys)
     terms = torch.stack([q.to(dtype) @ k.mT for q, k in zip(p.queries, keys, strict=True)], -1)
@@ -48,6 +48,6 @@ def masked_scores(problem: AttentionProblem) -> Tensor:
 
 
 def bias_matrix(problem: AttentionProblem, bias: Tensor) -> Tensor:
-    """Float[Tensor, "#batch #heads query key"] of the problem's bias, in whatever form it was given."""
+    """Expand the problem's bias of either form to Float[Tensor, "#batch #heads query key"]."""
     p = problem
     return bias if p.first_distance is None else matrix(bias, p.first_distance, p.query, p.key)

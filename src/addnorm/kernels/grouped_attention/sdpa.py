@@ -1,12 +1,11 @@
-r"""Grouped attention through torch's own attention, which knows one term: the terms go side by side along head_dim.
+r"""Grouped attention through torch's own attention, which takes one term: the terms are concatenated along head_dim.
 
     Σ_i s_i Q_i K_iᵀ = [s_1 Q_1 | … | s_n Q_n] · [K_1 | … | K_n]ᵀ
 
-A weight common to all terms is torch's `scale`, others are multiplied into the queries. Torch's linear-memory CPU
-kernel wants one width for queries, keys and values and otherwise keeps the matrix without a word, so the narrower side
-is filled up with zeros, which change nothing. Torch's own causal flag aligns at the first key where ours aligns at the
-last, so with fewer queries than keys a bool query × key mask is passed instead. It knows no bias by distance: that
-becomes a matrix here.
+A weight common to all terms becomes torch's `scale`, others are multiplied into the queries. Torch's linear-memory CPU
+kernel needs one width for queries, keys and values and otherwise silently holds the matrix, so the narrower side is padded
+with zeros, which change nothing. Torch's causal flag aligns at the first key, ours at the last, so with fewer queries than
+keys a bool query × key mask is passed instead. A bias by distance is expanded to a matrix.
 """
 
 import torch
@@ -20,10 +19,10 @@ from addnorm.kernels.grouped_attention.reference import bias_matrix
 
 
 def sdpa(problem: AttentionProblem) -> Tensor:
-    """The attended values; linear in memory where `refusal` and `holds_matrix` say nothing.
+    """Compute the attended values; memory is linear in the length unless `holds_matrix`.
 
     Raises:
-        InputError: `refusal` says why not.
+        InputError: the problem is not supported; see `refusal`.
     """
     p = problem
     if (reason := refusal(p)) is not None:
@@ -44,19 +43,19 @@ def sdpa(problem: AttentionProblem) -> Tensor:
 
 
 def refusal(problem: AttentionProblem) -> str | None:
-    """Why this implementation cannot do what is asked, as the message of an error; None where it can."""
+    """Return the error message for a problem that this implementation does not support; None if it does."""
     if problem.normalisation != "softmax":
         return f"impl='sdpa' takes normalisation='softmax', got '{problem.normalisation}'. Use impl='streaming'."
     if problem.seed is None:
         return None
     return (
-        f"impl='sdpa' takes dropout=0.0, because torch would draw a mask that `seed` does not decide; "
+        f"impl='sdpa' takes dropout=0.0, because torch would draw a mask of its own instead of using `seed`; "
         f"got dropout {problem.dropout}. Use impl='streaming' or impl='reference'."
     )
 
 
 def holds_matrix(problem: AttentionProblem) -> bool:
-    """Whether a query × key tensor comes into being here that the caller did not pass."""
+    """Return True if the call creates a query × key tensor that the caller did not pass."""
     p = problem
     apart = p.causal and 1 < p.query != p.key
     masked = p.sliding_window is not None or (p.padding is not None and (p.causal or p.bias is not None))
@@ -81,9 +80,9 @@ def _filled(tensor: Tensor, width: int) -> Tensor:
 
 
 def _mask(p: AttentionProblem) -> tuple[Tensor | None, Tensor | None]:
-    """Torch's mask, and True at rows that see some key (None: all do).
+    """Return torch's mask, and True at rows that see a key (None if all do).
 
-    A row that sees none is given all of its keys, so that no kernel divides by zero, and its result is dropped later.
+    A row without a visible key is given all keys, so that no kernel divides by zero; the caller sets its result to zero.
     """
     whole = not p.causal or p.query == p.key or p.query == 1
     if p.bias is None and p.padding is None and p.sliding_window is None and whole:

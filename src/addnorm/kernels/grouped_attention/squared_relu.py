@@ -1,7 +1,7 @@
 r"""Grouped attention whose scores are squared instead of exponentiated: relu( Σ_i s_i Q_i K_iᵀ + bias )² / n · V.
 
-n is the number of keys that a row sees, so that neither padding nor later tokens change a row. There is no sum over a row
-to divide by, so a tile of rows stands alone: forward drops its scores, backward computes them again.
+n is the number of keys that a row sees, so that neither padding nor later tokens change a row. Tiles of rows are independent:
+the forward pass discards their scores and the backward pass computes them again.
 
 Source: Hua et al. 2022, arXiv:2202.10447, gated attention unit; So et al. 2021, arXiv:2109.08668 (squared ReLU).
 Differs from the source: n counts the keys that the row sees, not those of the sequence.
@@ -21,7 +21,7 @@ from addnorm.kernels.grouped_attention.tiles import LEAST_ROWS, budget_of, spans
 
 
 def squared_relu(problem: AttentionProblem, budget: int | None = None) -> Tensor:
-    """The attended values, Float[Tensor, "batch heads query value_dim"], some rows at a time.
+    """Compute the attended values, Float[Tensor, "batch heads query value_dim"], some rows at a time.
 
     Memory: max(budget, 64 · batch · heads · key) scores at a time, in both passes; `budget` replaces the one of tiles.py.
     """
@@ -50,10 +50,10 @@ def _attend_rows(problem: AttentionProblem, rows: slice) -> Tensor:
 
 
 def rows_of(problem: AttentionProblem, rows: slice) -> AttentionProblem:
-    """The same problem for some of its rows, and for the keys that they may see."""
+    """Restrict a problem to some of its rows and the keys that they may see."""
     p = problem
     keys = rows.stop + p.offset if p.causal else p.key
-    moved = keys - (rows.stop - rows.start) - (rows.start + p.offset)  # the part's rows count as the last of its keys
+    moved = keys - (rows.stop - rows.start) - (rows.start + p.offset)  # the rows of the part are the last of its keys
     bias = p.bias
     if bias is not None and p.first_distance is None:
         bias = bias[:, :, rows, :keys]

@@ -1,4 +1,4 @@
-"""Attention in torch operations that holds no query × key tensor: by tiles, or by rows where nothing is summed over a row."""
+"""Attention in torch operations without a query × key tensor: by tiles, or by rows for squared ReLU."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from addnorm.kernels.grouped_attention.squared_relu import squared_relu
 
 
 def streaming(problem: AttentionProblem, budget: int | None = None) -> Tensor:
-    """The attended values, Float[Tensor, "batch heads query value_dim"]; `budget` replaces the one of tiles.py."""
+    """Compute the attended values, Float[Tensor, "batch heads query value_dim"]; `budget` replaces the one of tiles.py."""
     if problem.normalisation == "squared_relu":
         return squared_relu(problem, budget)
     return attend_by_passes(problem, "streaming", budget)

@@ -1,4 +1,4 @@
-"""How a problem is cut so that the scores at hand stay near the cache.
+"""Size of the tiles into which a problem is divided, so that the scores of one tile fit into the cache.
 
 A tile is (batch items) × (key heads) × (query rows), each query row of a tile with its whole group of query heads and
 every key. Its score buffer has items · heads · group · rows · key entries and is reused by all tiles of a call.
@@ -6,13 +6,13 @@ every key. Its score buffer has items · heads · group · rows · key entries a
 The rule, for a budget of entries:
 
 1. Rows: 128 of one item and one key head, 256 where the terms are wide together; fewer if the budget is less, but at
-   least 64 (rows of the matrix product, so all are divided by the group). More would not make the product faster, and
-   causal rows would meet keys in vain, half a tile's rows each.
-2. Then as many key heads of one item as the budget allows, and if all of those fit, as many items as fit.
+   least 64 (rows of the matrix product, so all are divided by the group). More rows would not make the product faster,
+   and of causal rows more would be multiplied with keys that they do not see, half a tile's rows each.
+2. Then as many key heads of one item as the budget allows, and if all of them fit, as many items as fit.
 
 Memory is thus max(budget, 64 · key) entries. The CPU's budget is the second-level cache of two cores, 2 MiB of float32,
 or such a tile for each thread where that is more: linear in the length. Measured on two AVX-512 cores, forward and
-backward: 2¹⁶ entries lose up to half the speed of short sequences to the cost of starting operations; from 2¹⁸ to 2²¹
+backward: with 2¹⁶ entries, starting operations takes up to half of the time for short sequences; from 2¹⁸ to 2²¹
 the differences are within the noise, as long as each thread has a product of its own: two threads that share one of 128
 rows, 512 entries and 4096 keys do 80 to 120 GFLOP/s, with a head each 155, with a head each of 256 rows 166.
 """
@@ -29,9 +29,9 @@ CPU_BUDGET = 2**19
 ACCELERATOR_BUDGET = 2**24
 """Score entries of one tile elsewhere: large enough that starting a kernel costs little beside running it."""
 LEAST_ROWS = 64
-"""Rows of the smallest matrix product worth starting."""
+"""Rows of the smallest efficient matrix product."""
 USUAL_ROWS, MOST_ROWS = 128, 256
-"""Rows from which a larger matrix product is not faster: of narrow factors, and of wide ones."""
+"""Rows from which a larger matrix product is not faster, for narrow and for wide factors."""
 WIDE = 256
 """Summed width of the terms from which MOST_ROWS are taken: 3 to 10 % faster at 4096 and 8192 keys, as fast at 1024."""
 
@@ -52,7 +52,7 @@ class Tile:
 
 
 def tile_of(problem: AttentionProblem, budget: int | None = None) -> Tile:
-    """The tile that the rule above gives; `budget` replaces the device's number of entries."""
+    """Apply the rule above; `budget` replaces the number of entries of the device."""
     keys = problem.key if problem.sliding_window is None else min(problem.key, problem.sliding_window + MOST_ROWS - 1)
     row = problem.group * keys
     usual = MOST_ROWS if len(problem.queries) * problem.head_dim >= WIDE else USUAL_ROWS
@@ -67,14 +67,14 @@ def tile_of(problem: AttentionProblem, budget: int | None = None) -> Tile:
 
 
 def products_at_once(problem: AttentionProblem) -> int:
-    """Products that should be worked on at a time: one for each thread, but bfloat16's share the threads well."""
+    """Number of products to compute at a time: one per thread; bfloat16 products use all threads together."""
     shared = problem.tile_dtype == torch.bfloat16 or problem.value.device.type not in ("cpu", "meta")
     return 1 if shared else _threads()
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _threads() -> int:
-    """A function of its own, because Dynamo cannot trace the question."""
+    """Separate, because Dynamo cannot trace the call."""
     return torch.get_num_threads()
 
 

@@ -1,7 +1,7 @@
-"""What both passes compute per tile on the device: the summed scores with everything added and masked, and dropout.
+"""Device functions of both passes for one tile: the summed scores with bias and masks, and dropout.
 
 A tile is BLOCK_ROWS query rows × BLOCK_KEYS keys of one (item, head). Its scores are a sum over the terms of small
-matrix products, so nothing of the length's square and nothing of all terms' width is ever held.
+matrix products, so neither a tensor of the squared length nor one of the summed width exists.
 """
 
 # Triton has no type information, and its compiler reads the signatures itself.

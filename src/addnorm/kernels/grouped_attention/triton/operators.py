@@ -16,7 +16,7 @@ from addnorm.kernels.grouped_attention.triton.backward import differentiate_keys
 from addnorm.kernels.grouped_attention.triton.forward import attend_rows
 
 INTERPRETED = isinstance(attend_rows, InterpretedFunction)
-"""Whether the kernels run in Triton's interpreter (TRITON_INTERPRET=1 when this module was first imported)."""
+"""True if the kernels run in Triton's interpreter (TRITON_INTERPRET=1 when this module was first imported)."""
 
 
 @triton_op("addnorm::attend_grouped", mutates_args={})
@@ -103,7 +103,7 @@ def _sums(v: Tensor, bias: Tensor | None, distance: Tensor | None, needed: bool)
 
 
 def _present(v: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
-    """A kernel's pointer must point somewhere, also where a switch says that it is never read."""
+    """Replace None by a valid tensor: a kernel's pointer must be valid even if a switch says that it is never read."""
     return tuple(v if tensor is None else tensor for tensor in tensors)
 
 
@@ -120,7 +120,7 @@ def _launch(
     causal: bool,
     sliding_window: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What every kernel takes besides its tensors: run-time sizes, and what it is compiled for."""
+    """Compute the arguments of every kernel besides tensors: run-time sizes and compile-time constants."""
     num_terms, _, heads, num_rows, head_dim = q.shape
     kv_heads, num_keys = k.shape[2:4]
     bias_steps = (0, 0, 0, 0) if bias is None else steps(bias)

@@ -1,7 +1,7 @@
-"""The two passes of streaming attention on a device: the same promises as ../passes.py, kept by Triton kernels.
+"""The two passes of streaming attention on a device, with the interface of ../passes.py, in Triton kernels.
 
 The kernels take one tensor for all terms, so the terms are stacked for the time of a pass: term · seq · width numbers,
-linear in the length, and freed after it. What autograd keeps are the layers' own tensors.
+linear in the length. Autograd keeps only the layers' own tensors.
 """
 
 import torch
@@ -12,11 +12,11 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, attend_grouped, differentiate_grouped
 
 WIDEST = 256
-"""Largest head width of queries or values that a program's registers take."""
+"""Largest head width of queries or values that fits a program's registers."""
 
 
 def refusal(problem: AttentionProblem) -> str | None:
-    """Why these kernels cannot do what is asked, as the message of an error; None where they can."""
+    """Return the error message for a problem that these kernels do not support; None if they do."""
     p = problem
     if p.normalisation != "softmax":
         return f"impl='triton' takes normalisation='softmax', got '{p.normalisation}'. Use impl='streaming'."
@@ -50,7 +50,7 @@ def differentiate_on_device(
     found = differentiate_grouped(*_arguments(p), log_sum, delta, grad.contiguous(), bias_needed)
     products, d_keys, d_value, d_bias, d_distance = found
     d_weights = None
-    if isinstance(p.weights, Tensor):  # ds_i = Σ (dS K_i) ∘ Q_i: no matrix, the product is there already
+    if isinstance(p.weights, Tensor):  # ds_i = Σ (dS K_i) ∘ Q_i, whose product exists already
         d_weights = torch.stack([(u * q).sum((-2, -1)) for u, q in zip(products, p.queries, strict=True)], -1)
     factors = _weights(p).unbind(-1)
     return Gradients(
