@@ -12,7 +12,7 @@ from typing import ClassVar
 from addnorm.catalogue import Spec, room
 from addnorm.errors import InputError
 from addnorm.insight.positioned import with_position
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
@@ -52,7 +52,7 @@ class SwitchSpec(Spec):
     """What the switch changes, in one word. Of those that change the rotation a model can have one at a time."""
 
     @abstractmethod
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         """Make sure that the switch means something for the model.
 
         Raises:
@@ -64,7 +64,7 @@ class SwitchSpec(Spec):
         """The position to use at that length in place of the model's own."""
 
 
-def require_softmax(kind: str, model: ModelSpec) -> None:
+def require_softmax(kind: str, model: Architecture) -> None:
     """For the switches whose reason is the softmax.
 
     Raises:
@@ -108,7 +108,7 @@ def name_of(combination: Combination) -> str:
     return "+".join(switch.kind for switch in combination) or "none"
 
 
-def require_all(combination: Combination, model: ModelSpec) -> None:
+def require_all(combination: Combination, model: Architecture) -> None:
     """Raises:
     InputError: one of the switches does not apply to the model.
     """
