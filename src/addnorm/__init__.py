@@ -1,11 +1,15 @@
-"""addnorm: a PyTorch library and laboratory for how a Transformer's layers are joined."""
+"""addnorm: a PyTorch library for how a Transformer's layers are connected.
+
+`__all__` lists the public names; docs/reference.md lists those of all public modules. All other modules are private.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# torch takes seconds to import and half of the commands never need it, so public names are imported when first used.
+# torch takes seconds to import and half of the commands do not need it, so public names are imported when first used.
+# No submodule of addnorm may have one of these names: importing it would replace the name here.
 _HOMES = {
     "preset": "addnorm.model.presets",
     "ModelSpec": "addnorm.model.spec",

@@ -356,7 +356,7 @@ def test_a_file_is_no_folder_of_runs(command: str, refused: Callable[..., str]) 
 @pytest.mark.parametrize("place", ["s.yaml", "s.yaml/below", "/dev/null/below"])
 def test_doctor_on_a_file(place: str, refused: Callable[..., str]) -> None:
     write("s.yaml", STUDY)
-    saying("--dir must be a folder, or one that can be made", refused("doctor", "--dir", place))
+    saying("--dir: expected a folder or a path where one can be made", refused("doctor", "--dir", place))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What `addnorm run` shows while it works: a live table on a terminal, a line now and then elsewhere."""
+"""Progress of `addnorm run`: a live table on a terminal, else a line every 15 seconds."""
 
 import time
 from pathlib import Path
@@ -24,7 +24,7 @@ _LINE_EVERY_S = 15.0
 
 
 class Silent:
-    """Shows nothing."""
+    """Progress that shows nothing."""
 
     def __enter__(self) -> "Silent":
         return self
@@ -42,16 +42,16 @@ class Silent:
 
 
 _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "interrupted", "queued", "finished")
-"""Which runs are shown where not all of them fit on the terminal."""
+"""Order in which runs are shown if not all of them fit on the terminal."""
 _FRAME = 3
-"""Lines of a table that are no run: its title, its heads, and the one that says how many more there are."""
+"""Lines of a table beside its runs: title, column heads and the count of hidden runs."""
 
 
 class LiveTable(Silent):
-    """A table of the runs that is drawn anew every second; without a terminal, one line every 15 seconds.
+    """A table of the runs that is redrawn in place; without a terminal, one line every 15 seconds.
 
-    On a terminal with fewer rows than runs, those that are at work come first and the last line counts the others: a table
-    that is higher than the terminal could not be drawn in one place.
+    A table that is higher than the terminal cannot be redrawn in place. On a terminal with fewer rows than runs, running and
+    failed runs are shown first, and the last line counts the others.
     """
 
     def __init__(self, study: str, out: Path, console: Console | None = None) -> None:
@@ -59,7 +59,7 @@ class LiveTable(Silent):
         self.console = console or Console()
         self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
         self._began = time.monotonic()
-        self._said = 0.0
+        self._last_line_s = 0.0
         self._steps_before: int | None = None
         self._tokens_per_step = 0
 
@@ -78,7 +78,7 @@ class LiveTable(Silent):
         self.console.print(text, markup=False, highlight=False)
 
     def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
-        """Draw the present state."""
+        """Draw the current state."""
         training = folder.runs()[0].spec["spec"]["training"]
         self._tokens_per_step = training["batch"] * training["seq"]
         newest = {run.name: run.newest("train") for run in folder.runs()}
@@ -86,19 +86,19 @@ class LiveTable(Silent):
         left = self._left_s(statuses)
         if self._live is not None:
             self._live.update(self._table(statuses, speeds, left), refresh=True)
-        elif time.monotonic() - self._said >= _LINE_EVERY_S:
-            self._said = time.monotonic()
+        elif time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
+            self._last_line_s = time.monotonic()
             self.say(self._line(statuses, speeds, left))
 
     def _left_s(self, statuses: list[RunStatus]) -> float | None:
-        """Seconds until the whole study is done, from the steps done since this call began; a run counts by its steps."""
+        """Estimate the seconds until all runs are over, from the steps that were done since the first call."""
         done = sum(entry.step for entry in statuses)
         if self._steps_before is None:
             self._steps_before, self._began = done, time.monotonic()
-        fresh = done - self._steps_before
+        new_steps = done - self._steps_before
         to_do = sum(e.steps - e.step for e in statuses if not e.is_over)
         elapsed = time.monotonic() - self._began
-        return to_do * elapsed / fresh if fresh > 0 and elapsed > 5 else None
+        return to_do * elapsed / new_steps if new_steps > 0 and elapsed > 5 else None
 
     def _table(self, statuses: list[RunStatus], speeds: dict[str, float | None], left: float | None) -> Table:
         title = f"{self.study}   {self._count(statuses)}" + (f"   about {duration(left)} left" if left else "")
@@ -116,13 +116,13 @@ class LiveTable(Silent):
         return table
 
     def _fitting(self, statuses: list[RunStatus]) -> list[RunStatus]:
-        """As many runs as the terminal has rows for, in the study's order."""
-        room = self.console.height - _FRAME - 1  # the line below stays free for the cursor
+        """Select as many runs as the terminal has rows for, in the order of the study."""
+        room = self.console.height - _FRAME - 1  # the cursor needs the line below the table
         if len(statuses) <= room + 1:
             return statuses
-        first = sorted(range(len(statuses)), key=lambda place: _FIRST.index(statuses[place].state))
-        kept = set(first[: max(1, room)])
-        return [entry for place, entry in enumerate(statuses) if place in kept]
+        by_importance = sorted(range(len(statuses)), key=lambda index: _FIRST.index(statuses[index].state))
+        selected = set(by_importance[: max(1, room)])
+        return [entry for index, entry in enumerate(statuses) if index in selected]
 
     def _row(self, entry: RunStatus, speed: float | None) -> tuple[str, ...]:
         running = entry.state == "running"

@@ -17,7 +17,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._score_terms import Terms, require_unused, show_terms
+from addnorm.cli._score_terms import FourTerms, require_unused, show_terms
 from addnorm.cli._text import print_json, print_line
 
 
@@ -29,7 +29,7 @@ class Options:
     """Held-out sequences for gradients, the stream and early exit."""
     map_sequences: int = 4
     """Held-out sequences for attention and scores."""
-    four_terms: Terms = field(default_factory=Terms)
+    four_terms: FourTerms = field(default_factory=FourTerms)
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own that the runs use."""
     json: bool = False

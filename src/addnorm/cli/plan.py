@@ -1,6 +1,6 @@
-"""Say what a study would cost before anything starts: runs, tokens, FLOPs, memory, time; and which biases it wastes.
+"""Estimate the cost of a study before training: runs, tokens, FLOPs, memory, time; and count redundant biases.
 
-The corpus is not read: whether it is there and long enough, `addnorm run` says before its first step.
+The corpus is not read; `addnorm run` checks before the first step that it exists and is long enough.
 
 For example:
     addnorm plan residual-scores
@@ -19,8 +19,8 @@ from addnorm.cli._text import aligned, duration, print_json, quantity
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
 
-UNASKED = 10_000_000
-"""Parameters up to which a variant's biases are audited without being asked: a second or two for each."""
+MOST_PARAMETERS = 10_000_000
+"""Largest number of parameters of variants that are audited without --audit: one or two seconds each."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
     audit: bool = False
-    """Count the bias scalars that cannot matter in large models too: up to a minute and 26 bytes per parameter for each."""
+    """Count redundant bias scalars in large models too: up to a minute and 26 bytes per parameter for each."""
     json: bool = False
     """Print JSON."""
 
@@ -50,11 +50,14 @@ def command(options: Options) -> int:
     validate(fitted)
     slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
     estimate = estimate_cost(fitted, workers=slots)
-    large = () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > UNASKED)
-    unasked = f"more than {quantity(UNASKED)} parameters: add --audit"
+    large = (
+        () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)
+    )
+    without_audit = f"more than {quantity(MOST_PARAMETERS)} parameters: add --audit"
     if options.json:
         print_json(
-            estimate.to_json() | {"audit": _audits(fitted, but=large) | {name: {"reason": unasked} for name in large}}
+            estimate.to_json()
+            | {"audit": _audits(fitted, but=large) | {name: {"reason": without_audit} for name in large}}
         )
         return 0
     print(
@@ -100,7 +103,7 @@ def command(options: Options) -> int:
     if audits := _audits(fitted, but=large):
         print(f"\n{redundant_biases(audits)}")
     if large:
-        print(f"\nBiases of {len(large)} variant(s) were not looked at: {unasked}.")
+        print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0
 
 

@@ -49,5 +49,5 @@ def command(options: Options) -> int:
         ending = run.ending() or {}
         if ending.get("state") in ("failed", "diverged"):
             print(f"\n{run.name} {ending['state']}: {ending['reason']}")
-            print("\n".join(f"  | {line}" for line in ending.get("log") or ("its log is empty",)))
+            print("\n".join(f"  | {line}" for line in ending.get("log") or ("the log is empty",)))
     return 0

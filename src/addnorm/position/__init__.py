@@ -20,6 +20,8 @@ from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
+__all__ = ["DistancePosition", "Position", "PositionSpec"]
+
 
 class Position(nn.Module, ABC):
     """A position encoding."""

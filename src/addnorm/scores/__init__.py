@@ -21,6 +21,8 @@ from addnorm.errors import InputError
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
+__all__ = ["Keys", "Queries", "Scores", "ScoresSpec", "SharedScores", "Weights", "WindowedScores", "WindowedSpec"]
+
 Queries = Float[Tensor, "batch heads seq head_dim"]
 Keys = Float[Tensor, "batch kv_heads seq head_dim"]
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]

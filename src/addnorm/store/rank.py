@@ -35,7 +35,7 @@ def rank(
     Example:
         >>> ranking = addnorm.rank("runs/first")
         >>> ranking["summed"].versus["base"].verdict
-        'undecided'
+        'equivalent'
     """
     overrides: dict[str, object] = {}
     if references is not None:

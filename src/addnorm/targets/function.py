@@ -1,4 +1,4 @@
-"""`module:function` and `file.py:function`: a user's code that returns a model, or a model and its inputs."""
+"""`module:function` and `file.py:function`: a user's function that returns a model, or a model and its inputs."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,13 +14,14 @@ from addnorm.targets.target import Target
 from addnorm.user_code import call, import_function
 
 
-def of_function(name: str, given: Mapping[str, Any] | None) -> Target:
-    """The model that a function returns; the present folder is on the path while it runs.
+def function_target(name: str, given: Mapping[str, Any] | None) -> Target:
+    """Call a user's function for a model, with the current folder on the import path.
 
     Raises:
-        InputError: no such module, file or function; it raises; it returns no model; no inputs are given.
+        InputError: the module, file or function does not exist or raises an exception, the function returns no model, or no
+            inputs are given.
     """
-    with _present_folder():
+    with _current_folder_on_path():
         function, module = import_function(name, "file")
         returned = function if isinstance(function, nn.Module) else call(function, name, module)
     model, inputs = returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
@@ -32,13 +33,14 @@ def of_function(name: str, given: Mapping[str, Any] | None) -> Target:
         inputs = make_inputs(given)
     if inputs is None:
         raise InputError(
-            f"{name} returns a model without inputs. Return (model, inputs), or describe them with --inputs spec.json."
+            f"{name}: expected inputs beside the model, got none. Return (model, inputs), or describe them with --inputs "
+            "spec.json."
         )
     return Target(name=name, model=model, inputs=inputs, kind="function")
 
 
 @contextmanager
-def _present_folder() -> Iterator[None]:
+def _current_folder_on_path() -> Iterator[None]:
     folder = str(Path.cwd())
     sys.path.insert(0, folder)
     try:

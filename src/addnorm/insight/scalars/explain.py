@@ -46,8 +46,9 @@ def explain(
 
     Example:
         >>> explained = addnorm.explain("runs/first")
-        >>> [scalar["verdict"] for scalar in explained["runs"][0]["scalars"]][:2]
-        ['learned', 'learned']
+        >>> rezero = next(run for run in explained["runs"] if run["variant"] == "rezero")
+        >>> rezero["scalars"][0]["verdict"]
+        'learned'
     """
     if names_printed_results(path):
         return explain_kuang_2025()

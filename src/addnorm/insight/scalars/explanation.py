@@ -31,7 +31,8 @@ class Explanation:
 
     def verdicts(self) -> list[Verdict]:
         """One verdict per scalar."""
-        redundant = {member for group in (*self.directions, *self.pairs) for member in group.members}
+        groups: tuple[Direction | Lockstep, ...] = (*self.directions, *self.pairs)
+        redundant = {member for group in groups for member in group.members}
         return [verdict(scalar, redundant=position in redundant) for position, scalar in enumerate(self.scalars)]
 
     def to_json(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from addnorm.errors import InputError
 from addnorm.fields import require
 from addnorm.optimization.optimizers import OptimizerSpec
 
+__all__ = ["ScheduleSpec"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleSpec(Spec, ABC):

@@ -1,10 +1,10 @@
-r"""Position interpolation: positions are divided so that the longest text spans the angles of the train length.
+r"""Position interpolation: positions are divided so that the whole length spans the angles of the train length.
 
     angle_{t,j} = (t / s) theta^{-2j/r},        s = L / T
 
-L is the length now, T the train length, r the rotated entries.
+L is the length, T the train length, r the number of rotated elements.
 
-Why: no angle leaves the range that the model was trained on; but near positions come closer than it has ever seen.
+Why: no angle leaves the range that the model was trained on. Near positions, however, are closer than in training.
 
 Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation",
 arXiv:2306.15595, section 2.3, eq. 4.
