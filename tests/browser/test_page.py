@@ -188,7 +188,7 @@ def test_without_script_the_page_says_as_much(tmp_path, window):
     made.tab.get_by_role("button", name="Draw").click()
     assert made.tab.locator("svg.chart polyline").count() == 6
     made.tab.goto(f"{made.url}/")
-    assert "as of this page's loading" in made.tab.locator("header").inner_text()
+    assert "as of page load" in made.tab.locator("header").inner_text()
 
 
 @pytest.mark.parametrize("path", made_study.addresses("base"))

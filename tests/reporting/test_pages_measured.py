@@ -142,7 +142,7 @@ def test_the_audit_of_every_model_stands_with_the_costs(study: Path) -> None:
     content = made_files.audit()
     (study / "audit.json").write_text(json.dumps(content))
     text = shown(study, "cost", "zh")
-    assert "不可能起作用的偏置" in text
+    assert "冗余偏置" in text
     assert '<td class="number">190</td><td class="number">37</td>' in text
     assert "layers.{0-3}.attention.body.qk_bias.k" in text
     assert "torch.export 无法导出该模型：&lt;b&gt;no" in text
@@ -178,7 +178,7 @@ def test_what_explain_keeps_is_what_the_page_shows(finished: Path, tmp_path: Pat
     said = re.findall(r"<td>((?:learned|decayed|undriven|redundant direction)[^<]*)</td>", after)
     families = after.count('<th scope="col">Verdict</th>')
     assert len(said) == after.count('<tr><th scope="row">') >= families
-    assert "Made at <time" in after
+    assert "Computed at <time" in after
 
 
 def test_verdicts_stand_in_the_chart_by_icon_and_beside_it_by_word(tmp_path: Path) -> None:

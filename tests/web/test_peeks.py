@@ -45,4 +45,4 @@ def test_before_the_first_result_there_is_nothing_to_see(tmp_path, client):
 def test_a_look_that_cannot_be_recorded_is_said(tmp_path, client):
     study = made_study.finished(tmp_path / "study")
     (study.path / "looks.jsonl").mkdir()
-    assert "This look at the results is not recorded" in client(study.path).get("/").text
+    assert "This look at the results could not be recorded" in client(study.path).get("/").text

@@ -177,7 +177,7 @@ def test_a_link_that_leads_out_of_the_study_is_not_followed(tmp_path, client):
     asked = client(tmp_path / "study")
     for path in ("/record", "/model?variant=base", "/scalars", "/"):
         assert "secret words" not in asked.get(path).text
-    assert "a link that leads out" in asked.get("/record").text
+    assert "a link to a file outside" in asked.get("/record").text
 
 
 def test_static_files_may_be_kept_only_under_the_address_of_their_content(folder, client):

@@ -1,1 +1,1 @@
-"""What is shown of finished work: tables, plots, one-file pages. Never imports torch."""
+"""Pages, reports, figures and tables of a study, organised by section. Never imports torch."""

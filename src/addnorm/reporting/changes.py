@@ -1,4 +1,4 @@
-"""Differences between two snapshots: the sections to show anew, and the runs that have new events or files."""
+"""Differences between two snapshots: sections that changed, and runs with new events or files."""
 
 from collections.abc import Iterable
 from pathlib import PurePath

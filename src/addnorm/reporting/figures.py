@@ -19,7 +19,7 @@ class Drawn:
 
     figure: Figure
     rows: Rows
-    """What it was drawn from."""
+    """The rows that it shows."""
     svg: bytes
     files: tuple[Path, ...]
 

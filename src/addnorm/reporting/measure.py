@@ -26,7 +26,7 @@ class Measure:
     key: ClassVar[str]
     """Key in the rows of `insight.json`."""
     companions: ClassVar[tuple[str, ...]] = ()
-    """Further keys that stand beside it in `insight.csv`."""
+    """Further keys that `insight.csv` lists after it."""
     caption: ClassVar[str]
     """Of its figure in the report."""
     panel_title: ClassVar[str]
@@ -69,10 +69,12 @@ class Measure:
         for axes, moment in zip(panels, self.moments, strict=True):
             axes.set_yscale(self.scale)
             for order, variant in enumerate(variants):
-                mine = sorted((row for row in rows if row["variant"] == variant), key=lambda row: row["layer"])
-                known = [(row["layer"], values) for row in mine if (values := _drawable(row[moment], self.scale))]
+                of_variant = sorted((row for row in rows if row["variant"] == variant), key=lambda row: row["layer"])
+                known = [(row["layer"], values) for row in of_variant if (values := _drawable(row[moment], self.scale))]
                 means = [sum(values) / len(values) for _, values in known]
-                aside = 0.16 * (order / max(1, len(variants) - 1) - 0.5)  # so that whiskers do not hide each other
+                aside = 0.16 * (
+                    order / max(1, len(variants) - 1) - 0.5
+                )  # offset, so that whiskers do not hide each other
                 axes.errorbar(
                     [layer + aside for layer, _ in known],
                     means,
@@ -84,7 +86,7 @@ class Measure:
                     linewidth=1.1,
                     elinewidth=0.7,
                     markersize=4.5,
-                    **style(mine[0]["place"]),
+                    **style(of_variant[0]["place"]),
                 )
             layers = sorted({row["layer"] for row in rows})
             axes.set_xticks(layers[:: max(1, len(layers) // 12)])
@@ -92,7 +94,7 @@ class Measure:
             if zero:
                 axes.text(0.02, 0.02, f"= 0: {', '.join(zero)}", transform=axes.transAxes, fontsize=8)
             if axes.dataLim.height == 0 and self.scale == "linear":
-                axes.set_ylim(0, 1)  # all alike: the axis of a share, not a magnified nothing
+                axes.set_ylim(0, 1)  # all values are equal: show the axis of a share, not a magnified rounding error
             title = t("plot.at_start" if moment == "start" else "plot.at_end")
             tidy(axes, title=title, across=t("plot.layer"))
         panels[0].set_ylabel(t.translation(f"measure.{self.name}.axis_label", self.axis_label), fontsize=9)
@@ -105,5 +107,5 @@ def _drawable(values: Sequence[float | None], scale: str) -> list[float]:
 
 
 def _reaches(rows: Sequence[Row], variant: str, moment: str) -> bool:
-    """Whether any of the variant's values is above zero."""
+    """True if any of the variant's values is above zero."""
     return any(value for row in rows if row["variant"] == variant for value in row[moment])

@@ -1,10 +1,10 @@
-"""From a study's folder to snapshots, again and again, reading only what changed.
+"""Repeated snapshots of a study's folder; only changed files are read.
 
-A look asks the system for four facts per run (size and times of its events, its folder's and its lock's time) and reads a
-run's files only where one of them moved; a file that a command leaves in a run's folder takes its place there by a rename,
-which moves the folder's time. A worker's death moves none: its lock is dropped by the kernel, so the locks of runs that
-were alive are tried each time. A thousand runs cost some ten thousandths of a second per look, so a page can look
-several times a second beside a training that needs the processor.
+For each run, the reader asks the system for the size and time of the events file and for the times of the folder and of the
+lock, and reads the run's files only if one of these changed. A file that a command writes into a run's folder arrives by a
+rename, which changes the folder's time. A worker that is killed changes nothing, but the kernel releases its lock; so the locks
+of running runs are tried each time. A thousand runs take a few milliseconds, so that a page can be updated several times a
+second beside a training that needs the processor.
 """
 
 import os
@@ -50,7 +50,7 @@ class Reader:
         """The study as it is now.
 
         Args:
-            rank: whether the ranking is brought up to date too, which takes longer than all else.
+            rank: whether the ranking is updated too, which takes longest.
 
         Raises:
             InputError, Damaged: the study is gone, or its `study.json` damaged.
@@ -85,7 +85,7 @@ class Reader:
 
     @property
     def is_ranking_old(self) -> bool:
-        """Whether a run has ended, or come back from its end, since the ranking was made."""
+        """True if a run has ended, or was started again, since the ranking was computed."""
         return self._ranked is None or self._ranked[0] != _what_ranks(self._results())
 
     def _train_tokens(self) -> int | None:
@@ -125,7 +125,7 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class _Seen:
-    """One run as it was found, and what must not have moved for it to be still so."""
+    """One run as last read, and the facts that show whether it has changed since."""
 
     facts: tuple[Facts, ...]
     view: RunView
@@ -139,11 +139,11 @@ def _train_tokens(folder: Path) -> int | None:
         content = read_json(path) if contained(folder, path) else {}
         return int(content["train"]["tokens"]) or None
     except (Damaged, KeyError, TypeError, ValueError):
-        return None  # made by hand, or copied without its data
+        return None  # made by hand or copied without its data
 
 
 def _what_ranks(results: tuple[Result, ...]) -> tuple[Result | tuple[str, int], ...]:
-    """The part of the results that a ranking depends on: those that ended, and which others there are."""
+    """The part of the results that a ranking depends on: the ended runs, and the names of the others."""
     return tuple(result if result.ended else (result.variant, result.seed) for result in results)
 
 

@@ -93,7 +93,7 @@ class Pages:
             )
         if report is not None:
             content += self._in_report("end", snapshot, view)
-        # A style sheet of ours alone, and no text of a study's: nothing in it can end the element early.
+        # The style sheet is a file of this package and holds no text of a study, so it needs no escaping.
         style = Markup((STATIC / "page.css").read_text(encoding="utf-8"))
         values = {**_chrome(snapshot, view), "sections": content, "style": style}
         return self._render("one_file.html", snapshot, view, values)
@@ -119,14 +119,14 @@ class Pages:
 
 
 def shows_results(page: str, snapshot: Snapshot) -> bool:
-    """Whether seeing that page now is a look at the study's results."""
+    """True if seeing the page now is a look at the study's results."""
     shown = [sections()[name] for name in pages()[page]]
     return any(section.shows_results and section().is_measured(snapshot, None) for section in shown)
 
 
 @functools.cache
 def asset_hash(name: str) -> str:
-    """Start of a static file's SHA-256: an address that holds it may be kept for ever."""
+    """Start of a static file's SHA-256. An address with it can be cached without limit."""
     return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
 
 
@@ -151,7 +151,7 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
 
 
 def _own(snapshot: Snapshot, view: View) -> str:
-    """What ids of a model's sections begin with: in a report, models stand one below the other."""
+    """Prefix of the ids in a model's sections, which a report shows for several models in one document."""
     is_one_of_many = not view.is_live and view.variant in snapshot.variants
     return f"m{snapshot.variants.index(view.variant)}-" if is_one_of_many and view.variant is not None else ""
 

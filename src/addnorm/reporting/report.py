@@ -19,13 +19,13 @@ from addnorm.words import phrases
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What a report consists of."""
+    """The files of a report."""
 
     html: Path
     files: tuple[Path, ...]
     """Figures, tables and the study file."""
     left_out: tuple[str, ...]
-    """Figures that there were no numbers for."""
+    """Figures without numbers to draw."""
 
 
 def report(

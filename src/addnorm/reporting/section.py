@@ -70,13 +70,13 @@ class Section:
     in_report: ClassVar[Literal["study", "model", "end"] | None] = "study"
     """Place in the report: once for the study, once for each model, at the end, or nowhere."""
     follows: ClassVar[frozenset[Trigger]] = frozenset()
-    """Changes after which an open page needs the section anew."""
+    """Changes after which open pages load the section again."""
     study_files: ClassVar[tuple[str, ...]] = ()
     """Files of the study's folder that it is made from; a new one updates open pages."""
     run_files: ClassVar[tuple[str, ...]] = ()
     """The same in every run's folder."""
     shows_results: ClassVar[bool] = False
-    """Whether seeing it is a look at results over seeds, which is recorded."""
+    """True if seeing it is a look at results over seeds, which is recorded."""
     part: ClassVar[str | None] = None
     """Name of the part that each model has, if parts are updated one by one: `card` for `card-0`, `card-1`, …"""
     figures: ClassVar[Sequence[Figure]] = ()
@@ -98,9 +98,9 @@ class Section:
         raise NotImplementedError(f"section {self.name!r} has parts {self.part!r}, but defines no part_values().")
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
-        """Whether there is something to show. If not, the page names the command to run, and the report leaves it out."""
+        """True if there is something to show. If not, the page names the command to run, and the report omits the section."""
         return True
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
-        """Tables that stand beside a report by file name, apart from those of the figures."""
+        """Tables written beside a report by file name, apart from those of the figures."""
         return {}

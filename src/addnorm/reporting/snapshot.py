@@ -38,25 +38,25 @@ class RunView(RunStatus):
 
 
 Facts = tuple[int, int]
-"""Size and time of a file: what moves when it is written anew."""
+"""Size and modification time of a file, which change when it is written again."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """Everything that pages are made from. Two looks at an unchanged folder give the same snapshot."""
+    """Everything that pages are made from. Reading an unchanged folder twice gives the same snapshot."""
 
     path: Path
     plan: Mapping[str, Any]
-    """What `study.json` holds."""
+    """Content of `study.json`."""
     runs: tuple[RunView, ...]
     """In plan order."""
     ranking: Ranking | None
-    """None where there is nothing to rank; `no_ranking` says why."""
+    """None if there is nothing to rank; `no_ranking` gives the reason."""
     no_ranking: Sentence | None
     train_tokens: int | None
-    """Tokens of the training text; None where the study's data do not lie in its folder."""
+    """Tokens of the training text; None if the study's data are not in its folder."""
     kept: Mapping[str, Facts]
-    """What commands have left in the folder for whatever shows it, and the newest checkpoints' scalars: by path within it."""
+    """Facts of the files that sections are made from, by path within the folder."""
 
     @property
     def study(self) -> str:
@@ -94,7 +94,7 @@ class Snapshot:
         return self._by_variant.get(variant, ())
 
     def spec(self, variant: str) -> Mapping[str, Any]:
-        """What the plan says of the variant's first run; empty for a plan that says nothing."""
+        """Spec of the variant's first run; empty if the plan holds none."""
         spec = self._specs.get(variant)
         return spec if isinstance(spec, dict) else {}
 

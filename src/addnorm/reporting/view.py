@@ -46,7 +46,7 @@ class ReportFiles:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """How a visitor sees a page."""
+    """One visitor's view of a page."""
 
     page: str
     language: str = "en"

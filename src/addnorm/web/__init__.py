@@ -1,1 +1,1 @@
-"""The live page: a study's state, read from its files, on this machine's own address."""
+"""The live site: a study's state, read from its files and served on loopback by default."""

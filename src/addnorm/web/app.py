@@ -1,13 +1,13 @@
-"""The live page's addresses.
+"""The live site as an ASGI application.
 
     /                overview         /ranking /curves /scalars /lengths /cost /record
     /model           one model, by ?variant=
-    /curves.json     what the curves' script draws
-    /events          server-sent events: the sections that changed, as HTML
+    /curves.json     data for the script that draws curves
+    /events          server-sent events: changed sections as HTML
     /static/NAME     style sheet, scripts, icon
 
-Nothing of an address ever becomes a path of the study's folder: models are looked up among the study's, static files among a
-list made when the server starts.
+No part of an address becomes a path in the study's folder: models are looked up among the study's, static files in a list that
+is made when the server starts.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ from addnorm.words import LANGUAGES, preferred
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 _REMIND_S = 15.0
-"""A line at least this often keeps a connection alive through whatever stands between."""
+"""Seconds between lines that keep an idle connection open through proxies."""
 
 
 def application(
     folder: Path, *, host: str = "127.0.0.1", token: str | None = None, live: Live | None = None
 ) -> Starlette:
-    """The page of a study's folder as an ASGI application.
+    """The site of a study's folder as an ASGI application.
 
     Args:
         folder: the study's folder.
-        host: the address that it will be served at; decides by which names it may be called.
-        token: what visitors must know; needed for any address but loopback.
-        live: looks at the folder; made if not given.
+        host: the address that it will be served at; determines the accepted host names.
+        token: secret that visitors must send; required for any address but loopback.
+        live: live updates of the folder; made if not given.
 
     Raises:
         InputError: no study there, or an address beyond this machine without a token.
@@ -162,7 +162,7 @@ class _Site:
             return self._problem(request, str(error))
         if (name == MODEL_PAGE or view.variant is not None) and view.variant not in snapshot.variants:
             return self._problem(request, str(view.variant or ""))
-        # A reader that only asks for the headers sees nothing.
+        # A HEAD request shows nothing.
         problem = self.peeks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
         return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, peek_problem=problem), **chrome))
@@ -191,7 +191,7 @@ class _Site:
         }
 
     def _number_of(self, text: str) -> int:
-        """The number in an event's id; one that no change has had if it is another server's, or no id."""
+        """The number in an event's id; -1 if it is another server's or not an id."""
         epoch, _, number = text.partition("-")
         return int(number) if epoch == self.live.epoch and number.isdecimal() and len(number) < 16 else -1
 

@@ -1,11 +1,11 @@
-"""What happens in the study's folder, told to every open page in order.
+"""Live updates: changes of the study's folder, sent to every open page in order.
 
-One thread looks at the folder a few times a second. Each look that finds something new gets the next number, and the names
-of the sections that changed with it; the newest numbers are kept. A page says which number it has seen (its first one stands in
-the page itself, later ones come back as `Last-Event-ID` when the connection was cut) and is told all that came after, once and
-in order. A page from before the kept numbers, or of another server, is told to load itself anew.
+One thread reads the folder a few times a second. Each change gets the next number and is stored with the names of the sections
+that changed; the newest changes are kept. A page sends the last number it has seen (the first one is in
+the page itself, later ones come as `Last-Event-ID` after a lost connection) and receives all later changes, once and in order.
+A page that is older than the kept numbers, or was served by another process, is told to reload.
 
-A ranking over many runs takes longer than all else, so a look first tells what happened to the runs and then ranks.
+Ranking many runs takes longest, so changes of the runs are announced first and the ranking afterwards.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ _KEPT = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """One look that found something new."""
+    """One change."""
 
     number: int
     sections: frozenset[str]
@@ -37,13 +37,13 @@ class Live:
     """The newest snapshot, and the changes that led to it.
 
     Args:
-        reader: looks at the folder.
-        every_s: time between two looks.
+        reader: reads the folder.
+        every_s: seconds between two reads.
     """
 
     def __init__(self, reader: Reader, *, every_s: float = 0.3) -> None:
         self.epoch = secrets.token_hex(4)
-        """Tells this server's numbers from those of one before it."""
+        """Distinguishes this server's numbers from those of an earlier one."""
         self.every_s = every_s
         self.trouble: str | None = None
         """Why the folder cannot be read at present."""
@@ -57,13 +57,13 @@ class Live:
         self._number = 0
 
     def start(self) -> None:
-        """Begin to look at the folder again and again."""
+        """Start the thread."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._look_on, name="addnorm page", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop looking, and let every waiting page go."""
+        """Stop the thread and release every waiting page."""
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -79,7 +79,7 @@ class Live:
             return self._snapshot, self._number
 
     def look(self) -> None:
-        """Look once, and tell what is new."""
+        """Read the folder once and announce changes."""
         self._take(self._reader.look(rank=lambda reader: False))
         if self._reader.is_ranking_old:
             self._take(self._reader.look())
@@ -87,7 +87,7 @@ class Live:
     def since(self, number: int) -> tuple[Snapshot, int, frozenset[str], frozenset[str]]:
         """The newest snapshot, its number, and the sections and runs that changed after `number`.
 
-        A number that is too old to say answers with the one section "everything".
+        For a number that is too old, the only section is `EVERYTHING`.
         """
         with self._guard:
             after = [change for change in self._changes if change.number > number]
@@ -98,7 +98,7 @@ class Live:
             return self._snapshot, self._number, sections, runs
 
     def listen(self) -> tuple[asyncio.Event, Callable[[], None]]:
-        """An event that is set at every change, and what to call when it is no longer waited for."""
+        """An event that is set at every change, and a function to call when it is no longer needed."""
         entry = (asyncio.get_running_loop(), asyncio.Event())
         with self._guard:
             self._listeners.add(entry)

@@ -1,8 +1,8 @@
-"""A page that shows results is a look at them, and looks are recorded (see `addnorm.store.peeks`).
+"""Recording of looks at results through a page (see `addnorm.store.peeks`).
 
-Recorded is a look at new results, not a loading of the page: once per set of finished runs, and not at all if a look at as many
-of the same plan's runs stands there already, be it by another page or by `addnorm rank`. Before any run has finished there is
-nothing to see.
+Only looks at new results are recorded, not every loading of a page: once per set of finished runs, and not if a look at as many
+runs of the same plan is on record already, from another page or from `addnorm rank`. Before any run has finished there are no
+results.
 """
 
 import threading

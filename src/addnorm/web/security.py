@@ -1,12 +1,12 @@
-"""Who may read the page, and what the browser may do with it.
+"""Access control and security headers.
 
-- The `Host` must be one that this server is known by. Without that, a page of some other site whose name is made to resolve
-  to 127.0.0.1 could read the study through the visitor's own browser.
-- Beyond this machine a token is needed. It arrives once in the address, is kept in a cookie that scripts cannot read, and the
-  address is cleaned by a redirect, so that it stays neither in the history nor in a screenshot.
-- Only GET and HEAD exist.
-- The browser may load what this server serves and nothing else, run no script that stands in the page, and show the page in
-  no other site's frame. Names from a study are escaped by the templates; should one slip through, it still could not run.
+- The `Host` header must be a name of this server. Otherwise another site whose name resolves to 127.0.0.1 (DNS rebinding) could
+  read the study through the visitor's browser.
+- Addresses other than loopback need a token. It arrives once in the address and is stored in a cookie that scripts cannot read;
+  a redirect removes it from the address, so that it stays neither in the history nor in a screenshot.
+- Only GET and HEAD are allowed.
+- The browser may load only files of this server, run no inline script, and show the page in no other site's frame. Templates
+  escape names from a study; the policy prevents a name that was not escaped from running as a script.
 """
 
 import hashlib
@@ -39,7 +39,7 @@ _EVERYWHERE = ("0.0.0.0", "::")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach an address to listen on."""
+    """True if only this machine can reach an address to listen on."""
     if host == "localhost":
         return True
     try:
@@ -56,14 +56,14 @@ def hosts_of(host: str) -> frozenset[str]:
 
 
 class Guard:
-    """Lets through what may be answered, and puts the headers on every answer.
+    """Middleware that refuses forbidden requests and adds the headers to every response.
 
     Args:
-        app: what answers.
-        hosts: names by which the server may be called.
-        any_address: whether any plain IP address will do too, as for a server that listens everywhere. An address, unlike
-            a name, cannot be made to point here by somebody else.
-        token: what a visitor must know; None on loopback.
+        app: the application.
+        hosts: names of the server.
+        any_address: whether any IP address is accepted as host, for a server that listens on all addresses. An address,
+            unlike a name, cannot be made to resolve to this machine by a third party.
+        token: secret that a visitor must send; None on loopback.
     """
 
     def __init__(self, app: ASGIApp, *, hosts: Iterable[str], any_address: bool, token: str | None) -> None:
@@ -87,7 +87,7 @@ class Guard:
         await (answer or self.app)(scope, receive, send_guarded)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """What to answer in place of the application; None to let it answer."""
+        """The response to a forbidden request; None for an allowed one."""
         headers = Headers(scope=scope)
         if not self._is_our_host(headers.get("host", "")):
             return PlainTextResponse("addnorm: this server is not known by that name.\n", status_code=421)
@@ -133,7 +133,7 @@ class Guard:
 
 
 def _path(scope: Scope) -> str:
-    # A path that begins with two strokes would be read as another host's address.
+    # A path that begins with two slashes would be read as another host's address.
     return "/" + str(scope["path"]).lstrip("/")
 
 

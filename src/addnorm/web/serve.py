@@ -1,4 +1,4 @@
-"""Serving the page: an address that is known before the server runs, in this thread or beside other work."""
+"""The server: its address is known before it runs, in this thread or in another one."""
 
 import contextlib
 import secrets
@@ -24,7 +24,7 @@ class Page:
     """A page that is ready to be served."""
 
     url: str
-    """What to open, with the token if there is one."""
+    """Address to open, with the token if there is one."""
     server: uvicorn.Server
     live: Live
     listening: socket.socket
@@ -79,7 +79,7 @@ def _listen(host: str, port: int | None) -> socket.socket:
             host, PORT if port is None else port, type=socket.SOCK_STREAM
         )[0]
     except (OSError, OverflowError) as error:
-        raise InputError(f"--host must be an address of this machine: {host!r} is none ({error}).") from error
+        raise InputError(f"--host: expected an address of this machine, got {host!r} ({error}).") from error
     tries = [address[1]] if port is not None else [address[1], 0]
     for number in tries:
         made = socket.socket(family, kind, proto)

@@ -34,7 +34,7 @@ class Phrases:
         return text.format_map(values) if values else text
 
     def translation(self, key: str, english: str) -> str:
-        """The translation of a text whose English stands elsewhere; that English where there is none."""
+        """The translation of a text whose English is not in the catalogue; that English if there is none."""
         return self.words.get(key, english)
 
     def extended(self, english: Mapping[str, str]) -> "Phrases":

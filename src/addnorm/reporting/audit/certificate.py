@@ -1,4 +1,4 @@
-"""What an audit's rewrite did and how it was checked, and whether two models are the same, as text."""
+"""The certificate of a rewrite and the comparison of two models, as text."""
 
 import textwrap
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ Json = Mapping[str, Any]
 
 
 def text(certificate: Json, path: str, *, width: int = 120) -> str:
-    """What was removed, what took over, and every comparison with its bound.
+    """The removed parameters, the parameters that absorbed others, and every comparison with its bound.
 
     Args:
         certificate: the JSON of a certificate.
@@ -18,16 +18,16 @@ def text(certificate: Json, path: str, *, width: int = 120) -> str:
         width: columns.
     """
     lines = [f"Wrote {path}: {certificate['scalars']} bias scalars less."]
-    for key, told in (
+    for key, description in (
         ("removed", "Gone"),
         ("zeroed", "Zeros, where the class needs numbers"),
         ("changed", "Took over"),
         ("refused", "Kept, since what takes over would grow too large"),
     ):
         if certificate[key]:
-            lines.append(f"  {told}: {', '.join(merged_names(certificate[key]))}.")
+            lines.append(f"  {description}: {', '.join(merged_names(certificate[key]))}.")
     lines += [
-        f"  Not carried over from the smaller model: {told}." for told in merged_names(certificate.get("left", []))
+        f"  Not carried over from the smaller model: {name}." for name in merged_names(certificate.get("left", []))
     ]
     lengths = f" and lengths {', '.join(map(str, certificate['lengths']))}" if certificate["lengths"] else ""
     verdict = "PASSED" if certificate["passed"] else "FAILED"
@@ -39,7 +39,7 @@ def text(certificate: Json, path: str, *, width: int = 120) -> str:
 
 
 def difference(found: Json, first: str, second: str) -> str:
-    """Whether two models compute the same.
+    """The result of comparing two models.
 
     Args:
         found: the JSON of a comparison.

@@ -79,7 +79,7 @@ def _row(row: Row, by_name: Mapping[str, Json]) -> str:
 
 
 def _details(finding: Json) -> str:
-    """What a parameter folds into, and what holds it, of the first parameter of a row."""
+    """Target of the fold and cause of the redundancy, for the first parameter of a row."""
     folds = [f"<li><code>{escape(fold['formula'])}</code></li>" for fold in finding["fold_into"]]
     blocks = [
         f"<li>{escape(blocked['op'])} in <code>{escape(blocked['module'])}</code> holds {blocked['rank']}: "

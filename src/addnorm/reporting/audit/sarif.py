@@ -99,7 +99,7 @@ def _result(finding: Json, verdicts: list[str], model: str, where: str) -> dict[
 
 
 def _place(blocked: Json) -> dict[str, Any] | None:
-    """Where something holds part of the parameter; None where its line is not known."""
+    """Source location of a module that uses part of the parameter; None if its line is unknown."""
     physical = _physical(blocked["where"])
     text = f"{blocked['op']} holds {blocked['rank']} of its directions"
     return {**physical, "message": {"text": text}} if physical else None

@@ -94,7 +94,7 @@ def text(audit: Json, *, width: int = 120, colour: Colour | None = None) -> str:
 
 
 def summary(audit: Json) -> list[str]:
-    """What holds for the model as a whole, one line each."""
+    """Statements about the whole model, one line each."""
     size, null = audit["size"], audit["joint_null"]
     share = f" ({100 * null / size:.3g} %)" if size else ""
     what = _TRACKED.get(audit.get("track", "bias"), "numbers looked at")
@@ -124,7 +124,7 @@ def summary(audit: Json) -> list[str]:
 _OBSERVED = {"logits": "output", "softmax": "output's softmax", "loss": "loss"}
 _TRACKED = {"bias": "bias scalars", "bias+tables": "scalars of biases and tables", "scalars": "scalars"}
 _METHODS = {
-    "both": "static and numerical, which agree unless said otherwise",
+    "both": "static and numerical, which agree unless stated otherwise",
     "static": "static alone",
     "numeric": "numerical alone",
 }
@@ -176,7 +176,7 @@ def _wrapped(line: str, width: int) -> list[Text]:
 
 
 def _reason(group: Sequence[Json]) -> str:
-    """The reasons of one row as one: what was measured, and what cannot be merged, is said of the first parameter."""
+    """The reasons of one row as one; measurements, and reasons that cannot be merged, are those of the first parameter."""
     reasons = [finding["reason"] for finding in group]
     measured = iter(_MEASURED.findall(reasons[0]))
     joint = _merged([_MEASURED.sub("\0", reason) for reason in reasons])
@@ -186,7 +186,7 @@ def _reason(group: Sequence[Json]) -> str:
 
 
 def _merged(texts: Sequence[str]) -> str:
-    """Texts that differ in whole numbers alone as one, with the numbers in braces; empty where that cannot be said."""
+    """One text for texts that differ only in whole numbers, with the numbers in braces; empty if they differ otherwise."""
     distinct = list(dict.fromkeys(texts))
     if len(distinct) == 1:
         return distinct[0]
@@ -203,7 +203,7 @@ def _merged(texts: Sequence[str]) -> str:
 
 
 def _in_step(columns: Sequence[tuple[int, ...]]) -> bool:
-    """Whether all numbers that change do so together, as the layers in one reason do."""
+    """True if all numbers that change do so together, as the layers in one reason do."""
     moving = [column for column in columns if len(set(column)) > 1]
     return all(len({a - b for a, b in zip(column, moving[0], strict=True)}) == 1 for column in moving)
 

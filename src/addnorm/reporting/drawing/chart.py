@@ -1,4 +1,4 @@
-"""A chart's geometry for inline SVG: what a page shows before any script has run, and what a report prints.
+"""Chart geometry for inline SVG, shown in reports and on pages before a script draws the chart.
 
 Lines live in a box of 1000 by 1000 that is stretched to its place; ticks stand at per cent of the place, so that their texts
 are not stretched.
@@ -7,13 +7,14 @@ are not stretched.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from addnorm.reporting.formats.numbers import fixed, quantity
 
 _SPAN = 1000.0
 
 
+@runtime_checkable
 class ChartLine(Protocol):
     """A line to draw, with a band if `low` and `high` are not empty."""
 
@@ -54,7 +55,7 @@ class Tick:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """Everything that a template draws."""
+    """All parts of a chart."""
 
     paths: tuple[Path, ...]
     x_ticks: tuple[Tick, ...]

@@ -1,4 +1,4 @@
-"""How figures look: fonts with Chinese glyphs where there are some, and line styles that differ without colour."""
+"""Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -30,12 +30,12 @@ _LATIN = "DejaVu Sans"
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (5, 2, 1, 2)), (0, (1.2, 1.6)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 _COLOURS = ("#000000", "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00")
-"""Okabe and Ito's palette, told apart by the colour-blind too."""
+"""Okabe and Ito's palette, which colour-blind readers can distinguish."""
 
 
 @cache
 def chinese_font() -> str | None:
-    """The font that draws Chinese here; None if there is none."""
+    """Name of an installed font with Chinese glyphs; None if there is none."""
     from matplotlib import font_manager
 
     known = {entry.name for entry in font_manager.fontManager.ttflist}
@@ -43,7 +43,7 @@ def chinese_font() -> str | None:
 
 
 def drawable(language: str) -> str:
-    """The language itself if its letters can be drawn here, else English."""
+    """The language itself if a font for it is installed, else English."""
     return "en" if language == "zh" and chinese_font() is None else language
 
 
@@ -90,7 +90,7 @@ def legend_below(figure: "Figure", axes: "Axes", columns: int = 4) -> None:
 
 
 def finished(figure: "Figure") -> "Figure":
-    """The figure with fonts that know every letter in it; to be called last."""
+    """The figure with fonts for every letter in it; call it last."""
     from matplotlib.text import Text
 
     found = chinese_font()

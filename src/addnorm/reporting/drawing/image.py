@@ -17,7 +17,7 @@ _UNDATED: dict[str, dict[str, Any]] = {
 
 def saved(figure: "Figure", kind: str) -> bytes:
     """The figure as a file of that kind: svg, png or pdf. The same numbers give the same bytes."""
-    # Some fonts with Chinese glyphs have no normal weight; the nearest is what is wanted, so nobody need be told.
+    # Some fonts with Chinese glyphs have no normal weight. matplotlib picks the nearest, which is wanted, and warns.
     fonts = logging.getLogger("matplotlib.font_manager")
     level = fonts.level
     fonts.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""How lines of different models look: patterns and shapes, so that nothing rests on colour."""
+"""Line patterns and point shapes of models, which differ without colour."""
 
 _PATTERNS = 4
 """Of `page.css`: whole, dashed, dotted, dash and dot."""

@@ -4,7 +4,7 @@ r"""A mechanism's formula, from the plain text of its docstring to MathML.
 
 The docstrings' notation is small: scripts with `_` and `^`, braces that group, `sqrt(…)`, `sum_{…}`, `/` for a fraction,
 names of Greek letters, words that stay words, and eight blanks between statements. What does not fit becomes a word, never
-an error: a formula must not keep a page from being shown.
+an error, so that no formula prevents a page from being shown.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""LaTeX tables with booktabs rules: what the tables of a paper have in common."""
+"""LaTeX tables with booktabs rules."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ def tabular(form: str, head: Sequence[str], lines: Sequence[Sequence[str]], comm
         form: one letter per column, `l` or `r`.
         head: titles of the columns, ready for LaTeX.
         lines: cells, ready for LaTeX.
-        comments: said above the table, for whoever opens the file.
+        comments: LaTeX comments above the table.
     """
     return "\n".join(
         [
@@ -29,11 +29,11 @@ def tabular(form: str, head: Sequence[str], lines: Sequence[Sequence[str]], comm
 
 
 def escaped(name: str) -> str:
-    """Text in which nothing is a command."""
+    """Text with LaTeX's special characters escaped."""
     replaced = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     return "".join(replaced.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in name)
 
 
 def number(value: float | None, digits: int) -> str:
-    """In math mode, where a minus is a minus and not a hyphen; a dash where there is none."""
+    """In math mode, so that a minus is not a hyphen; a dash for None."""
     return NONE if value is None else f"${value:.{digits}f}$"

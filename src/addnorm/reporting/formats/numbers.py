@@ -1,4 +1,4 @@
-"""How pages print numbers: few digits, the same everywhere, a dash where there is none."""
+"""Number formats of pages: few digits, and a dash for None."""
 
 import time
 from collections.abc import Sequence

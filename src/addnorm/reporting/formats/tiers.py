@@ -16,13 +16,13 @@ _LABELS = (
 
 @dataclass(frozen=True, kw_only=True)
 class TierWords:
-    """A tier's label, taken apart so that it can be said in any language."""
+    """A tier's label as the key of a phrase and the names in it."""
 
     key: str
     names: dict[str, str]
     firm: bool
     bounded: bool
-    """Whether the tier rules out some gap."""
+    """True if the tier excludes some gap."""
 
 
 def tier_words(tier: Tier, ranking: Ranking) -> TierWords:

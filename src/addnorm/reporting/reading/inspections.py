@@ -1,4 +1,4 @@
-"""What `addnorm inspect` measured: `insight.json` in a run's folder."""
+"""Measurements of `addnorm inspect`: `insight.json` in a run's folder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ NAME = "insight.json"
 
 
 def insights(snapshot: Snapshot) -> dict[str, Mapping[str, Any]]:
-    """What `addnorm inspect` left, by run; runs without it, or with another version's, are left out."""
+    """Measurements by run name; runs without them, or with those of another format, are left out."""
     found: dict[str, Mapping[str, Any]] = {}
     for run in snapshot.runs:
         content = content_of(snapshot, f"{run.run}/{NAME}")

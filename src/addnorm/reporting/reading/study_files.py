@@ -1,4 +1,4 @@
-"""Files that commands leave in a study's folder for whatever shows it later: read if they are there, inside, and whole."""
+"""Reading the files that commands write into a study's folder: missing, damaged or linked files count as absent."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from addnorm.store import read_json
 
 
 def content_of(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
-    """What the file holds; empty if there is none.
+    """Read a JSON file of the study's folder; empty if it is missing, damaged or outside the folder.
 
     Args:
         name: of the file, relative to the study's folder.
@@ -21,9 +21,9 @@ def content_of(snapshot: Snapshot, name: str) -> Mapping[str, Any]:
     try:
         content = read_json(path)
     except AddnormError:
-        return {}  # half-copied: as if it had not been made
+        return {}  # for example copied in part; the command that writes it can be run again
     return content if isinstance(content, dict) else {}
 
 
 UNREADABLE = (KeyError, IndexError, TypeError, ValueError, AttributeError)
-"""What reading a field raises where a file is another version's or nobody's: it is then as if it had not been made."""
+"""Errors of reading a field of a file that another version or program wrote. Such a file counts as absent."""

@@ -21,34 +21,34 @@ class Card:
     """One model: all runs of a variant."""
 
     place: int
-    """In the study's order, from 0: what the card is called in the page."""
+    """In the study's order, from 0; part of the card's name."""
     variant: str
     is_reference: bool
     state: State
-    """Running if any run is; else the worst that befell one; finished only if all are."""
+    """`running` if any run is, else the worst state of a run; `finished` only if all are."""
     counts: tuple[tuple[State, int], ...]
     seeds_counted: int
     seeds: int
     loss: float | None
-    """Mean over the counted runs; before there are any, the newest loss of its furthest run."""
+    """Mean over the counted runs; before any has finished, the newest loss of the most advanced run."""
     reach: float | None
     """Half of the mean's interval."""
     is_final: bool
-    """Whether `loss` is a mean over finished runs."""
+    """True if `loss` is a mean over finished runs."""
     accuracy: float | None
     perplexity: float | None
     step: int
     """Steps done by all runs."""
     steps: int
     epochs: tuple[float, float] | None
-    """How often the furthest run has read the training text, and how often it will have; None where its size is not known."""
+    """Epochs of the most advanced run, now and at its end; None if the size of the training text is unknown."""
     left_s: float | None
     """Longest time left of its running runs."""
     waiting: int
-    """Runs that are still to be started or gone on with."""
+    """Runs to be started or resumed."""
     ranks: tuple[int, int] | None
     spark: str
-    """Points of the furthest run's loss, for a line in a box of 100 by 28; empty without two points."""
+    """Points of the most advanced run's loss in a box of 100 by 28; empty with fewer than two points."""
     seeds_states: tuple[tuple[int, State], ...]
 
 
@@ -82,7 +82,7 @@ class CardsSection(Section):
                 points = Index(snapshot.path).thinned(
                     run.run, "train.loss", first=0, last=run.steps, parts=_SPARK_POINTS
                 )
-            except Damaged:  # the run is shown as blocked, with this very reason
+            except Damaged:  # the run is shown as blocked, with this reason
                 points = []
             for old in [known for known in self._sparks if known[0] == run.run]:
                 del self._sparks[old]
@@ -100,7 +100,7 @@ def cards(snapshot: Snapshot, sparks: dict[str, str] | None = None) -> list[Card
 
 
 def furthest(runs: Sequence[RunView]) -> RunView | None:
-    """The run with the most steps done, of those the first."""
+    """The run with the most steps done; the first of several."""
     return max(runs, key=lambda run: run.step, default=None)
 
 

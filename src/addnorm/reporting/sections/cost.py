@@ -1,5 +1,5 @@
-"""Cost of each model: counted before the first step (`costs.json`) and measured in training; and the biases that cannot matter,
-as `addnorm audit DIR` counted them (`audit.json`)."""
+"""Cost of each model: counted before the first step (`costs.json`) and measured in training; and redundant biases, as
+counted by `addnorm audit DIR` (`audit.json`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 COSTS = "costs.json"
 AUDIT = "audit.json"
 UNITS = {"parameters": 1e6, "flops_per_token": 1e6, "tokens_per_s": 1.0, "peak_bytes": 1e9, "wall_s": 1.0}
-"""What one unit of each axis is."""
+"""Unit of each axis."""
 _COLUMNS = (
     ("parameters", "parameters, M", 1e6),
     ("flops_per_token", "MFLOPs / token", 1e6),
@@ -50,7 +50,7 @@ class Cost:
     wall_s: float | None
     """From a run's first event to its end, pauses included; mean over finished runs."""
     paused: bool
-    """Whether one of those runs took more than one attempt."""
+    """True if one of those runs took more than one attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +61,13 @@ class Wasted:
     size: int
     """Bias scalars."""
     joint_null: int
-    """How many of them can be given up together."""
+    """Number of them that can be removed together."""
     redundant: tuple[str, ...]
-    """Parameters that cannot matter alone, layers merged."""
+    """Individually redundant parameters, layers merged."""
     reason: str | None
     """Why the model could not be audited, in English."""
     note: Any
-    """The same with its code and values; None where the file has none."""
+    """The same as code and values; None if the file has none."""
 
 
 def costs(snapshot: Snapshot) -> list[Cost]:
@@ -97,7 +97,7 @@ def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: fl
 
 
 def _counted(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    # Empty for a study from before costs were kept, or one that was not made by `addnorm run`.
+    # Empty for a study of an earlier version, or one that was not made by `addnorm run`.
     variants = content_of(snapshot, COSTS).get("variants")
     if not isinstance(variants, dict):
         return {}
@@ -119,7 +119,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def audits(snapshot: Snapshot) -> list[Wasted]:
-    """The models that were audited, in the study's order; none where the file belongs to another plan."""
+    """The audited models in the study's order; empty if the file belongs to another plan."""
     content = content_of(snapshot, AUDIT)
     if content.get("plan_hash") != snapshot.plan["plan_hash"]:
         return []

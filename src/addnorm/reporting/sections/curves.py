@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DRAWN = {"train.loss": "train_loss", "eval.loss": "loss", "eval.accuracy": "accuracy"}
 """Metrics of the figure, and their names in its rows."""
 FIRST_SHOWN = 8
-"""Models that are drawn before anybody chose."""
+"""Models that are drawn before the visitor selects any."""
 PARTS = 300
 """Points per curve at most."""
 _MOST_POINTS = 6
@@ -59,10 +59,10 @@ class Curves:
     series: tuple[Series, ...]
     last_step: int
     steps_per_point: int
-    """Length of the stretches whose means are drawn; 1 if every value is drawn by itself."""
+    """Number of steps that each point averages; 1 if every value is drawn by itself."""
 
     def to_json(self) -> dict[str, Any]:
-        """What the page's script draws, and the table behind it."""
+        """JSON for the page's script: the lines and the table."""
         steps, lines = table(self)
         return {
             "table": {"steps": steps, "rows": [{"label": label, "values": values} for label, values in lines]},
@@ -123,7 +123,7 @@ def curves(snapshot: Snapshot, selection: Selection) -> Curves:
 def _line(index: Index, run: RunView, metric: str, first: int, last: int, snapshot: Snapshot) -> Series:
     try:
         points = index.thinned(run.run, metric, first=first, last=last, parts=PARTS) if run.step > 0 else []
-    except Damaged:  # the run is shown as blocked, with this very reason
+    except Damaged:  # the run is shown as blocked, with this reason
         points = []
     return Series(
         label=f"{run.variant} · {run.seed}",
@@ -238,7 +238,7 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
                 label=row["variant"],
                 linewidth=1.1,
                 markersize=4,
-                # Few markers, and not one above another: they tell lines apart, points are not meant.
+                # Few markers, offset between lines: they only distinguish the lines.
                 markevery=(row["place"] % max(1, len(steps) // 5), max(1, len(steps) // 5)),
                 **drawn_as,
             )

@@ -1,4 +1,4 @@
-"""Where a study's runs ran: versions, devices and threads, and what differed between runs."""
+"""Environment of a study's runs: versions, devices and threads, with differences between runs."""
 
 from collections import defaultdict
 from collections.abc import Mapping

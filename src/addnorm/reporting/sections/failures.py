@@ -19,7 +19,7 @@ class Failure:
     log: tuple[str, ...]
     """Last lines of its worker's log."""
     is_outside: bool
-    """Whether the log lies outside the study's folder and was therefore not read."""
+    """True if the log lies outside the study's folder and was therefore not read."""
 
 
 class FailuresSection(Section):
@@ -34,13 +34,19 @@ class FailuresSection(Section):
 
 
 def failures(snapshot: Snapshot) -> list[Failure]:
-    """Runs that need somebody's attention, in plan order."""
-    found = []
+    """Runs that failed, diverged or are blocked, in plan order."""
+    failed = []
     for run in snapshot.runs:
         if run.state in ("failed", "diverged", "blocked"):
             folder = RunFolder(snapshot.path / run.run)
             inside = contained(snapshot.path, folder.log_path)
-            kept = (folder.ending() or {}).get("log") if contained(snapshot.path, folder.path) else None
-            log = [str(line) for line in kept] if isinstance(kept, list) else folder.last_words() if inside else []
-            found.append(Failure(run=run, log=tuple(log), is_outside=not inside and folder.log_path.exists()))
-    return found
+            recorded = (folder.ending() or {}).get("log") if contained(snapshot.path, folder.path) else None
+            log = (
+                [str(line) for line in recorded]
+                if isinstance(recorded, list)
+                else folder.last_words()
+                if inside
+                else []
+            )
+            failed.append(Failure(run=run, log=tuple(log), is_outside=not inside and folder.log_path.exists()))
+    return failed

@@ -1,7 +1,7 @@
 """The tier ladder: reference lines, and where each variant may stand between them.
 
 Best on the left. The lines cut the width into gaps; a variant's bar covers every gap that its verdicts leave open. A
-line that stands for several references is dashed: they cannot be told apart, so nothing can lie between them.
+line that stands for several references is dashed: they cannot be distinguished, so nothing can lie between them.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _NAME = 22
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One reference, or several that cannot be told apart."""
+    """One reference, or several that cannot be distinguished."""
 
     names: tuple[str, ...]
     label: str
@@ -54,7 +54,7 @@ class Ladder:
     lines: tuple[Line, ...]
     rungs: tuple[Rung, ...]
     places: int
-    """Ranks that are given out."""
+    """Number of ranks."""
 
 
 class LadderSection(Section):
@@ -121,5 +121,5 @@ def _is_named(label: str, line: tuple[str, ...]) -> bool:
 
 
 def shortened(name: str) -> str:
-    """The name, with its middle left out if it is too long to stand beside a bar."""
+    """The name, with its middle omitted if it does not fit beside a bar."""
     return name if len(name) <= _NAME else f"{name[: _NAME - 7]}…{name[-6:]}"

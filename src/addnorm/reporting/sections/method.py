@@ -1,4 +1,4 @@
-"""How the numbers were made, in sentences: phrases of the catalogue with this study's own values filled in."""
+"""Description of the measurements and statistics, with the study's own values."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -16,25 +16,25 @@ from addnorm.reporting.view import MODEL_PAGE, View
 from addnorm.words import phrases
 
 _PLACES = {"bias": "qk_bias"}
-"""Where a room's sibling stands in a model's spec, if not under the room's own name."""
+"""Field of a model's spec that holds a room's mechanism, where it is not named like the room."""
 _PLAIN = {("residual", "add"), ("scores", "own"), ("bias", "linear")}
-"""Mechanisms that every Transformer has; shown after those that set a model apart."""
+"""Mechanisms of a standard Transformer; shown after those that distinguish a model."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
-    """One sibling that the model is made of."""
+    """One mechanism of the model."""
 
     room: str
     kind: str
     texts: Mapping[str, str]
-    """`summary`, `why` and `differs`, empty where there is nothing to say; English where the page's language has no words."""
+    """`summary`, `why` and `differs`; empty if the docstring has none, English if there is no translation."""
     is_translated: bool
     formula: Markup
-    """Typeset, the lines that are true of this model; empty for a mechanism from a plugin."""
+    """Typeset; only the lines that hold for this model; empty for a plugin's mechanism."""
     source: str
     is_known: bool
-    """False for a mechanism from a plugin: a page does not open files that a study names."""
+    """False for a plugin's mechanism: pages do not open files that a study names."""
     is_plain: bool
 
 
@@ -45,16 +45,16 @@ class Field:
     path: str
     value: str
     reference: str | None
-    """The reference's value where it is another; None where it is the same."""
+    """The reference's value if it differs, else None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """Everything that is known of a model before it is trained."""
+    """Everything known of a model before it is trained."""
 
     variant: str
     reference: str | None
-    """What it is compared with here: the first reference that is not the model itself."""
+    """The first reference that is not the model itself; the page compares the two."""
     mechanisms: tuple[Mechanism, ...]
     fields: tuple[Field, ...]
     differences: tuple[Field, ...]
@@ -96,7 +96,7 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
 
 
 def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism, ...]:
-    """The siblings that a model is built with, each with the formulas that are true of this model.
+    """The mechanisms that a model is built with, each with the formulas that hold for it.
 
     Args:
         spec: the model's spec, as the study's plan holds it.
@@ -114,7 +114,7 @@ def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism
 
 
 def _is_built(room: str, spec: Mapping[str, Any]) -> bool:
-    """False for a sibling that the spec names and the model has no place for."""
+    """False for a mechanism that the spec names but the model does not use."""
     if room == "bias":
         switches = spec.get("bias")
         return isinstance(switches, Mapping) and bool(switches.get("q") or switches.get("k"))
@@ -123,7 +123,7 @@ def _is_built(room: str, spec: Mapping[str, Any]) -> bool:
 
 def _has_norms(placement: object) -> bool:
     if not isinstance(placement, Mapping) or placement.get("kind") not in ROOMS["placement"].kinds():
-        return True  # a plugin's: a page does not open files that a study names
+        return True  # a plugin's; pages do not open files that a study names
     try:
         spec = ROOMS["placement"].make(**placement)
     except InputError:

@@ -28,7 +28,7 @@ class Plan:
     extensions: tuple[tuple[str, tuple[int, ...], float | None, bool], ...]
     """Plan hash, seeds, time, whether results had been looked at."""
     shared: tuple[tuple[str, str], ...]
-    """What all runs share: training, corpus, tokenizer, as path and value."""
+    """Settings that all runs share (training, corpus, tokenizer), as path and value."""
 
 
 class PlanSection(Section):

@@ -1,4 +1,4 @@
-"""Resumed runs: which steps were repeated, and whether they came out equal to the last bit."""
+"""Resumed runs: the steps that were repeated, and whether they were bit-identical."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ class Resume:
     time: float | None
     resumed_from: int
     replayed: tuple[tuple[int, int], ...]
-    """First and last of the steps that were done again and came out equal to the last bit."""
+    """First and last of each range of repeated steps that were bit-identical."""
     replayed_steps: int
     rejected: tuple[str, ...]
-    """Checkpoints that were passed over, with the reason."""
+    """Checkpoints that were skipped, with the reason."""
     differs: str | None
-    """What did not come out equal."""
+    """Description of the difference."""
     is_at_work: bool
-    """Whether the attempt has not ended and may yet repeat steps."""
+    """True if the attempt has not ended and may still repeat steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proof:
-    """A run that was interrupted and gone on with."""
+    """A run that was interrupted and resumed."""
 
     run: RunView
     resumes: tuple[Resume, ...]
@@ -61,7 +61,7 @@ class ProofsSection(Section):
                 try:
                     resumes = _resumes(run, milestones.look())
                 except AddnormError:
-                    resumes = ()  # the run is shown as blocked, with this very reason
+                    resumes = ()  # the run is shown as blocked, with this reason
                 found.append(Proof(run=run, resumes=resumes))
         return found
 

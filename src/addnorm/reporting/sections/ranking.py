@@ -75,8 +75,8 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
 
     Args:
         rows: one per variant, best first: `variant`, `mean`, `interval`, `values` (losses of its runs), `tier`,
-            `rank_interval`, `reference` (whether it is one), `line_apart` (whether its line can be told from every other
-            reference's), `provisional`.
+            `rank_interval`, `reference` (true for a reference), `line_apart` (true if its line can be distinguished from every
+            other reference's), `provisional`.
         language: of the labels.
 
     Raises:
@@ -128,8 +128,8 @@ def _beside(row: Mapping[str, Any]) -> str:
     ranks = row["rank_interval"]
     if ranks is None:
         return str(row["tier"])
-    said = f"{ranks[0]}" if ranks[0] == ranks[1] else f"{ranks[0]}–{ranks[1]}"
-    return f"{said} · {row['tier']}"
+    text = f"{ranks[0]}" if ranks[0] == ranks[1] else f"{ranks[0]}–{ranks[1]}"
+    return f"{text} · {row['tier']}"
 
 
 def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
@@ -190,7 +190,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
 
 
 def csv(ranking: Mapping[str, Any]) -> str:
-    """One line per variant, numbers in full precision, an empty cell where there is none."""
+    """One line per variant, numbers in full precision, an empty cell for None."""
     fields = ("verdict", "difference", "low", "high", "seeds_needed")
     head = ["variant", "seeds", "mean", "low", "high", "accuracy", "tier", "firm", "best_rank", "worst_rank"]
     head += [f"{reference}:{field}" for reference in ranking["references"] for field in fields]
@@ -277,7 +277,7 @@ def _value(value: Mapping[str, Any]) -> str:
 
 
 def _bounded(entry: Mapping[str, Any]) -> bool:
-    """Whether the tier rules out some gap, so that "?" says that more than one is left."""
+    """True if the tier excludes some gap; "?" then means that more than one is left."""
     return str(entry["tier"]["label"]).startswith(("above", "between", "below"))
 
 

@@ -1,4 +1,4 @@
-"""How to get a study's results again: its frozen plan as a study file, and the commands that run it."""
+"""Reproduction of a study's results: its frozen plan as a study file, and the commands that run it."""
 
 import shlex
 from collections.abc import Mapping
@@ -18,16 +18,16 @@ STUDY_FILE = "study.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduction:
-    """What a reader needs to run the study."""
+    """Everything needed to run the study again."""
 
     file: str
-    """Text of the study file; empty for a plan that does not say what its runs train."""
+    """Text of the study file; empty if the plan does not say what its runs train."""
     commands: tuple[tuple[str, str], ...]
-    """Command, and the key of the phrase that says what it is for."""
+    """Command, and the key of the phrase that names its purpose."""
     plan_hashes: tuple[str, ...]
-    """Of the plan, and of the plan after each extension by seeds: what `addnorm run` must arrive at."""
+    """Of the plan, and of the plan after each extension by seeds; a repetition must have the same."""
     plugins: tuple[str, ...]
-    """Files of the user's own mechanisms, which must be there too."""
+    """Files of the user's own mechanisms, which are needed too."""
 
 
 class ReproduceSection(Section):
@@ -47,7 +47,7 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
 
     Args:
         snapshot: the study.
-        report: the report's HTML file; the study file stands beside it.
+        report: the report's HTML file; the study file is in the same folder.
     """
     plan = snapshot.plan
     content = study_content(plan)

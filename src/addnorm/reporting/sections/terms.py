@@ -31,7 +31,7 @@ NAME = "terms.json"
 TERMS = {"qRk": "qᵀRk", "aRk": "aᵀRk", "qRb": "qᵀRb", "aRb": "aᵀRb"}
 """Each term's key in the file, and its formula."""
 _BIASES = {"qRk": (), "aRk": ("q_bias",), "qRb": ("k_bias",), "aRb": ("q_bias", "k_bias")}
-"""What a model must have for a term to be one of its scores': its query biases are a, its key biases b."""
+"""Biases that a model must have for a term to occur in its scores; a is the query bias, b the key bias."""
 _MOST_ROWS = 17
 """Of a table; a curve has as many points as the texts have distances."""
 _IN_FIGURE = {"qRk": "$q^T R k$", "aRk": "$a^T R k$", "qRb": "$q^T R b$", "aRb": "$a^T R b$"}
@@ -53,17 +53,17 @@ class Layer:
     swings: tuple[float, ...]
     """Standard deviation of each term over the distances."""
     query: float
-    """Length of the mean direction of q; 0 where q points every way."""
+    """Length of the mean direction of q; 0 if q is isotropic."""
     key: float
     chance: float
-    """The length that as many random directions would have."""
+    """Expected length for as many random directions."""
     lines: tuple[str, ...]
     """Points of each term's curve, in thousandths of the panel."""
     table: tuple[tuple[float, tuple[float, ...]], ...]
     """The curves' values at some of the distances."""
     y_ticks: tuple[tuple[float, str], ...]
     trained: float | None
-    """Where the train length lies, in per cent across; None beyond the panel."""
+    """Position of the train length in per cent across; None beyond the panel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +76,7 @@ class Terms:
     farthest: float
     """Largest distance in tokens."""
     names: tuple[str, ...]
-    """Formulas of the terms that the model's scores have: those with a bias only where it has one."""
+    """Formulas of the terms that occur in the model's scores."""
     layers: tuple[Layer, ...]
 
 
@@ -185,18 +185,18 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     across = phrases(language)("plot.distance")
     for line, layer in zip(panels, layers, strict=True):
         for index, model in enumerate(models):
-            mine = [row for row in rows if row["layer"] == layer and row["label"] == model]
-            if not mine:
+            heads = [row for row in rows if row["layer"] == layer and row["label"] == model]
+            if not heads:
                 continue
             for place, (term, name) in enumerate(_IN_FIGURE.items()):
-                _curve(line[index], mine, term, name, place)
+                _curve(line[index], heads, term, name, place)
             tidy(
                 line[index], title=phrases(language)("plot.terms_of_layer", name=model, layer=str(layer)), across=across
             )
-            _curve(line[-1], mine, "sum", model, 2 * index)
-            _curve(line[-1], mine, "qRk", phrases(language)("plot.first_term", name=model), 2 * index + 1)
+            _curve(line[-1], heads, "sum", model, 2 * index)
+            _curve(line[-1], heads, "qRk", phrases(language)("plot.first_term", name=model), 2 * index + 1)
             for axes in (line[index], line[-1]):
-                _mark(axes, mine[0]["trained"])
+                _mark(axes, heads[0]["trained"])
         tidy(line[-1], title=phrases(language)("plot.scores_of_layer", layer=str(layer)), across=across)
     for axes in panels[0]:
         axes.legend(fontsize=7, frameon=False, handlelength=3.2)
@@ -254,7 +254,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
 
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
-    """How much each term changes with the distance, and mean directions: a line per model and layer."""
+    """Change of each term with the distance, and mean directions: a line per model and layer."""
     head = ["run", "layer", *_IN_LATEX, "mean $q$", "mean $k$", "by chance"]
     lines = []
     for label in dict.fromkeys(row["label"] for row in rows):
@@ -280,14 +280,14 @@ def _about(model: Mapping[str, Any], width: int) -> str:
 def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
     head = ["layer", *TERMS.values(), "|mean q̂|", "|mean k̂|", "by chance"]
     body = []
-    for layer, mine in _by_layer(rows).items():
-        swings, directions = _measured(mine)
+    for layer, heads in _by_layer(rows).items():
+        swings, directions = _measured(heads)
         body.append([str(layer), *(f"{one:.3f}" for one in swings), *(f"{one:.2f}" for one in directions)])
     return f"{_HEADING}:\n" + aligned([head, *body], left=())
 
 
 def _measured(heads: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """How much each term of a layer changes, and the lengths of its mean directions: query, key, by chance."""
+    """Standard deviation of each term over the distances, and lengths of the mean directions: query, key, by chance."""
     swings = [_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS]
     return swings, [_mean([row["isotropy"][name] for row in heads]) for name in ("query", "key", "chance")]
 
@@ -302,9 +302,9 @@ def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> str:
     head = ["layer", *(f"d={distances[place]:g}" for place in places for _ in (0, 1))]
     kinds = ["", *(name for _ in places for name in ("with", "without"))]
     body = []
-    for layer, mine in _by_layer(rows).items():
+    for layer, heads in _by_layer(rows).items():
         cells = [
-            f"{_mean([row['terms'][term]['mean'][place] for row in mine]):.3f}"
+            f"{_mean([row['terms'][term]['mean'][place] for row in heads]):.3f}"
             for place in places
             for term in ("sum", "qRk")
         ]

@@ -35,7 +35,7 @@ class Cell:
     reason: Sentence | None
     accuracy_disagrees: bool
     box: tuple[float, float, float] | None
-    """Where the interval and the difference lie on the shared scale, 0 to 100; None without an interval."""
+    """Ends of the interval and the difference on the shared scale from 0 to 100; None without an interval."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ class Verdicts:
 def verdicts(ranking: Ranking) -> Verdicts:
     """The table of a ranking, in its order."""
     ends = [abs(e) for row in ranking.variants for c in row.versus.values() if c.interval for e in c.interval]
-    # A diverging variant would squeeze all others onto the zero line, so the scale is that of the middle ones.
+    # The 90th percentile: one diverging variant must not compress all other intervals onto the zero line.
     scale = (
         max(1000 * sorted(ends)[int(0.9 * (len(ends) - 1))], 2000 * ranking.margin) if ends else 2000 * ranking.margin
     )
@@ -160,11 +160,11 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     panels = drawn.subplots(1, len(references), sharey=True, squeeze=False)[0]
     heights = {name: len(variants) - place for place, name in enumerate(variants)}
     for axes, reference in zip(panels, references, strict=True):
-        mine = [row for row in rows if row["reference"] == reference]
-        margin = _MILLI * mine[0]["margin"]
+        of_reference = [row for row in rows if row["reference"] == reference]
+        margin = _MILLI * of_reference[0]["margin"]
         axes.axvspan(-margin, margin, color="0.92", zorder=0, label=phrases(language)("plot.margin"))
         axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
-        for row in mine:
+        for row in of_reference:
             y = heights[row["variant"]]
             if row["difference"] is None:
                 continue

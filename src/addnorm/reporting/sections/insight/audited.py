@@ -1,4 +1,4 @@
-"""The audit of one run of a model (`audit.json` in its folder): which parameters cannot matter."""
+"""The audit of one run of a model (`audit.json` in its folder): its redundant and foldable parameters."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from addnorm.reporting.snapshot import Snapshot
 
 NAME = "audit.json"
 VERDICTS = ("redundant", "partly_redundant", "foldable", "effective", "negligible", "undecided")
-"""What an audit may say of a parameter, as phrases' keys."""
+"""Verdicts of an audit, as keys of phrases."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,13 +36,13 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Insight:
-    """What is known of the inside of a model's runs."""
+    """Measurements of a model's inspected runs."""
 
     panels: tuple[Panel, ...]
     seeds: tuple[int, ...]
     """Seeds whose runs were inspected; panels are means over them."""
     example: str
-    """A run that can be inspected, for the command to give."""
+    """A run that can be inspected, for the command on the page."""
 
 
 def insight(snapshot: Snapshot, variant: str, language: str = "en") -> Insight:
@@ -71,7 +71,7 @@ def _panel(measure: Measure, contents: Sequence[Mapping[str, Any]], t: Phrases) 
     is_log = measure.panel_scale == "log" and min(values) > 0 and max(values) > 10 * min(values)
     scaled = [math.log10(value) for value in values] if is_log else values
     low, high = min(scaled), max(scaled)
-    if not is_log and low == high == 0:  # such as a share of which there is none: nothing lies below
+    if not is_log and low == high == 0:  # a share that is zero everywhere; there is nothing below it
         high = 1.0
     pad = (high - low) * 0.08 or abs(high) * 0.1 or 1.0
     low, high = low - pad, high + pad

@@ -1,4 +1,4 @@
-"""What `addnorm inspect` found, as text: a table per run, a row per layer; for several runs, a row per run. And as LaTeX."""
+"""Measurements of `addnorm inspect` as text (a row per layer of one run, or a row per run) and as LaTeX."""
 
 import textwrap
 from collections import defaultdict
@@ -24,7 +24,7 @@ def legend() -> str:
 
 
 def text(found: Mapping[str, Any]) -> str:
-    """`addnorm inspect` as people read it."""
+    """The text output of `addnorm inspect`."""
     runs = found["runs"]
     parts = [_run(run) for run in runs] if len(runs) == 1 else [_summary(runs)]
     parts.append(
@@ -51,7 +51,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
         [escaped(variant), str(layer), *(_mean_cell(values.get((variant, layer, key), [])) for key in shown)]
         for variant, layer in layers
     ]
-    about = "Means over seeds, at the end of training unless it is said otherwise."
+    about = "Means over seeds, at the end of training unless stated otherwise."
     return tabular("lr" + "r" * len(shown), ["variant", "layer", *shown.values()], lines, [about])
 
 

@@ -1,4 +1,4 @@
-"""Loss and accuracy at lengths beyond the trained one, as `addnorm extrapolate` left them in DIR/extrapolation.json."""
+"""Loss and accuracy at lengths beyond the trained one, from the file DIR/extrapolation.json of `addnorm extrapolate`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -86,11 +86,11 @@ class AtLengths:
     xs: tuple[float, ...]
     """Per cent across a panel, one per length."""
     notes: tuple[tuple[str, Any], ...]
-    """Text in English, and its code and values where the file has them."""
+    """Text in English, and its code and values if the file has them."""
 
 
 def lengths(snapshot: Snapshot) -> AtLengths | None:
-    """The study's evaluation at lengths; None if there is none that this version can read."""
+    """The study's evaluation at lengths; None if no file that this version can read exists."""
     content = content_of(snapshot, NAME)
     try:
         return _read(content) if content else None
@@ -158,7 +158,7 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
     factor, digits = (100.0, 2) if measure == "accuracy" else (1.0, 4)
     found: list[tuple[Line, list[tuple[float, float, float]]]] = []
     for place, line in enumerate(lines):
-        # So that equal means and wide intervals do not hide each other.
+        # Lines are offset so that equal means and wide intervals do not hide each other.
         aside = min(1.4 * len(lines), 55 / len(xs)) * (place / max(1, len(lines) - 1) - 0.5)
         points = []
         for x, cell in zip(xs, line.cells, strict=True):
@@ -170,7 +170,7 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
     means = [mean for _, points in found for _, mean, _ in points]
     if not means:
         return None
-    # Few seeds have intervals many times as wide as all means; they run out of the panel rather than flatten it.
+    # With few seeds, intervals are far wider than the differences between means; they are cut off at the panel's edge.
     pad = 0.35 * (max(means) - min(means)) or 0.1 * abs(max(means)) or 1.0
     low, high = min(means) - pad, max(means) + pad
 

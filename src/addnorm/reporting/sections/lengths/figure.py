@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Point = tuple[float, float | None, Sequence[float] | None]
-"""Where, how much, and its interval."""
+"""Position, value and its interval."""
 
 
 def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
@@ -34,14 +34,18 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
     accuracy, loss, inside = drawn.subplots(1, 3)
     for place, model in enumerate(models):
         aside = 2 ** (0.12 * (place / max(1, len(models) - 1) - 0.5))  # so that equal points do not hide each other
-        mine = sorted((row for row in rows if row["label"] == model), key=lambda row: row["length"])
-        at = [aside * row["length"] for row in mine]
-        shares = [(x, row["accuracy"], row["accuracy_interval"]) for x, row in zip(at, mine, strict=True)]
+        of_model = sorted((row for row in rows if row["label"] == model), key=lambda row: row["length"])
+        at = [aside * row["length"] for row in of_model]
+        shares = [(x, row["accuracy"], row["accuracy_interval"]) for x, row in zip(at, of_model, strict=True)]
         _line(accuracy, place, model, shares, 100.0)
         _line(
-            loss, place, model, [(x, row["loss"], row["loss_interval"]) for x, row in zip(at, mine, strict=True)], 1.0
+            loss,
+            place,
+            model,
+            [(x, row["loss"], row["loss_interval"]) for x, row in zip(at, of_model, strict=True)],
+            1.0,
         )
-        buckets = mine[-1]["buckets"] if mine[-1]["length"] == lengths[-1] else []
+        buckets = of_model[-1]["buckets"] if of_model[-1]["length"] == lengths[-1] else []
         middles = [(aside * (b["from"] + b["to"]) / 2, b["loss"], b["loss_interval"]) for b in buckets]
         _line(inside, place, model, middles, 1.0)
     across = phrases(language)("plot.test_length")

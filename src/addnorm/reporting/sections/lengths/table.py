@@ -46,7 +46,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
 
 
 def csv(found: Mapping[str, Any]) -> str:
-    """One line per model and length, numbers in full precision, an empty cell where there is none."""
+    """One line per model and length, numbers in full precision, an empty cell for None."""
     head = ["variant", "switch", "length", "multiple", "seeds", "loss", "loss_low", "loss_high"]
     head += ["accuracy", "accuracy_low", "accuracy_high", "perplexity"]
     fields = ("verdict", "difference", "low", "high", "seeds_needed")
@@ -80,7 +80,7 @@ def latex(found: Mapping[str, Any]) -> str:
 def _scored(found: Mapping[str, Any]) -> str:
     if found["scoring"] == "window":
         return "every position of every window is scored, and every length scores the same targets"
-    return f"every length is scored on the same {found['ending']} targets at the end of each stretch of text"
+    return f"every length is scored on the same {found['ending']} targets at the end of each segment of text"
 
 
 def _table(found: Mapping[str, Any], cell: Callable[[Mapping[str, Any]], str]) -> list[list[str]]:

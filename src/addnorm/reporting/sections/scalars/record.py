@@ -1,4 +1,4 @@
-"""Learned scalars as a run's last checkpoint left them, beside what weight decay alone would have left.
+"""Learned scalars of a run's last checkpoint, beside the values that weight decay alone would have left.
 
 Read from `scalars.safetensors`, which the worker writes with each checkpoint, so they move while the run does. Verdicts
 (learned, decayed, redundant, undriven) are `addnorm explain`'s.
@@ -37,14 +37,14 @@ class Entry:
     layer: int | None
     init: float
     decay_only: float
-    """Mean over seeds of what decay alone would have left."""
+    """Value that weight decay alone would have left, mean over seeds."""
     finals: tuple[tuple[int, float], ...]
     """Seed and value."""
     mean: float
     effective: float | None
-    """The coefficient that the model uses because of it, mean over seeds; None where that is not known."""
+    """Effective coefficient in the model, mean over seeds; None if unknown."""
     by_decay: float | None
-    """Share of the moves that decay made, mean over seeds; None if nothing moved it."""
+    """Share of its change that weight decay made, mean over seeds; None if it did not change."""
     snr: float | None
     """Mean gradient over its standard error, mean over seeds."""
     x: float
@@ -66,14 +66,14 @@ class Family:
     entries: tuple[Entry, ...]
     y_ticks: tuple[tuple[float, str], ...]
     layer_marks: tuple[tuple[float, str], ...]
-    """Where each layer's entries begin, and its number."""
+    """Start of each layer's entries in per cent, and its number."""
     step: int
     """Least number of steps that the seeds' records hold."""
     seeds: tuple[int, ...]
 
 
 def families(snapshot: Snapshot, variants: Sequence[str]) -> list[Family]:
-    """Every family of the variants' scalars that runs have recorded so far."""
+    """Every family of the variants' scalars that runs have recorded."""
     found = []
     for variant in variants:
         records: dict[int, dict[str, _Record]] = {}
@@ -101,7 +101,7 @@ class _Record:
     snr: float | None
     steps: int
     layer: int | None
-    """As the mechanism's code said it; None in files from before it was asked."""
+    """As given by the mechanism; None in files of earlier versions."""
     effective: float | None
 
 
@@ -110,19 +110,19 @@ def _read(path: Path) -> dict[str, _Record]:
         with safe_open(path, framework="np") as file:
             metadata = file.metadata()
             names = json.loads(metadata["names"])
-            told = json.loads(metadata.get("effective", "[]")) or [(None, None)] * len(names)
-            kept = {
+            effective = json.loads(metadata.get("effective", "[]")) or [(None, None)] * len(names)
+            arrays = {
                 key: file.get_tensor(key)
                 for key in ("value", "init", "log_kept", "decay", "gradient", "mean", "mean_square")
             }
             steps = int(file.get_tensor("steps"))
     except (SafetensorError, OSError, KeyError, TypeError, ValueError):
-        return {}  # half a file from a full disk, or another version's: the run has then no record that can be shown
+        return {}  # a partial file from a full disk, or another version's; the run is shown without a record
     found = {}
     for place, name in enumerate(names):
         if _NORMS.search(name):
             continue
-        at = {key: float(values[place]) for key, values in kept.items()}
+        at = {key: float(values[place]) for key, values in arrays.items()}
         moved = abs(at["decay"]) + abs(at["gradient"])
         error = math.sqrt(max(at["mean_square"] - at["mean"] ** 2, 0.0) / (steps - 1)) if steps > 1 else 0.0
         found[name] = _Record(
@@ -132,8 +132,8 @@ def _read(path: Path) -> dict[str, _Record]:
             by_decay=abs(at["decay"]) / moved if moved > 0 else None,
             snr=abs(at["mean"]) / error if error > 0 else None,
             steps=steps,
-            layer=told[place][0],
-            effective=told[place][1],
+            layer=effective[place][0],
+            effective=effective[place][1],
         )
     return found
 
@@ -164,8 +164,8 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
     layer_before: int | None = None
     for place, (entry, of) in enumerate(gathered.items()):
         _, layer, index = _taken_apart(entry)
-        said = next((r.layer for r in of.values() if r.layer is not None), None)
-        layer = layer if said is None else said
+        recorded = next((r.layer for r in of.values() if r.layer is not None), None)
+        layer = layer if recorded is None else recorded
         x = 100 * (place + 0.5) / len(gathered)
         if layer is not None and layer != layer_before:
             marks.append((100 * place / len(gathered), str(layer)))

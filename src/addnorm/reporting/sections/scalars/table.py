@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def text(explained: Json) -> str:
-    """One block per run: what each scalar ended at, what decay alone would have left, and a verdict."""
+    """One block per run: final value, value that weight decay alone would have left, and verdict of each scalar."""
     spreads = {(row["variant"], row["entry"]): row["final_sd"] for row in explained["spread"]}
     blocks = [_run(run, spreads) for run in explained["runs"] if run["scalars"]]
     empty = [run["run"] for run in explained["runs"] if not run["scalars"]]

@@ -1,4 +1,4 @@
-"""What `addnorm explain DIR` said of learned scalars: a verdict per number and run, as DIR/explain.json keeps them."""
+"""Verdicts of `addnorm explain DIR` on learned scalars, per number and run, from DIR/explain.json."""
 
 import re
 from collections import Counter
@@ -11,15 +11,15 @@ from addnorm.reporting.snapshot import Snapshot
 
 NAME = "explain.json"
 VERDICTS = {"learned": "learned", "decayed": "decayed", "undriven": "undriven", "redundant direction": "redundant"}
-"""Each verdict as `addnorm explain` writes it, and its phrase's key."""
+"""Each verdict as `addnorm explain` writes it, and the key of its phrase."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explained:
-    """The verdicts of all runs that were explained."""
+    """The verdicts of all explained runs."""
 
     time: float
-    """When they were made, in seconds since 1970."""
+    """Time of the computation, in seconds since 1970."""
     verdicts: Mapping[tuple[str, str], tuple[tuple[str, int], ...]]
     """By variant and number: each verdict's key, and how many seeds have it."""
 
@@ -29,12 +29,12 @@ class Explained:
 
     def counts(self, variant: str, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
         """Of several numbers, how many have each verdict in most of their seeds."""
-        found = Counter(told[0][0] for name in names if (told := self.of(variant, name)))
+        found = Counter(verdicts[0][0] for name in names if (verdicts := self.of(variant, name)))
         return tuple((key, found[key]) for key in VERDICTS.values() if found[key])
 
 
 def explained(snapshot: Snapshot) -> Explained | None:
-    """The study's verdicts; None where there are none that this version can read."""
+    """The study's verdicts; None if there are none that this version can read."""
     content = content_of(snapshot, NAME)
     try:
         return _read(content) if content else None
@@ -52,6 +52,6 @@ def _read(content: Mapping[str, Any]) -> Explained:
 
 
 def _bare(name: str) -> str:
-    """A number's name without what its writers put between indices."""
+    """A number's name with indices in one form: `NAME[1,2]`."""
     parameter, _, index = name.partition("[")
     return f"{parameter}[{','.join(re.findall(r'[0-9]+', index))}]"
