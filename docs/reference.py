@@ -22,6 +22,7 @@ MODULES = {
     "addnorm.insight.extrapolation.switches": "Base classes of changes at evaluation.",
     "addnorm.shape": "Sizes that every mechanism is built from.",
     "addnorm.roles": "Roles of parameters, by which weight decay selects them.",
+    "addnorm.testing": "The contract that every mechanism keeps, to test your own.",
     "addnorm.errors": "Errors and warnings.",
 }
 """Public modules with a description."""

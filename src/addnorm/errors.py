@@ -34,8 +34,14 @@ class JobError(AddnormError, RuntimeError):
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
     """Suggest the nearest known name as ` Did you mean 'add'?`, or return an empty string if none is near."""
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    near = nearest_name(name, known)
+    return f" Did you mean {near!r}?" if near is not None else ""
+
+
+def nearest_name(name: object, known: Iterable[object]) -> str | None:
+    """Find the known name that is most similar to `name`; None if none is similar or `name` is not a string."""
+    near = get_close_matches(name, [str(entry) for entry in known], n=1, cutoff=0.6) if isinstance(name, str) else []
+    return near[0] if near else None
 
 
 class AddnormWarning(UserWarning):

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from addnorm.cli import main
-from addnorm.redundancy.graph import method as static
-from addnorm.redundancy.graph.joint_space import Space
+from addnorm.redundancy.graph import static_analysis as static
+from addnorm.redundancy.graph.null_space import NullSpace
 
 pytestmark = pytest.mark.compiled
 
@@ -205,7 +205,7 @@ def test_exit_1_when_the_methods_disagree(capsys, monkeypatch):
 
     def boastful(*arguments, **options):
         found = honest(*arguments, **options)
-        everything = Space.from_basis(found.space.tracked, torch.eye(found.space.tracked.size))
+        everything = NullSpace.from_basis(found.space.tracked, torch.eye(found.space.tracked.size))
         return replace(found, space=everything)
 
     monkeypatch.setattr(static, "analyse", boastful)
@@ -248,7 +248,7 @@ def test_a_model_that_does_not_export_says_so_and_is_no_disagreement(capsys):
     found = json.loads(out)
     assert code == 0
     assert found["methods"] == "numeric"
-    assert any("does not export, so the numerical method speaks alone" in note for note in found["notes"])
+    assert any("does not export, so only the numerical method ran" in note for note in found["notes"])
     verdicts = {each["parameter"]: each["verdict"] for each in found["findings"]}
     assert verdicts["table"] == "undecided"
     assert found["disagreements"] == []

@@ -9,9 +9,10 @@ from tracing import compiles, exports
 from addnorm import preset
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS, Spec
+from addnorm.model.architecture import Dropout
 from addnorm.model.gau import Gau
 from addnorm.model.presets import ROOM_OF_FIELD
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.spec import ModelSpec
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import LAWS
 

@@ -11,7 +11,8 @@ import pytest
 
 from addnorm.cli import commands
 from addnorm.statistics import ranking_of_published, read_published
-from addnorm.study.loading import load_study, study_names
+from addnorm.study.built_in import study_names
+from addnorm.study.loading import load_study
 
 FOLDER = Path(__file__).parents[2] / "docs" / "studies"
 REPORTS = sorted(FOLDER.glob("*.md"))

@@ -20,8 +20,9 @@ from addnorm.model.presets import PRESETS, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.reporting.pages.model import mechanisms
+from addnorm.study.built_in import study_names
 from addnorm.study.encoding import encode
-from addnorm.study.loading import load_study, profile_names, study_names
+from addnorm.study.loading import load_study, profile_names
 from addnorm.testing.contract import shrunk
 
 

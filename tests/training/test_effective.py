@@ -15,7 +15,7 @@ from addnorm.model.gau import Gau
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
 from addnorm.store import StudyFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
 from addnorm.testing.contract import shrunk

@@ -299,7 +299,7 @@ def test_a_models_page_explains_its_mechanisms_in_chinese(tmp_path, client):
     [
         ({"references": ["gone"]}, "models that it does not train: gone", "它并不训练的模型比较：gone"),
         ({"references": ["base", "base"]}, "every reference is named once", "每个参考模型只能出现一次"),
-        ({"margin": -1.0}, "the margin is a positive number", "这些运行无法排名"),
+        ({"margin": -1.0}, "margin: expected a positive number", "这些运行无法排名"),
     ],
 )
 def test_why_nothing_is_ranked_is_said_in_the_pages_language(tmp_path, client, change, english, chinese):

@@ -180,7 +180,7 @@ def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, int]":
     Raises:
         InputError: the analysis takes more than allowed.
     """
-    from addnorm.redundancy.execution.memory import budget_bytes, carried_bytes, gb, model_bytes
+    from addnorm.redundancy.execution.memory import budget_bytes, gb, model_bytes, transfer_bytes
 
     budget = budget_bytes(options.memory)
     target = _resolved(options, name, memory=budget)
@@ -190,10 +190,11 @@ def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, int]":
             f"an audit of {name} takes about {gb(needed)} of memory, {gb(budget)} are allowed. Allow more with --memory "
             f"{needed / 1e9:.3g}, or give a model of the same structure with fewer layers."
         )
-    if target.shrunk and options.strip is not None and carried_bytes(target.whole) > budget:
+    if target.shrunk and options.strip is not None and transfer_bytes(target.whole) > budget:
         raise InputError(
-            f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and the transfer of its rewrite to the "
-            f"full model takes about {gb(carried_bytes(target.whole))}. Allow more with --memory, or leave out --strip."
+            f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and its rewrite is transferred to the "
+            f"whole model, which takes about {gb(transfer_bytes(target.whole))}. Allow more with --memory, or leave out "
+            "--strip."
         )
     return target, needed
 

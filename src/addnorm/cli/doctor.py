@@ -61,7 +61,7 @@ def _torch(folder: Path) -> tuple[bool, str]:
 def _devices(folder: Path) -> tuple[bool, str]:
     from addnorm.supervision.executors.local import LocalExecutor
 
-    executor = LocalExecutor.of_this_machine()
+    executor = LocalExecutor.create()
     kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
     return True, f"{executor.slots} runs at the same time ({kind})"
 

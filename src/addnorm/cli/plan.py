@@ -42,29 +42,28 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.supervision.cost_estimate import estimate_cost
     from addnorm.supervision.executors.local import LocalExecutor
-    from addnorm.supervision.plan import plan
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     fitted = fit_models(study, study.tokenizer.size)
     validate(fitted)
-    slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
-    cost_plan = plan(fitted, workers=slots)
+    slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
+    estimate = estimate_cost(fitted, workers=slots)
     large = (
-        () if options.audit else tuple(cost.variant for cost in cost_plan.variants if cost.parameters > MOST_PARAMETERS)
+        () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)
     )
     without_audit = f"more than {quantity(MOST_PARAMETERS)} parameters: add --audit"
     if options.json:
         print_json(
-            cost_plan.to_json()
+            estimate.to_json()
             | {"audit": _audits(fitted, but=large) | {name: {"reason": without_audit} for name in large}}
         )
         return 0
     print(
-        f"{cost_plan.study}: {cost_plan.runs} runs ({len(cost_plan.variants)} variants x {cost_plan.seeds} seeds), ",
-        end="",
+        f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end=""
     )
-    print(f"{cost_plan.steps} steps of {quantity(cost_plan.tokens_per_run / cost_plan.steps)} tokens each\n")
+    print(f"{estimate.steps} steps of {quantity(estimate.tokens_per_run / estimate.steps)} tokens each\n")
     rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
     rows += [
         (
@@ -75,7 +74,7 @@ def command(options: Options) -> int:
             f"{quantity(cost.peak_bytes)}B",
             duration(cost.seconds),
         )
-        for cost in cost_plan.variants
+        for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
     ways = [
@@ -86,7 +85,7 @@ def command(options: Options) -> int:
             f"{quantity(way.peak_bytes)}B",
             duration(way.seconds),
         )
-        for cost in cost_plan.variants
+        for cost in estimate.variants
         if len(cost.ways) > 1
         for way in cost.ways
     ]
@@ -94,9 +93,9 @@ def command(options: Options) -> int:
         print("\nTwo ways to sum scores: carried as a matrix, or summed again tile by tile (`attention` of a model)\n")
         print(aligned([("variant", "attention", "FLOPs/token", "peak memory", "time per run"), *ways], right="llrrr"))
     print(
-        f"\nAltogether {quantity(cost_plan.tokens)} training tokens and {quantity(cost_plan.flops)}FLOP; about "
-        f"{duration(cost_plan.seconds)} with {cost_plan.workers} worker(s) of {cost_plan.threads} thread(s) at the "
-        f"{quantity(cost_plan.flops_per_second)}FLOP/s measured just now."
+        f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "
+        f"{duration(estimate.seconds)} with {estimate.workers} worker(s) of {estimate.threads} thread(s) at the "
+        f"{quantity(estimate.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
     from addnorm.cli._redundant_biases import redundant_biases

@@ -40,8 +40,10 @@ class Options:
     """Runs at the same time; one per GPU or per CPU core if not given."""
     retry: bool = False
     """Resume failed and diverged runs from their newest checkpoint."""
-    mirror: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
     """Also send the numbers to a tracker: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
+    executor: str = "local"
+    """Executor that starts the workers: local."""
     watch: bool = False
     """Also serve the live page while the study is trained, and print its address. `addnorm watch` serves it at any time."""
     json: bool = False
@@ -52,21 +54,29 @@ def command(options: Options) -> int:
     from addnorm.cli._live_table import LiveTable, Silent
     from addnorm.study.loading import load_study
     from addnorm.supervision.run import default_out, run
-    from addnorm.supervision.tracking import Mirroring
+    from addnorm.supervision.tracking import Tracking
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
-    mirrors = Mirroring(options.mirror, say=print_line)
-    with table, mirrors, ExitStack() as beside_the_runs:
+    tracking = Tracking(options.tracker, say=print_line)
+    with table, tracking, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
         show = _with_page(table, beside_the_runs) if options.watch else table.show
 
         def on_tick(folder: StudyFolder, statuses: list[RunStatus]) -> None:
-            mirrors.look(folder.path)
+            tracking.update(folder.path)
             show(folder, statuses)
 
-        folder = run(study, out=out, workers=options.workers, on_tick=on_tick, say=table.say, again=again)
+        folder = run(
+            study,
+            out=out,
+            workers=options.workers,
+            executor=options.executor,
+            on_tick=on_tick,
+            say=table.say,
+            again=again,
+        )
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
     if options.json:
@@ -123,6 +133,8 @@ def _same_command(out: Path, options: Options) -> str:
     words += ["--out", str(out)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
-    for name in options.mirror:
-        words += ["--mirror", name]
+    for name in options.tracker:
+        words += ["--tracker", name]
+    if options.executor != "local":
+        words += ["--executor", options.executor]
     return shlex.join(words)

@@ -7,7 +7,7 @@ from addnorm.errors import AddnormError
 from addnorm.reporting.pages.language import phrases
 from addnorm.reporting.pages.snapshot import Snapshot
 from addnorm.reporting.rows import insights
-from addnorm.statistics.pairs import FEWEST_SEEDS
+from addnorm.statistics.multiple_testing import FEWEST_SEEDS
 from addnorm.store.peeks import peeks
 
 

@@ -70,6 +70,20 @@ class Scores(nn.Module, ABC):
         return query, key
 
 
+class SingleTermScores(Scores):
+    """One layer's queries and keys, with the usual scale 1/sqrt(d_k)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.scale = shape.head_dim**-0.5
+
+    def terms(self, layer: int) -> int:
+        return 1
+
+    def weights(self, layer: int) -> Weights:
+        return (self.scale,)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ScoresSpec(Spec):
     """Base of every score residual's configuration."""

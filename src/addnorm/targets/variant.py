@@ -4,7 +4,7 @@ from typing import Any
 
 from addnorm.model.spec import ModelSpec
 from addnorm.redundancy import audit
-from addnorm.redundancy.execution.tracked_parameters import follow
+from addnorm.redundancy.execution.tracked_parameters import track_parameters
 from addnorm.targets.run import random_tokens
 
 
@@ -21,7 +21,7 @@ def audit_variant(spec: ModelSpec) -> dict[str, Any]:
     """
     model = spec.build().eval()
     tokens = random_tokens(model)
-    if not follow(model, tokens).entries:
+    if not track_parameters(model, tokens).entries:
         return {"size": 0, "joint_null": 0, "redundant": []}
     audited = audit(model, tokens, methods="static")
     redundant = [finding.parameter for finding in audited.findings if finding.verdict == "redundant"]

@@ -21,7 +21,7 @@ from addnorm.store.events import EventWriter
 from addnorm.store.files import write_atomic
 from addnorm.store.follower import EventFollower
 from addnorm.store.run import Ending, RunFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins

@@ -16,7 +16,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.statistics import listed, say
 from addnorm.store import Damaged, RunFolder
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.encoding import encode
 from addnorm.study.plugins import load_plugins

@@ -112,7 +112,7 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
         (("--workers", "0", "--lengths", "1x"), "workers: expected a whole number of at least 1"),
         (("--plot", "lengths.docx"), "expected a file name that ends with one of .svg, .pdf, .png"),
         (("--plot", "nowhere/lengths.svg"), "nowhere is no folder"),
-        (("--margin", "-1", *FEW), "the margin is a positive number"),
+        (("--margin", "-1", *FEW), "margin: expected a positive number"),
     ],
 )
 def test_mistakes_are_said_at_once_and_nothing_is_lost(folder: Path, arguments, expected: str, capsys) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from addnorm.insight.scalars.scalar import Scalar
-from addnorm.redundancy.algebra.null_space import null_space
+from addnorm.redundancy.algebra.rank import null_space
 
 ROUNDING = 1e-6
 """Share of the largest gradient of a mechanism below which gradients are rounding: float32 keeps 6e-8, sums lose a digit."""

@@ -15,7 +15,7 @@ from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, re
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.scalar import Scalar
 from addnorm.store import RunFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 
 _NORMS = re.compile(r"(^|\.)\w*norm\.")

@@ -12,7 +12,7 @@ from typing import ClassVar
 from addnorm.catalogue import Spec, room
 from addnorm.errors import InputError
 from addnorm.insight.positioned import with_position
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
@@ -54,7 +54,7 @@ class SwitchSpec(Spec):
     """The changed part in one word. At most one switch that changes the rotation can be applied at a time."""
 
     @abstractmethod
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         """Require that the switch applies to the model.
 
         Raises:
@@ -66,7 +66,7 @@ class SwitchSpec(Spec):
         """Return the position that replaces the model's own at that length."""
 
 
-def require_softmax(kind: str, model: ModelSpec) -> None:
+def require_softmax(kind: str, model: Architecture) -> None:
     """Require attention that is normalised by a softmax.
 
     Raises:
@@ -110,7 +110,7 @@ def name_of(combination: Combination) -> str:
     return "+".join(switch.kind for switch in combination) or "none"
 
 
-def require_all(combination: Combination, model: ModelSpec) -> None:
+def require_all(combination: Combination, model: Architecture) -> None:
     """Require that all switches apply to the model.
 
     Raises:

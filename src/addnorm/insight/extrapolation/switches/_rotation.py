@@ -5,7 +5,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 from addnorm.position._rotation import frequencies
 from addnorm.position.rope import Angles, Rope, RopePosition
@@ -47,7 +47,7 @@ def frequencies_of(rope: RopePosition, theta: float) -> Float64[Tensor, " pairs"
     return frequencies(rope.rotated, theta, torch.device("cpu"))
 
 
-def require_rope(kind: str, model: ModelSpec) -> None:
+def require_rope(kind: str, model: Architecture) -> None:
     """Require rotary positions with frequencies.
 
     Raises:

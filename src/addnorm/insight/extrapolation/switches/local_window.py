@@ -20,7 +20,7 @@ from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.positioned import Wrapped
 from addnorm.kernels.grouped_attention import DistanceBias
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
 
@@ -38,7 +38,7 @@ class LocalWindow(SwitchSpec):
         if self.window is not None and self.window < 1:
             raise InputError(f"local_window: expected a window of at least 1 position, got {self.window}.")
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_softmax(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:

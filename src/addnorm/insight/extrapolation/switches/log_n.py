@@ -22,7 +22,7 @@ from torch import Tensor
 
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.positioned import Wrapped
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
 
@@ -32,7 +32,7 @@ class LogN(SwitchSpec):
 
     changes: ClassVar[str] = "scale"
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_softmax(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:

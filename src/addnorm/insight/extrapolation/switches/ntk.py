@@ -18,7 +18,7 @@ from typing import ClassVar
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
 from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 from addnorm.position.rope import Rope
 
@@ -29,7 +29,7 @@ class NTK(SwitchSpec):
 
     changes: ClassVar[str] = "rotation"
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_rope(self.kind, model)
         if isinstance(model.position, Rope) and model.attention_shape.head_dim * model.position.fraction <= 2:
             raise InputError(

@@ -16,7 +16,7 @@ from typing import ClassVar
 
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
 from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
 
@@ -26,7 +26,7 @@ class PositionInterpolation(SwitchSpec):
 
     changes: ClassVar[str] = "rotation"
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_rope(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:

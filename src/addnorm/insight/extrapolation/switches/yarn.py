@@ -20,7 +20,7 @@ from typing import ClassVar
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
 
@@ -40,7 +40,7 @@ class Yarn(SwitchSpec):
         if not 0 <= self.alpha < self.beta:
             raise InputError(f"yarn: expected 0 <= alpha < beta, got alpha {self.alpha} and beta {self.beta}.")
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_rope(self.kind, model)
         require_softmax(self.kind, model)
 
