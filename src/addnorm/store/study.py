@@ -169,6 +169,11 @@ def open_runs(folder: str | Path) -> StudyFolder:
 
     Raises:
         InputError, Damaged: as `StudyFolder`.
+
+    Example:
+        >>> study = open_runs("runs/first")
+        >>> len(study.runs()), study.runs()[0].status().state
+        (9, 'finished')
     """
     return StudyFolder(folder)
 

@@ -81,6 +81,13 @@ def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transform
     Raises:
         InputError: a plugin is missing or not given; the folder does not hold an exported model, or its weights do not
             fit its spec.
+
+    Example:
+        >>> from addnorm.training.export import export_run
+        >>> run = addnorm.open_runs("runs/first").runs()[0]
+        >>> model = load(export_run(run, Path("exported/loaded")))
+        >>> model.training
+        False
     """
     folder = Path(folder)
     load_plugins([str(path) for path in plugins], Path.cwd())
@@ -101,6 +108,12 @@ def load_spec(folder: str | Path) -> ModelSpec:
 
     Raises:
         InputError: the folder holds none, or one that this version cannot read.
+
+    Example:
+        >>> from addnorm.training.export import export_run
+        >>> run = addnorm.open_runs("runs/first").runs()[0]
+        >>> load_spec(export_run(run, Path("exported/spec"))).depth
+        2
     """
     folder = Path(folder)
     if not (folder / SPEC).is_file():

@@ -74,6 +74,12 @@ def attend(
     Raises:
         InputError: an argument breaks what is said here, or `impl` cannot do what is asked.
         UnknownName: no such `impl` or `normalisation`.
+
+    Example:
+        >>> queries = [torch.randn(1, 2, 5, 8) for _ in range(3)]  # one per layer term
+        >>> keys, value = [torch.randn(1, 2, 5, 8) for _ in range(3)], torch.randn(1, 2, 5, 8)
+        >>> attend(queries, keys, value, weights=[0.1, 0.1, 0.1], causal=True).shape
+        torch.Size([1, 2, 5, 8])
     """
     problem = problem_of(
         queries,
