@@ -10,9 +10,9 @@ import made_study
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.redundancy.graph.export import NotExported
-from addnorm.reporting.pages import phrases
 from addnorm.store import read_json
 from addnorm.targets import study as audits
+from addnorm.words import phrases
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,16 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.reporting.pages import PAGES, Reader, phrases
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.sections import pages as page_names
 from addnorm.store import StudyFolder
 from addnorm.store.results import ranking
 from addnorm.web import app as web_app
 from addnorm.web.app import application
+from addnorm.words import phrases
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
-ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PAGES} | {"model": "/model?variant=v4m5"}
+ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {"model": "/model?variant=v4m5"}
 
 
 class Whole(HTMLParser):

@@ -12,7 +12,7 @@ def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
     Args:
         audits: result of `audit_variant`, or a `reason`, by variant.
     """
-    from addnorm.reporting.tables.audit import merged_names
+    from addnorm.reporting.audit.table import merged_names
 
     if all(audit.get("size") == 0 for audit in audits.values()):
         return "No variant has a bias or a norm's shift, so none is redundant."

@@ -40,7 +40,7 @@ def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
         InputError: a target has no four terms, or an option applies to none of the targets.
     """
     from addnorm.insight.score_terms.inspect import beside
-    from addnorm.reporting.tables import score_terms as tables
+    from addnorm.reporting.sections import terms as tables
 
     require_figure_file(options.plot)
     if options.text is not None and not any(map(_is_checkpoint, (target, *options.beside))):
@@ -50,7 +50,7 @@ def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
     measurements = [_measurement(path, options) for path in (target, *options.beside)]
     measured = beside([measure() for measure in measurements])
     if options.plot is not None:
-        from addnorm.reporting.plots.score_terms import figure
+        from addnorm.reporting.sections.terms import figure
 
         write_figure(figure(measured["rows"]), options.plot)
     if json:

@@ -103,8 +103,8 @@ def _audit_study(options: Options, folder: Path) -> int:
 
 def _audit(options: Options, name: str) -> int:
     import addnorm
-    from addnorm.reporting.tables import audit as tables
-    from addnorm.reporting.tables import certificate as certificates
+    from addnorm.reporting.audit import certificate as certificates
+    from addnorm.reporting.audit import table as tables
 
     target, needed_bytes = _resolve_within_memory(options, name)
     audit = addnorm.audit(
@@ -137,7 +137,7 @@ def _audit(options: Options, name: str) -> int:
 
 def _diff(options: Options, first: str, second: str) -> int:
     import addnorm
-    from addnorm.reporting.tables import certificate as certificates
+    from addnorm.reporting.audit import certificate as certificates
 
     one, other = _full_size(options, first), _full_size(options, second)
     result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
@@ -259,8 +259,8 @@ def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any
 
 
 def _write_reports(options: Options, content: Mapping[str, Any]) -> None:
-    from addnorm.reporting.tables.audit_html import html
-    from addnorm.reporting.tables.audit_sarif import sarif
+    from addnorm.reporting.audit.html import html
+    from addnorm.reporting.audit.sarif import sarif
 
     if options.sarif is not None:
         options.sarif.write_text(json.dumps(sarif(content), indent=2, ensure_ascii=False), encoding="utf-8")

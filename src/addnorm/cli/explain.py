@@ -32,7 +32,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.reporting.tables import scalars
+    from addnorm.reporting.sections.scalars import table as scalars
 
     explained = addnorm.explain(options.target, norms=options.norms, plugins=options.plugin, say=print_message)
     if options.json:

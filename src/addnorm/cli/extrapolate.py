@@ -53,7 +53,7 @@ def command(options: Options) -> int:
     import addnorm
     from addnorm.cli._figure_file import require_figure_file, write_figure
     from addnorm.cli._progress import ProgressReport
-    from addnorm.reporting.tables import extrapolation as tables
+    from addnorm.reporting.sections.lengths import table as tables
 
     require_figure_file(options.plot)
     with ProgressReport("runs", shown=not (options.json or options.csv)) as progress:
@@ -71,7 +71,7 @@ def command(options: Options) -> int:
             on_done=lambda run, outcome, done, total: progress.done(done, total, run.name),
         )
     if options.plot is not None:
-        from addnorm.reporting.plots.extrapolation import figure
+        from addnorm.reporting.sections.lengths.figure import figure
 
         write_figure(figure(result["rows"]), options.plot)
     if options.json:

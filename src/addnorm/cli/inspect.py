@@ -38,7 +38,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.reporting.tables import flow
+    from addnorm.reporting.sections.insight import table
 
     if options.four_terms.terms:
         from addnorm.study.plugins import load_plugins
@@ -53,5 +53,5 @@ def command(options: Options) -> int:
         plugins=options.plugin,
         say=print_line,
     )
-    print_json(measured) if options.json else print(flow.text(measured))
+    print_json(measured) if options.json else print(table.text(measured))
     return 0

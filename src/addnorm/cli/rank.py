@@ -33,7 +33,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.reporting.tables import ranking as tables
+    from addnorm.reporting.sections import ranking as tables
 
     ranking = addnorm.rank(
         options.dir, references=options.reference or None, margin=options.margin, say=print_message

@@ -9,28 +9,22 @@ from addnorm.statistics.procedure import rank, require_margin
 from addnorm.statistics.published import Published, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
 from addnorm.statistics.result import ENDED, STATES, Result
-from addnorm.statistics.sentence import JOINTS, SENTENCES, Sentence, listed, say
 
 __all__ = [
     "ENDED",
     "FEWEST_SEEDS",
-    "JOINTS",
-    "SENTENCES",
     "STATES",
     "Comparison",
     "Published",
     "Ranking",
     "Result",
-    "Sentence",
     "Tier",
     "Value",
     "VariantRank",
     "Verdict",
     "kuang_2025",
-    "listed",
     "rank",
     "ranking_of_published",
     "read_published",
     "require_margin",
-    "say",
 ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from addnorm.statistics.sentence import Sentence
+from addnorm.words import Sentence
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.result import Result
-from addnorm.statistics.sentence import Sentence, say
+from addnorm.words import Sentence, say
 
 
 @dataclass(frozen=True, kw_only=True)

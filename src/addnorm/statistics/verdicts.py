@@ -11,8 +11,8 @@ from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, PairedT
 from addnorm.statistics.power import seeds_needed
 from addnorm.statistics.ranking import Comparison, Verdict
 from addnorm.statistics.result import Result
-from addnorm.statistics.sentence import Sentence, listed, say
 from addnorm.statistics.table import Table
+from addnorm.words import Sentence, listed, say
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from addnorm.statistics import Ranking, Result, rank, say
+from addnorm.statistics import Ranking, Result, rank
 from addnorm.store.files import Damaged
 from addnorm.store.status import RunStatus
 from addnorm.store.study import StudyFolder
+from addnorm.words import say
 
 
 def results(folder: StudyFolder) -> list[Result]:

@@ -2,7 +2,7 @@
 
     {"addnorm": VERSION, "plan_hash": HASH, "variants": {NAME: {"size", "joint_null", "redundant"} or {"reason", "note"}}}
 
-A note is the reason as a sentence of `addnorm.statistics.sentence`, for pages in other languages.
+A note is the reason as a sentence of `addnorm.words`, for pages in other languages.
 
 They follow from the plan alone: runs need not have started and are not changed.
 """
@@ -15,11 +15,11 @@ from typing import Any
 from addnorm.errors import AddnormError
 from addnorm.model.spec import ModelSpec
 from addnorm.redundancy.graph.export import NotExported
-from addnorm.statistics import Sentence, say
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.variant import audit_variant
 from addnorm.training.export import run_spec
+from addnorm.words import Sentence, say
 
 NAME = "audit.json"
 

@@ -78,7 +78,7 @@ def test_tables_csv_json_and_figure_agree(folder: Path, tmp_path: Path, capsys) 
 
 
 def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
-    from addnorm.reporting.tables.extrapolation import latex
+    from addnorm.reporting.sections.lengths.table import latex
 
     _, out, _ = said(capsys, folder, *FEW, "--json")
     table = latex(json.loads(out))

@@ -15,11 +15,12 @@ from addnorm.insight.extrapolation.segments import num_segments
 from addnorm.insight.extrapolation.summary import Line, Scoring, summarise
 from addnorm.insight.extrapolation.switches import Combination, name_of, parse_switches, require_all
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
-from addnorm.statistics import Sentence, listed, require_margin, say
+from addnorm.statistics import require_margin
 from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.export import run_spec
+from addnorm.words import Sentence, listed, say
 
 WINDOWS = 24
 """Default number of windows of the longest length."""

@@ -10,8 +10,9 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.run_record import find_evaluation, read_record
-from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, Sentence, rank, say
+from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, rank
 from addnorm.store import RunFolder, RunStatus, StudyFolder
+from addnorm.words import Sentence, say
 
 Scoring = Literal["window", "ending"]
 CONFIDENCE = 0.95
