@@ -33,7 +33,7 @@ def write_figure(figure: "Figure", path: Path) -> None:
     Raises:
         DiskFull, JobError: the disk refused the file.
     """
-    from addnorm.reporting.figures import saved
+    from addnorm.reporting.drawing.image import saved
     from addnorm.store import write_atomic
 
     write_atomic(path, saved(figure, path.suffix[1:]))
