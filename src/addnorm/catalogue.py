@@ -240,6 +240,8 @@ def preset_docs() -> dict[str, str]:
     )
     docs = {}
     for name, builder in zip(table.keys, table.values, strict=True):
+        if name is None:
+            raise TypeError("PRESETS: expected a literal mapping, got one that unpacks another.")
         text = ast.get_docstring(builders[builder.id], clean=False) if isinstance(builder, ast.Name) else None
         docs[ast.literal_eval(name)] = (text or "").strip()
     return docs

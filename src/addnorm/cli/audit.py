@@ -192,9 +192,8 @@ def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, int]":
         )
     if target.shrunk and options.strip is not None and transfer_bytes(target.whole) > budget:
         raise InputError(
-            f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and its rewrite is transferred to the "
-            f"whole model, which takes about {gb(transfer_bytes(target.whole))}. Allow more with --memory, or leave out "
-            "--strip."
+            f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and the transfer of its rewrite to the "
+            f"full model takes about {gb(transfer_bytes(target.whole))}. Allow more with --memory, or leave out --strip."
         )
     return target, needed
 

@@ -4,7 +4,7 @@ import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -21,11 +21,11 @@ def classes_in(package: str, folders: Sequence[str], base: type[T]) -> Mapping[s
     Raises:
         TypeError: a module defines no subclass, or several.
     """
-    return cast(Mapping[str, type[T]], _classes_in(package, tuple(folders), base))
+    return cast(Mapping[str, type[T]], _classes_in(package, tuple(folders), cast(Hashable, base)))
 
 
 @functools.cache
-def _classes_in(package: str, folders: tuple[str, ...], base: type[Any]) -> Mapping[str, type[Any]]:
+def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[str, type[Any]]:
     found = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")):
         module = importlib.import_module(f"{package}.{name}")
