@@ -22,23 +22,27 @@ MODULES = {
     "addnorm.insight.extrapolation.switches": "Base classes of changes at evaluation.",
     "addnorm.shape": "Sizes that every mechanism is built from.",
     "addnorm.roles": "Roles of parameters, by which weight decay selects them.",
+    "addnorm.testing": "The contract that every mechanism keeps, to test your own.",
     "addnorm.errors": "Errors and warnings.",
 }
 """Public modules with a description."""
 
 HEAD = """# Public interface
 
-Everything that a user may import, by module. `python docs/reference.py` writes this page; a test compares it with the
-code.
+Everything that a user may import, by module. `python docs/reference.py` writes this page; a test
+compares it with the code.
 
-A name is **public** if it stands in `__all__` of a module below. Public names are kept: new versions add to them. So are
-the commands with their options, the keys of `--json` output, and the files of runs.
+A name is **public** if it stands in `__all__` of a module below. Public names are kept: new
+versions add to them. So are the commands with their options, the keys of `--json` output, and the
+files of runs.
 
-Everything else is **private** and may change in any version: modules that are not on this page, names outside `__all__`,
-and names with a leading underscore. Where a private package has an `__all__`, it lists what other packages of addnorm
-use. The documented attributes of objects that public functions return are public.
+Everything else is **private** and may change in any version: modules that are not on this page,
+names outside `__all__`, and names with a leading underscore. Where a private package has an
+`__all__`, it lists what other packages of addnorm use. The documented attributes of objects that
+public functions return are public.
 
-`help(addnorm.rank)` shows arguments, errors and an example. The words are explained in the [glossary](glossary.md).
+`help(addnorm.rank)` shows arguments, errors and an example. The words are explained in the
+[glossary](glossary.md).
 """
 
 

@@ -39,7 +39,7 @@ def did_you_mean(name: object, known: Iterable[str]) -> str:
 
 
 def nearest_name(name: object, known: Iterable[object]) -> str | None:
-    """Return the known name that is most similar to the given one, or None if none is similar or it is not a text."""
+    """Find the known name that is most similar to `name`; None if none is similar or `name` is not a string."""
     near = get_close_matches(name, [str(entry) for entry in known], n=1, cutoff=0.6) if isinstance(name, str) else []
     return near[0] if near else None
 

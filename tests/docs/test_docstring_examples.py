@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -28,12 +29,14 @@ def examples() -> list[doctest.DocTest]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the study `runs/first`."""
+    """A folder with the study `runs/first` and the example plugins."""
     folder = tmp_path_factory.mktemp("examples")
     with tarfile.open(ROOT / "tests" / "fixtures" / "runs-0.1.tar.gz") as archive:
         archive.extractall(folder, filter="data")
     (folder / "runs" / "finished").rename(folder / "runs" / "first")
     (folder / "report").mkdir()
+    for path in (ROOT / "examples").glob("*.py"):
+        shutil.copy(path, folder)
     return folder
 
 

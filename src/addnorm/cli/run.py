@@ -43,7 +43,7 @@ class Options:
     tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
     """Also send the numbers to a tracker: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
     executor: str = "local"
-    """The executor that starts the workers: local."""
+    """Executor that starts the workers: local."""
     watch: bool = False
     """Also serve the live page while the study is trained, and print its address. `addnorm watch` serves it at any time."""
     json: bool = False

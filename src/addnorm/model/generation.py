@@ -35,9 +35,10 @@ def generate(
         InputError: a masked model, a prompt that is empty, not of shape [batch, seq] or holds ids outside the vocabulary,
             an invalid temperature, count or seed, or more positions than the encoding covers.
 
-    Example::
-
-        longer = addnorm.generate(model, tokens, new_tokens=8, temperature=0.8, top_k=40)
+    Example:
+        >>> model = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16).build(seed=0)
+        >>> generate(model, torch.tensor([[1, 2, 3]]), new_tokens=4).shape
+        torch.Size([1, 7])
     """
     if not isinstance(getattr(model, "spec", None), ModelSpec):  # what torch.compile wraps around a model passes it on
         raise InputError(f"generate: expected a model made by a spec's build(), got a {type(model).__name__}.")

@@ -144,10 +144,10 @@ def preset(name: str, **overrides: Any) -> ModelSpec:
         UnknownName: no such preset or kind.
         InputError: no such field, or sizes that do not fit together.
 
-    Example::
-
-        spec = preset("llama", width=64, depth=4, heads=4, hidden=128, residual="rezero")
-        model = spec.build(seed=0)
+    Example:
+        >>> spec = preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16, residual="rezero")
+        >>> spec.residual.kind, spec.placement.kind
+        ('rezero', 'pre')
     """
     if name not in PRESETS:
         raise UnknownName("preset", name, PRESETS)

@@ -14,11 +14,11 @@ class ModelSpec(Architecture):
     Raises:
         InputError: a value of the wrong type, an unknown choice, sizes that do not fit together.
 
-    Example::
-
-        from addnorm import ModelSpec
-        model = ModelSpec(vocab=256, width=64, depth=4, heads=4, hidden=128, max_seq=64).build(seed=0)
-        sum(parameter.numel() for parameter in model.parameters())
+    Example:
+        >>> from addnorm import ModelSpec
+        >>> model = ModelSpec(vocab=256, width=64, depth=4, heads=4, hidden=128, max_seq=64).build(seed=0)
+        >>> sum(parameter.numel() for parameter in model.parameters())
+        197184
     """
 
     def build(self, seed: int = 0) -> Transformer:

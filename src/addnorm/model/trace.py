@@ -67,12 +67,14 @@ class Trace:
     Tensors are those of the pass itself, so gradients with respect to them can be taken. A traced pass computes every
     layer's scores from queries and keys: where an untraced one would keep a running sum of scores, logits differ by rounding.
 
-    Example::
-
-        trace = Trace()
-        with torch.no_grad():
-            logits = model(tokens, trace=trace)
-        [float(site.after.square().mean().sqrt()) for site in trace.sites]  # size of the stream after every site
+    Example:
+        >>> import torch
+        >>> model = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16).build(seed=0)
+        >>> trace = Trace()
+        >>> with torch.no_grad():
+        ...     logits = model(torch.tensor([[1, 2, 3]]), trace=trace)
+        >>> len([float(site.after.square().mean().sqrt()) for site in trace.sites])  # size of the stream after every site
+        4
     """
 
     entry: Tensor | None = None

@@ -77,14 +77,6 @@ def export_run(run: RunFolder, to: Path) -> Path:
 def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transformer:
     """Load a model that `addnorm export` wrote, in evaluation mode.
 
-    Example::
-
-        import addnorm
-        import torch
-
-        model = addnorm.load("exported/base-s0")
-        tokens = addnorm.generate(model, torch.tensor([[72, 101]]), new_tokens=20)
-
     Args:
         folder: the exported folder.
         plugins: files with the user's own mechanisms that the model consists of. They are code, which is never taken from the
@@ -94,8 +86,15 @@ def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transform
         The model.
 
     Raises:
-        InputError: a plugin is missing or not given, the folder does not contain an exported model, or its weights do not fit
-            its spec.
+        InputError: a plugin is missing or not given; the folder does not hold an exported model, or its weights do not
+            fit its spec.
+
+    Example:
+        >>> from addnorm.training.export import export_run
+        >>> run = addnorm.open_runs("runs/first").runs()[0]
+        >>> model = load(export_run(run, Path("exported/loaded")))
+        >>> model.training
+        False
     """
     folder = Path(folder)
     load_plugins([str(path) for path in plugins], Path.cwd())
@@ -114,13 +113,6 @@ def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transform
 def load_spec(folder: str | Path) -> ModelSpec:
     """Read the spec of an exported model.
 
-    Example::
-
-        import addnorm
-
-        spec = addnorm.load_spec("exported/base-s0")
-        print(spec.width, spec.residual.kind)
-
     Args:
         folder: the exported folder.
 
@@ -128,7 +120,13 @@ def load_spec(folder: str | Path) -> ModelSpec:
         The spec; `spec.build()` makes an untrained model.
 
     Raises:
-        InputError: the folder contains no exported model, or one of another format version.
+        InputError: the folder holds none, or one that this version cannot read.
+
+    Example:
+        >>> from addnorm.training.export import export_run
+        >>> run = addnorm.open_runs("runs/first").runs()[0]
+        >>> load_spec(export_run(run, Path("exported/spec"))).depth
+        2
     """
     folder = Path(folder)
     if not (folder / SPEC).is_file():

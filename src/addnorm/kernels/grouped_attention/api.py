@@ -77,10 +77,11 @@ def attend(
         InputError: an argument does not fit this description, or `impl` does not support it.
         UnknownName: no such `impl` or `normalisation`.
 
-    Example::
-
-        q, k = ([torch.randn(1, 4, 16, 8) for _ in range(3)] for _ in range(2))  # three layers
-        out = addnorm.attend(q, k, torch.randn(1, 4, 16, 8), [8**-0.5] * 3, causal=True)
+    Example:
+        >>> queries = [torch.randn(1, 2, 5, 8) for _ in range(3)]  # one per layer term
+        >>> keys, value = [torch.randn(1, 2, 5, 8) for _ in range(3)], torch.randn(1, 2, 5, 8)
+        >>> attend(queries, keys, value, weights=[0.1, 0.1, 0.1], causal=True).shape
+        torch.Size([1, 2, 5, 8])
     """
     problem = problem_of(
         queries,
