@@ -19,7 +19,7 @@ from addnorm.data import Dataset
 from addnorm.insight.bias_walk import Precision, Walk, walk_on_noise, walks
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.store import RunFolder, StudyFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.training.loop import Trainer
 

@@ -65,8 +65,8 @@ def growth_bytes(kind: str, attention: str, length: int, options: dict[str, Any]
     import addnorm
     from addnorm.insight.extrapolation.lengths import Lengths
     from addnorm.insight.extrapolation.measure import measure_length
+    from addnorm.insight.extrapolation.segments import Segments
     from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
-    from addnorm.insight.extrapolation.windows import Stretches
     from addnorm.training.peak_memory import peak_bytes
 
     torch.set_num_threads(1)
@@ -77,7 +77,7 @@ def growth_bytes(kind: str, attention: str, length: int, options: dict[str, Any]
 
     def evaluate(trained: int, window: int) -> int:
         tokens = np.arange(window)[None] % sizes["vocab"]
-        text = Stretches(inputs=tokens, targets=tokens, scored=np.ones(tokens.shape, dtype=bool))
+        text = Segments(inputs=tokens, targets=tokens, scored=np.ones(tokens.shape, dtype=bool))
         view = switched(built, combination, Reach(trained=trained, length=window, causal=True))
         lengths = Lengths(trained=trained, multiples=(window // trained,))
         measure_length(view, text, lengths, window, torch.device("cpu"))

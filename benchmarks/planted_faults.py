@@ -66,8 +66,8 @@ FAULTS = (
     ),
     Fault(
         "a run goes on from the oldest checkpoint",
-        "return sorted(found, key=lambda entry: entry[1], reverse=True)",
-        "return sorted(found, key=lambda entry: entry[1])",
+        "key=lambda entry: entry[1], reverse=True)",
+        "key=lambda entry: entry[1])",
         "tests/training/test_checkpoint.py",
     ),
     Fault(
@@ -84,8 +84,8 @@ FAULTS = (
     ),
     Fault(
         "the audit takes any shift before a softmax for harmless",
-        "site.unchanged(value) if value.seen_by_softmax else site.level(value, [dim])",
-        "site.unchanged(value) if value.seen_by_softmax else None",
+        "call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])",
+        "call.demand_unchanged(value) if value.seen_by_softmax else None",
         "tests/redundancy/test_rules.py",
     ),
 )

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import addnorm
 from addnorm.study.definition import Training
-from addnorm.supervision.plan import count
+from addnorm.supervision.cost_estimate import step_cost
 
 SIZES = {
     "quick": {"vocab": 256, "width": 64, "heads": 4, "kv_heads": 2, "hidden": 128, "batch": 8, "seq": 128},
@@ -30,7 +30,7 @@ def main() -> None:
         fields = {name: value for name, value in sizes.items() if name not in ("batch", "seq")}
         specs = {name: addnorm.preset(name, max_seq=seq, **fields) for name in ("base", "v3m1", "v3m3_2", "v2m3")}
         training = Training(batch=batch, seq=seq)
-        flops = {name: count(spec, training).flops for name, spec in specs.items()}
+        flops = {name: step_cost(spec, training).flops for name, spec in specs.items()}
         models = {name: spec.build().train() for name, spec in specs.items()}
         tokens = torch.randint(sizes["vocab"], (batch, seq + 1))
 

@@ -1,8 +1,8 @@
-r"""Fading residual: the stream itself is damped a little at every branch, so that old contributions fade.
+r"""Fading residual: the stream is multiplied by a learned factor at every branch, so that old contributions fade.
 
     x_{l+1} = gamma_l x_l + f_l(x_l),        gamma_l = 1 at initialisation
 
-Why: an example. A stream that only ever grows makes late branches small beside it; here the model may learn to forget.
+Why: an example. In a stream that only grows, late branches are relatively small; here the model can learn to forget.
 Copy this file, change `write`, and name it in a study under `plugins`.
 
 Source: none.

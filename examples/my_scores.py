@@ -1,8 +1,8 @@
-r"""A window of layers: the scores of the last few layers are averaged.
+r"""A layer window: the scores of the last few layers are averaged.
 
     s_{m,i} = 1/(c sqrt(d_k)) for the last c = min(window, m) layers, 0 before
 
-Why: an example. `sum` and `mean` listen to every layer below; here only to the nearest ones.
+Why: an example. `sum` and `mean` join the scores of all earlier layers, this one only those of the nearest.
 
 Source: none.
 """
@@ -16,15 +16,15 @@ from addnorm.shape import Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Window(ScoresSpec):
-    """The mean over a window of layers."""
+    """Mean over a layer window."""
 
     window: int = 2
-    """Layers whose scores join, the present one included; 1 is the ordinary Transformer."""
+    """Number of layers whose scores join, including the current one; 1 is the ordinary Transformer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.window < 1:
-            raise InputError(f"window must be at least 1, got {self.window}.")
+            raise InputError(f"window: expected at least 1, got {self.window}.")
 
     def build(self, shape: Shape) -> "WindowScores":
         return WindowScores(shape, self.window)

@@ -8,8 +8,8 @@ import numpy as np
 from safetensors.numpy import save_file
 
 import made_study
-from addnorm.statistics import say
 from addnorm.store import RunFolder, StudyFolder, write_json
+from addnorm.words import say
 
 TERMS = ("qRk", "aRk", "qRb", "aRb", "sum")
 

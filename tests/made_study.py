@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from addnorm.reporting.pages import PAGES
+from addnorm.reporting.sections import pages as page_names
 from addnorm.store import EventWriter, RunFolder, StudyFolder
 
 BLOCK = {
@@ -22,7 +22,7 @@ BLOCK = {
 
 def addresses(*variants: str) -> tuple[str, ...]:
     """Every page of a study's site; the page of one model once for each of these variants."""
-    plain = ("/" if name == "overview" else f"/{name}" for name in PAGES if name != "model")
+    plain = ("/" if name == "overview" else f"/{name}" for name in page_names() if name != "model")
     return (*plain, *(f"/model?variant={variant}" for variant in variants))
 
 

@@ -19,10 +19,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from addnorm.reporting.tables.extrapolation import text as lengths
-from addnorm.reporting.tables.ranking import text
+from addnorm.reporting.sections.lengths.table import text as lengths
+from addnorm.reporting.sections.ranking import text
+from addnorm.statistics import ranking_of_published
 from addnorm.store import StudyFolder
-from addnorm.store.results import ranking_of_published, results
+from addnorm.store.results import results
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from addnorm.insight.score_terms.inspect import inspect_terms
-from addnorm.reporting.plots.score_terms import figure
+from addnorm.reporting.sections.terms import figure
 from addnorm.store import StudyFolder
 
 HERE = Path(__file__).parent

@@ -1,11 +1,15 @@
-"""addnorm: a PyTorch library and laboratory for how a Transformer's layers are joined."""
+"""addnorm: a PyTorch library for how a Transformer's layers are connected.
+
+`__all__` lists the public names; docs/reference.md lists those of all public modules. All other modules are private.
+"""
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# torch takes seconds to import and half of the commands never need it, so public names are imported when first used.
+# torch takes seconds to import and half of the commands do not need it, so public names are imported when first used.
+# No submodule of addnorm may have one of these names: importing it would replace the name here.
 _HOMES = {
     "preset": "addnorm.model.presets",
     "ModelSpec": "addnorm.model.spec",
@@ -15,6 +19,11 @@ _HOMES = {
     "load_spec": "addnorm.training.export",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
+    "rank": "addnorm.store.rank",
+    "explain": "addnorm.insight.scalars.explain",
+    "inspect": "addnorm.insight.inspect",
+    "extrapolate": "addnorm.insight.extrapolation.extrapolate",
+    "report": "addnorm.reporting.report",
     "audit": "addnorm.redundancy",
     "equivalent": "addnorm.redundancy",
     "lint": "addnorm.redundancy",
@@ -23,6 +32,9 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
+    from addnorm.insight.inspect import inspect as inspect
+    from addnorm.insight.scalars.explain import explain as explain
     from addnorm.kernels.grouped_attention import attend as attend
     from addnorm.model.generation import generate as generate
     from addnorm.model.presets import preset as preset
@@ -31,7 +43,9 @@ if TYPE_CHECKING:
     from addnorm.redundancy import audit as audit
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
+    from addnorm.reporting.report import report as report
     from addnorm.store import open_runs as open_runs
+    from addnorm.store.rank import rank as rank
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
     from addnorm.training.export import load as load
@@ -44,13 +58,18 @@ __all__ = [
     "attend",
     "audit",
     "equivalent",
+    "explain",
+    "extrapolate",
     "generate",
+    "inspect",
     "lint",
     "load",
     "load_spec",
     "load_study",
     "open_runs",
     "preset",
+    "rank",
+    "report",
     "run",
 ]
 

@@ -1,4 +1,4 @@
-"""`python -m addnorm` is the command line, for when its script is not on the path."""
+"""The command line as `python -m addnorm`."""
 
 import sys
 

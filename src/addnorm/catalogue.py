@@ -1,50 +1,52 @@
-"""The rooms and their siblings, read off the folders.
+"""Catalogue of the rooms and their siblings, read from the folders.
 
-A room is a package; a sibling is one file in it, and its `kind` is the file's name. Nothing is registered by hand: adding
-a file adds the kind. Names and docstrings are read without importing (`addnorm list` needs no torch); a sibling is
-imported when it is asked for. A user's own file joins a room through `add_plugin`.
+A room is a package; a sibling is one file in it, and its `kind` is the file's name. There is no registration: a new file adds
+its kind. Names and docstrings are read without importing the files (`addnorm list` needs no torch); a sibling is imported
+when it is requested. A user's own file joins a room through `add_plugin`.
 """
 
 import ast
 import functools
 import importlib
-import importlib.util
 import inspect
-import re
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from addnorm.docstrings import Doc as Doc
+from addnorm.docstrings import parse_docstring
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.fields import check_fields
+from addnorm.user_code import import_file
 
 _PLUGINS = "addnorm_plugins"
+_PACKAGE = Path(__file__).parent
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spec:
-    """Base of every sibling's configuration: a frozen dataclass whose fields are what a study may set.
+    """Base of every sibling's configuration: a frozen dataclass whose fields a study may set.
 
     The fields of every instance are checked against their annotations, whatever the sibling overrides: before its own
     `__post_init__`, which may therefore rely on the types, and after an `__init__` of its own.
 
     Raises:
-        InputError: a field's value does not fit its annotation.
+        FieldError: a field's value does not fit its annotation.
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
-        # A sibling may forget to call the __post_init__ that it overrides, or inherit another class's before this one's.
+        # A sibling may omit the call of super().__post_init__, or inherit another class's __post_init__ before this one.
         cls.__post_init__ = _check_before(cls.__post_init__)  # type: ignore[method-assign, assignment]
-        # The decorator `dataclass` makes __init__ later, so what is here now was written by hand and calls no __post_init__.
+        # The decorator `dataclass` adds its __init__ later, so one that exists now is handwritten and calls no __post_init__.
         if "__init__" in vars(cls):
             cls.__init__ = _check_after(cls.__init__)  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
-        """Checks of a sibling's own; the fields' types are checked before."""
+        """Check values beyond their types, which are checked before."""
 
     @property
     def kind(self) -> str:
@@ -66,85 +68,105 @@ def _check_before(check: Callable[[Spec], None]) -> Callable[[Spec], None]:
     return checked
 
 
-def _check_after(make: Callable[..., None]) -> Callable[..., None]:
-    @functools.wraps(make)
+def _check_after(initialise: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(initialise)
     def checked(self: Spec, *arguments: Any, **fields: Any) -> None:
-        make(self, *arguments, **fields)
+        initialise(self, *arguments, **fields)
         if type(self).__init__ is checked:  # a subclass may set fields of its own after this
             check_fields(self, self.kind)
 
     return checked
 
 
-@dataclass(frozen=True)
-class Doc:
-    """A sibling's docstring, taken apart. Texts are as written, without the leading line break."""
-
-    kind: str
-    summary: str
-    """The first sentence."""
-    formula: str
-    """The indented block that follows the summary, with the conditions of its lines; empty if there is none."""
-    why: str
-    source: str
-    differs: str
-    text: str
-    """The whole docstring."""
-
-    def formula_in(self, model: Mapping[str, Any]) -> str:
-        """The formula's lines that are true of one model.
-
-        A line that ends in `if bias.q and residual is not add` holds where the model's spec says so: a setting is named by its
-        path; alone, it must be on; `not` denies it; `is` and `is not` compare it, a mechanism by its kind. A path such as
-        `residual.alpha` within a formula stands for the setting's value.
-
-        Args:
-            model: the model's spec as plain JSON.
-
-        Returns:
-            The lines that hold, without their conditions; empty if none does.
-        """
-        return "\n".join(
-            _SETTING.sub(lambda path: str(_setting(model, path[0])), line["formula"])
-            for line in map(_LINE.fullmatch, self.formula.splitlines())
-            if line is not None and (line["condition"] is None or _holds(line["condition"], model))
-        )
-
-
 @dataclass
-class Room:
-    """One folder of siblings behind one interface."""
+class Siblings:
+    """Classes of one base class, one per file of a package, found by file name.
+
+    Example::
+
+        EXECUTORS = Siblings("executor", "addnorm.supervision.executors", "Executor")
+        EXECUTORS.kinds()               # ("local",)
+        EXECUTORS.class_of("local")     # <class 'addnorm.supervision.executors.local.LocalExecutor'>
+    """
 
     name: str
+    """The word for one of them in messages."""
     package: str
     base: str
-    """Name of the abstract spec class in the package's `__init__`, which every sibling's spec subclasses."""
-    plugins: dict[str, Path] = field(default_factory=dict)
+    """Name of the base class, which the package's `__init__` defines."""
 
     def kinds(self) -> tuple[str, ...]:
-        """Names of the siblings, built-in first, each group sorted. Imports nothing."""
-        own = sorted(path.stem for path in self._folder().glob("*.py") if not path.stem.startswith("_"))
-        return (*own, *sorted(self.plugins))
+        """Names of the files, sorted. Imports nothing."""
+        return tuple(sorted(path.stem for path in self._folder().glob("*.py") if not path.stem.startswith("_")))
 
-    def spec_class(self, kind: str) -> type[Any]:
-        """The sibling's spec class.
+    def class_of(self, kind: str) -> type[Any]:
+        """The class that the file `kind` defines.
 
         Raises:
-            UnknownName: no such kind; the message names the nearest.
+            UnknownName: no such file; the message has the nearest name.
+            InputError: the file defines no class of the base class, or several.
         """
         if kind not in self.kinds():
             raise UnknownName(self.name, kind, self.kinds())
-        found = self._specs_in(self._module(kind))
-        if len(found) != 1:
-            raise InputError(f"{kind}.py must define exactly one spec for room '{self.name}', found {len(found)}.")
-        return found[0]
+        classes = self.classes_in(self._module(kind))
+        if len(classes) != 1:
+            raise InputError(f"{kind}.py: expected exactly one {self.base}, got {len(classes)}.")
+        return classes[0]
+
+    def doc(self, kind: str) -> Doc:
+        """The file's docstring, read without importing the file.
+
+        Raises:
+            UnknownName: no such file.
+        """
+        if kind not in self.kinds():
+            raise UnknownName(self.name, kind, self.kinds())
+        text = ast.get_docstring(ast.parse(self._file(kind).read_text(encoding="utf-8"))) or ""
+        return parse_docstring(kind, text)
+
+    def classes_in(self, module: ModuleType) -> list[type[Any]]:
+        """Concrete classes of the base class that the module itself defines."""
+        base = getattr(importlib.import_module(self.package), self.base)
+        return [
+            cls
+            for _, cls in inspect.getmembers(module, inspect.isclass)
+            if cls.__module__ == module.__name__ and issubclass(cls, base) and not inspect.isabstract(cls)
+        ]
+
+    def _folder(self) -> Path:
+        return _PACKAGE.joinpath(*self.package.split(".")[1:])
+
+    def _file(self, kind: str) -> Path:
+        return self._folder() / f"{kind}.py"
+
+    def _module(self, kind: str) -> ModuleType:
+        return importlib.import_module(f"{self.package}.{kind}")
+
+
+@dataclass
+class Room(Siblings):
+    """Siblings that are specs. A user's plugins join a room."""
+
+    plugins: dict[str, Path] = field(default_factory=dict)
+
+    def kinds(self) -> tuple[str, ...]:
+        """Names of the siblings, built-in ones first, each group sorted. Imports nothing."""
+        return (*super().kinds(), *sorted(self.plugins))
+
+    def spec_class(self, kind: str) -> type[Any]:
+        """The sibling's spec class; see `class_of`."""
+        return self.class_of(kind)
 
     def make(self, kind: str, **fields: Any) -> Any:
-        """A spec by name: `ROOMS["residual"].make("rezero", alpha_init=0.1)`.
+        """Construct a spec by name.
+
+        Example::
+
+            ROOMS["residual"].make("rezero", alpha_init=0.1)
 
         Raises:
             UnknownName: no such kind.
-            InputError: a field that the spec does not have.
+            InputError: the spec has no such field, or refuses a value.
         """
         cls = self.spec_class(kind)
         known = list(cls.__dataclass_fields__)
@@ -156,40 +178,11 @@ class Room:
                 )
         return cls(**fields)
 
-    def doc(self, kind: str) -> Doc:
-        """The sibling's docstring, read without importing the file.
-
-        Raises:
-            UnknownName: no such kind.
-        """
-        if kind not in self.kinds():
-            raise UnknownName(self.name, kind, self.kinds())
-        path = self.plugins.get(kind, self._folder() / f"{kind}.py")
-        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        return _take_apart(kind, text)
-
-    def specs_of(self, module: ModuleType) -> list[type[Any]]:
-        """Spec classes of this room that the module itself defines."""
-        return self._specs_in(module)
-
-    def _folder(self) -> Path:
-        return Path(__file__).parent.joinpath(*self.package.split(".")[1:])
+    def _file(self, kind: str) -> Path:
+        return self.plugins.get(kind) or super()._file(kind)
 
     def _module(self, kind: str) -> ModuleType:
-        if kind in self.plugins:
-            return sys.modules[f"{_PLUGINS}.{kind}"]
-        return importlib.import_module(f"{self.package}.{kind}")
-
-    def _specs_in(self, module: ModuleType) -> list[type[Any]]:
-        base = getattr(importlib.import_module(self.package), self.base)
-        return [
-            cls
-            for _, cls in inspect.getmembers(module, inspect.isclass)
-            if cls.__module__ == module.__name__
-            and issubclass(cls, base)
-            and is_dataclass(cls)
-            and not inspect.isabstract(cls)
-        ]
+        return sys.modules[f"{_PLUGINS}.{kind}"] if kind in self.plugins else super()._module(kind)
 
 
 ROOMS: dict[str, Room] = {
@@ -208,7 +201,7 @@ ROOMS: dict[str, Room] = {
         Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
     )
 }
-"""Every room by name. The first six are mechanisms; the rest belong to the lab, the last to evaluation."""
+"""Every room of specs by name: mechanisms, then data and optimization, then changes at evaluation."""
 
 MECHANISM_ROOMS = ("residual", "scores", "norm", "placement", "bias", "position")
 
@@ -224,12 +217,18 @@ def room(name: str) -> Room:
     return ROOMS[name]
 
 
-def preset_docs() -> dict[str, str]:
-    """The named models with their builders' docstrings, read without importing them.
+@functools.cache
+def rooms_by_base() -> dict[Any, Room]:
+    """The rooms by the base class of their specs, which annotates a field that takes any sibling of the room."""
+    return {getattr(importlib.import_module(room.package), room.base): room for room in ROOMS.values()}
 
-    `PRESETS` must be a literal mapping of texts to functions; a preset made by a call has no docstring of its own.
+
+def preset_docs() -> dict[str, str]:
+    """The docstrings of the presets by name, read without importing them.
+
+    `PRESETS` must be a literal mapping from texts to functions; a preset made by a call has no docstring.
     """
-    tree = ast.parse((Path(__file__).parent / "model" / "presets.py").read_text(encoding="utf-8"))
+    tree = ast.parse((_PACKAGE / "model" / "presets.py").read_text(encoding="utf-8"))
     builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     (table,) = (
         node.value
@@ -241,119 +240,44 @@ def preset_docs() -> dict[str, str]:
     )
     docs = {}
     for name, builder in zip(table.keys, table.values, strict=True):
+        if name is None:
+            raise TypeError("PRESETS: expected a literal mapping, got one that unpacks another.")
         text = ast.get_docstring(builders[builder.id], clean=False) if isinstance(builder, ast.Name) else None
         docs[ast.literal_eval(name)] = (text or "").strip()
     return docs
 
 
 def add_plugin(path: str | Path) -> tuple[Room, str]:
-    """Import a user's file and let its sibling take part like a built-in one.
+    """Import a user's file and add its sibling to its room.
 
     Returns:
-        The room that the file's spec belongs to, and its kind (the file's name).
+        The room of the file's spec, and the spec's kind (the file's name).
 
     Raises:
-        InputError: the file is missing, fails to import, defines no spec or more than one, or has a built-in's name.
+        InputError: the file is missing, fails to import, defines no spec or several, or has the name of another sibling.
     """
     path = Path(path).resolve()
-    kind = path.stem
-    name = f"{_PLUGINS}.{kind}"
-    if not path.is_file():
-        raise InputError(f"plugin {path}: no such file. Give a path relative to the study, or an absolute one.")
+    kind, label = path.stem, f"plugin {path}"
     for known in ROOMS.values():
-        if known.plugins.get(kind) == path:
+        if known.plugins.get(kind) == path and path.is_file():
             return known, kind
-        if kind in known.kinds():
-            raise InputError(f"plugin {path}: '{kind}' is already the name of a {known.name}. Rename the file.")
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise InputError(f"plugin {path}: not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a user's file may raise anything, or be a script that ends itself
-        del sys.modules[name]
-        where = _line_in(error, path)
-        raise InputError(f"plugin {path}{where} failed to import: {type(error).__name__}: {error}") from error
-    homes = [(known, cls) for known in ROOMS.values() for cls in known.specs_of(module)]
+        if path.is_file() and kind in known.kinds():
+            raise InputError(f"{label}: '{kind}' is already the name of a {known.name}. Rename the file.")
+    name = f"{_PLUGINS}.{kind}"
+    module = import_file(path, name, label, "Give a path relative to the study, or an absolute one.")
+    homes = [known for known in ROOMS.values() for _ in known.classes_in(module)]
     if len(homes) != 1:
         del sys.modules[name]
         bases = ", ".join(f"addnorm.{r}.{ROOMS[r].base}" for r in MECHANISM_ROOMS)
         raise InputError(
-            f"plugin {path} must define exactly one spec (a frozen dataclass derived from one of {bases}), "
-            f"found {len(homes)}."
+            f"{label}: expected exactly one spec (a frozen dataclass derived from one of {bases}), got {len(homes)}."
         )
-    home = homes[0][0]
-    home.plugins[kind] = path
-    return home, kind
+    homes[0].plugins[kind] = path
+    return homes[0], kind
 
 
 def remove_plugin(kind: str) -> None:
-    """Forget a plugin, so that another file of that name may join."""
+    """Remove a plugin, so that another file of that name may join."""
     for known in ROOMS.values():
         known.plugins.pop(kind, None)
     sys.modules.pop(f"{_PLUGINS}.{kind}", None)
-
-
-def _line_in(error: BaseException, path: Path) -> str:
-    frame, line = error.__traceback__, None
-    while frame is not None:
-        if frame.tb_frame.f_code.co_filename == str(path):
-            line = frame.tb_lineno
-        frame = frame.tb_next
-    return f", line {line}," if line else ""
-
-
-_LINE = re.compile(r"(?P<formula>.*?)(?:\s{2,}if (?P<condition>.+))?")
-_SETTING = re.compile(r"\b(?:residual|scores|norm|placement|position|bias)\.[a-z_]+")
-
-
-def _holds(condition: str, model: Mapping[str, Any]) -> bool:
-    return all(_is_true(part.split(), model) for part in condition.split(" and "))
-
-
-def _is_true(words: list[str], model: Mapping[str, Any]) -> bool:
-    match words:
-        case [path]:
-            return bool(_setting(model, path))
-        case ["not", path]:
-            return not _setting(model, path)
-        case [path, "is", value]:
-            return str(_setting(model, path)) == value
-        case [path, "is", "not", value]:
-            return str(_setting(model, path)) != value
-    raise ValueError(
-        f"a formula's condition: expected a setting, or 'PATH is [not] VALUE', got {' '.join(words)!r}. Correct the docstring."
-    )
-
-
-def _setting(model: Mapping[str, Any], path: str) -> Any:
-    """A setting of the spec, a mechanism's as its kind; None where the spec does not have it."""
-    value: Any = model
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value.get("kind", True) if isinstance(value, Mapping) else value
-
-
-def _take_apart(kind: str, text: str) -> Doc:
-    paragraphs = [p for p in text.split("\n\n") if p.strip()]
-    labelled = {"Why:": "", "Source:": "", "Differs from the source:": ""}
-    formula: list[str] = []
-    current = None
-    for paragraph in paragraphs[1:]:
-        for line in paragraph.splitlines():
-            current = next((label for label in labelled if line.startswith(label)), current)
-            if current is not None:
-                labelled[current] += line.removeprefix(current).strip() + " "
-            elif line.startswith("    "):
-                formula.append(line)
-    return Doc(
-        kind=kind,
-        summary=" ".join(paragraphs[0].split()) if paragraphs else "",
-        formula="\n".join(formula),
-        why=labelled["Why:"].strip(),
-        source=labelled["Source:"].strip(),
-        differs=labelled["Differs from the source:"].strip(),
-        text=text,
-    )

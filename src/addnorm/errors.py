@@ -1,11 +1,15 @@
-"""The errors a user can cause, and the one way they are worded.
+"""Errors that a user can cause, and the form of their messages.
 
-A message states the invariant and the offender, then what arrived, then what to do; the nearest known name and the
-known values come last. The command line prints the message alone and exits 2 for `InputError`, 1 for `JobError`.
+A message names the offender, then what was expected and what arrived ("expected …, got …"), then what to do. The nearest
+known name and the known values come last. The command line prints the message alone and exits with 2 for `InputError` and 1
+for `JobError`.
 """
 
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+__all__ = ["AddnormError", "AddnormWarning", "InputError", "JobError", "UnknownName"]
 
 
 class AddnormError(Exception):
@@ -13,22 +17,37 @@ class AddnormError(Exception):
 
 
 class InputError(AddnormError, ValueError):
-    """What the user gave is wrong: a name, a field, a file, a size. The command line exits 2."""
+    """Wrong input of the user: a name, a field, a file, a size. The command line exits with 2."""
 
 
 class UnknownName(InputError):
-    """A name that no catalogue, study or table holds."""
+    """A name that is not among the known ones."""
 
-    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
+    def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
-        super().__init__(f"no {what} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known) or 'none'}.")
+        super().__init__(f"no {kind} {name!r}.{did_you_mean(name, known)} Known: {', '.join(known) or 'none'}.")
 
 
 class JobError(AddnormError, RuntimeError):
-    """The input was fine, the work failed: a run died, a disk is full. The command line exits 1."""
+    """Failed work on correct input: a run died, the disk is full. The command line exits with 1."""
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
-    """` Did you mean 'add'?` for the nearest known name, or an empty string when nothing is near."""
-    close = get_close_matches(str(name), list(known), n=1, cutoff=0.6)
-    return f" Did you mean {close[0]!r}?" if close else ""
+    """Suggest the nearest known name as ` Did you mean 'add'?`, or return an empty string if none is near."""
+    near = nearest_name(name, known)
+    return f" Did you mean {near!r}?" if near is not None else ""
+
+
+def nearest_name(name: object, known: Iterable[object]) -> str | None:
+    """Return the known name that is most similar to the given one, or None if none is similar or it is not a text."""
+    near = get_close_matches(name, [str(entry) for entry in known], n=1, cutoff=0.6) if isinstance(name, str) else []
+    return near[0] if near else None
+
+
+class AddnormWarning(UserWarning):
+    """A side effect failed, such as writing a file beside the result; the result itself is valid."""
+
+
+def warn(message: str) -> None:
+    """Issue an `AddnormWarning`; the default of functions that take `say`."""
+    warnings.warn(message, AddnormWarning, stacklevel=3)

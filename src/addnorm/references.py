@@ -1,4 +1,4 @@
-"""The documents that addnorm cites by author and year where no paper stands behind a statement.
+"""Documents that addnorm cites by author and year and that have no arXiv number or DOI.
 
 `docs/sources.md` lists them with what was taken from each, and the papers and books that docstrings cite.
 """
@@ -67,9 +67,9 @@ REFERENCES = (
     ),
 )
 
-_PRINTED_RESULTS = ("kuang-2025", "source-003")  # the second is the name up to the first release
+_PRINTED_RESULTS = ("kuang-2025", "source-003")  # the second is the name up to version 0.1
 
 
 def names_printed_results(argument: str | Path) -> bool:
-    """Tell if a command's argument names the results that Kuang (2025) prints, instead of a file or a folder."""
+    """Return true if an argument names the results that Kuang (2025) prints instead of a file or a folder."""
     return str(argument) in _PRINTED_RESULTS

@@ -25,6 +25,8 @@ from torch.nn.modules.conv import _ConvNd
 
 from addnorm.errors import InputError, UnknownName, did_you_mean
 
+__all__ = ["MATRIX_ROLES", "ParameterRole", "roles"]
+
 ParameterRole = Literal["embedding", "head", "hidden_matrix", "vector", "scalar", "bias", "table"]
 """`embedding`: a row of the stream's width per token or position. `head`: the matrix that gives the logits.
 `hidden_matrix`: any other map between activations, or a stack of such maps along the leading axes. `vector`: acts entry by

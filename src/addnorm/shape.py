@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from addnorm.errors import InputError
 
+__all__ = ["Shape"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:

@@ -7,8 +7,8 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.reporting.pages import Reader
-from addnorm.reporting.write import write_report
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.report import write_report
 from addnorm.store import write_json
 
 HERE = Path(__file__).parent

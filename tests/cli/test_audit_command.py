@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from addnorm.cli import main
-from addnorm.redundancy.graph import method as static
-from addnorm.redundancy.graph.joint_space import Space
+from addnorm.redundancy.graph import static_analysis as static
+from addnorm.redundancy.graph.null_space import NullSpace
 
 pytestmark = pytest.mark.compiled
 
@@ -134,7 +134,7 @@ def test_json_has_the_documented_keys(capsys):
         "out.bias": "foldable",
     }
     assert found["target"] == {"name": "attention_models:model", "kind": "function", "shrunk": "", "notes": []}
-    assert found["notes"][0].startswith("analysed at real size, within about ")
+    assert found["notes"][0].startswith("analysed at full size, within about ")
 
 
 def test_the_table_and_the_files(capsys):
@@ -205,7 +205,7 @@ def test_exit_1_when_the_methods_disagree(capsys, monkeypatch):
 
     def boastful(*arguments, **options):
         found = honest(*arguments, **options)
-        everything = Space.from_basis(found.space.tracked, torch.eye(found.space.tracked.size))
+        everything = NullSpace.from_basis(found.space.tracked, torch.eye(found.space.tracked.size))
         return replace(found, space=everything)
 
     monkeypatch.setattr(static, "analyse", boastful)
@@ -219,10 +219,10 @@ def test_exit_1_when_the_methods_disagree(capsys, monkeypatch):
     [
         ([], "an audit is of one TARGET, or --diff of two"),
         (["a:b", "--diff", "a:b", "a:c"], "an audit is of one TARGET, or --diff of two"),
-        (["nowhere"], "'nowhere' is no target"),
+        (["nowhere"], "expected a target, got 'nowhere'"),
         (["attention_models:nope"], "no function 'nope'"),
-        (["transformers:BertModel", "--config", "{"], "--config must be a JSON table"),
-        (["transformers:BertModel", "--config", "3"], "--config must be a JSON table"),
+        (["transformers:BertModel", "--config", "{"], "--config: expected a JSON object"),
+        (["transformers:BertModel", "--config", "3"], "--config: expected a JSON object"),
         (["attention_models:model", "--config", "{}"], "--config sets up a transformers:CLASS"),
         (["attention_models:model", "--inputs", "no.json"], "--inputs no.json cannot be read"),
         (["attention_models:model", "--track", "("], "regular expression"),
@@ -248,7 +248,7 @@ def test_a_model_that_does_not_export_says_so_and_is_no_disagreement(capsys):
     found = json.loads(out)
     assert code == 0
     assert found["methods"] == "numeric"
-    assert any("does not export, so the numerical method speaks alone" in note for note in found["notes"])
+    assert any("does not export, so only the numerical method ran" in note for note in found["notes"])
     verdicts = {each["parameter"]: each["verdict"] for each in found["findings"]}
     assert verdicts["table"] == "undecided"
     assert found["disagreements"] == []
@@ -281,18 +281,18 @@ def test_what_does_not_fit_into_memory_is_analysed_shrunk_and_says_so(capsys):
     found = json.loads(out)
     assert code == 0
     assert found["target"]["shrunk"] == "2 layers"
-    assert found["notes"][0].startswith("analysed on a shrunk configuration of 2 layers with random weights")
+    assert found["notes"][0].startswith("analysed in a reduced configuration of 2 layers with random weights")
     verdicts = {each["parameter"]: each["verdict"] for each in found["findings"]}
     assert verdicts["encoder.layer.1.attention.self.key.bias"] == "redundant"
     assert not any("layer.2." in name for name in verdicts)
 
 
-def test_a_shrunk_analysis_is_carried_over_and_certified_at_full_size(capsys):
+def test_a_reduced_analysis_is_transferred_and_certified_at_full_size(capsys):
     arguments = ["transformers:BertModel", "--config", json.dumps(SIZES), "--memory", "5e-5", "--methods", "static"]
     code, out, _ = said(capsys, *arguments, "--strip", "s.safetensors", "--json")
     found = json.loads(out)
     assert code == 0
-    assert "its rewrite was carried over to the real size and certified there" in found["notes"][0]
+    assert "its rewrite was transferred to the full weights and certified there" in found["notes"][0]
     certificate = found["certificate"]
     assert certificate["passed"]
     assert [row["dtype"] for row in certificate["compared"]] == ["float64", "float32"]
@@ -309,7 +309,7 @@ def test_a_shrunk_analysis_is_carried_over_and_certified_at_full_size(capsys):
 def test_a_comparison_that_does_not_fit_is_refused(capsys, extra):
     code, _, err = said(capsys, *extra, "--config", json.dumps(SIZES), "--memory", "5e-5")
     assert code == 2
-    assert "--diff compares the weights of transformers:BertModel at its real size" in err
+    assert "--diff compares the weights of transformers:BertModel at full size" in err
 
 
 def test_a_model_of_the_users_own_that_does_not_fit_is_refused(capsys):

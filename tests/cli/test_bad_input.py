@@ -103,23 +103,23 @@ def saying(expected: str, message: str) -> None:
         ),
         ("kind: synthetic", "kind: sinthetic", "$.corpus: no corpus 'sinthetic', did you mean 'synthetic'?"),
         ("preset: base", "preset: bass", "$.model.preset: no preset 'bass', did you mean 'base'?"),
-        ("width: 16", "width: wide", "$.model.width: must be a whole number, got 'wide'"),
-        ("steps: 2", "steps: 2.5", "$.training.steps: must be a whole number, got 2.5"),
-        ("steps: 2", "steps: 0", "training.steps must be a whole number of at least 1, got 0"),
-        ("batch: 2", "batch: -2", "training.batch must be a whole number of at least 1, got -2"),
+        ("width: 16", "width: wide", "$.model.width: expected a whole number, got 'wide'"),
+        ("steps: 2", "steps: 2.5", "$.training.steps: expected a whole number, got 2.5"),
+        ("steps: 2", "steps: 0", "training.steps: expected a whole number of at least 1, got 0"),
+        ("batch: 2", "batch: -2", "training.batch: expected a whole number of at least 1, got -2"),
         ("heads: 2, kv", "heads: 3, kv", "heads must divide the width: width 16 / heads 3"),
         ("heads: 2, kv_heads: 1", "heads: 4, kv_heads: 3", "kv_heads must divide heads: heads 4 / kv_heads 3"),
         ("width: 16", "width: 14", "study 'tiny': $.variants.base: rope rotates pairs: head width 7"),
-        ("seeds: [0]", "seeds: []", "$.seeds: study 'tiny' needs at least one seed"),
+        ("seeds: [0]", "seeds: []", "$.seeds: expected at least one seed"),
         ("seeds: [0]", "seeds: [1, 1]", "each only once and in [0, 2**63), got [1, 1]"),
         ("seeds: [0]", f"seeds: [{2**63}]", "in [0, 2**63)"),
-        ("seeds: [0]", "seeds: 3", "$.seeds: must be a list, got 3. Write [3]."),
+        ("seeds: [0]", "seeds: 3", "$.seeds: expected a list, got 3. Write [3]."),
         (
             "seeds: [0]",
             "references: [bose]",
-            "$.references: 'bose' is not a variant of study 'tiny'. Did you mean 'base'?",
+            "$.references: expected variants of the study, got 'bose'. Did you mean 'base'?",
         ),
-        ("seeds: [0]", "seeds: [0]\nseeds: [1]", "'seeds' is given twice, in line 2 and in line 3"),
+        ("seeds: [0]", "seeds: [0]\nseeds: [1]", "expected each name once, got 'seeds' in line 2 and in line 3"),
         ("seeds: [0]", "seeds: [0", "s.yaml, line 3, column"),
         ("seeds: [0]", "plugins: [nowhere.py]", "nowhere.py: no such file"),
     ],
@@ -139,12 +139,12 @@ def test_a_learning_rate_is_a_positive_number(rate: str, refused: Callable[..., 
 
 @pytest.mark.parametrize(("content", "got"), [("- a\n- b\n", "a list of 2"), ("", "null"), ("hello\n", "'hello'")])
 def test_a_study_file_is_a_mapping(content: str, got: str, refused: Callable[..., str]) -> None:
-    saying(f"s.yaml: $: a study must be a mapping, got {got}", refused("plan", write("s.yaml", content)))
+    saying(f"s.yaml: $: expected a mapping, got {got}", refused("plan", write("s.yaml", content)))
 
 
 def test_a_study_file_is_utf_8(refused: Callable[..., str]) -> None:
     Path("s.yaml").write_bytes(b"name: \xe9\n")
-    saying("s.yaml must be UTF-8: byte 0xe9 at 6", refused("plan", "s.yaml"))
+    saying("s.yaml: expected UTF-8, got byte 0xe9 at 6", refused("plan", "s.yaml"))
 
 
 def test_a_folder_is_no_study_file(refused: Callable[..., str]) -> None:
@@ -155,12 +155,12 @@ def test_a_folder_is_no_study_file(refused: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        (["--set", "training.steps"], "a setting is written a.b=value, got 'training.steps'"),
+        (["--set", "training.steps"], "--set: expected NAME.NAME=VALUE, got 'training.steps'"),
         (["--set", "training.steps=["], "--set training.steps=[, line 1, column 2: not valid YAML"),
         (["--set", "model.preset=bse"], "no preset 'bse', did you mean 'base'?"),
         (["--set", "variants.bas.residual=scale"], "no variant 'bas', did you mean 'base'?"),
-        (["--workers", "0"], "workers must be a whole number of at least 1, got 0"),
-        (["--workers", "-1"], "workers must be a whole number of at least 1, got -1"),
+        (["--workers", "0"], "workers: expected a whole number of at least 1, got 0"),
+        (["--workers", "-1"], "workers: expected a whole number of at least 1, got -1"),
     ],
 )
 @pytest.mark.parametrize("command", ["plan", "run"])
@@ -356,16 +356,16 @@ def test_a_file_is_no_folder_of_runs(command: str, refused: Callable[..., str]) 
 @pytest.mark.parametrize("place", ["s.yaml", "s.yaml/below", "/dev/null/below"])
 def test_doctor_on_a_file(place: str, refused: Callable[..., str]) -> None:
     write("s.yaml", STUDY)
-    saying("--dir must be a folder, or one that can be made", refused("doctor", "--dir", place))
+    saying("--dir: expected a folder or a path where one can be made", refused("doctor", "--dir", place))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "expected"),
     [
-        ("odd", "import math\n\nx = 1 / 0\n", "odd.py, line 3, failed to import: ZeroDivisionError"),
-        ("odd", "import math\n\ndef x(:\n", "odd.py failed to import: SyntaxError: invalid syntax (odd.py, line 3)"),
-        ("odd", "import sys\nsys.exit(3)\n", "odd.py, line 2, failed to import: SystemExit: 3"),
-        ("odd", "x = 1\n", "odd.py must define exactly one spec"),
+        ("odd", "import math\n\nx = 1 / 0\n", "odd.py, line 3: failed to import: ZeroDivisionError"),
+        ("odd", "import math\n\ndef x(:\n", "odd.py: failed to import: SyntaxError: invalid syntax (odd.py, line 3)"),
+        ("odd", "import sys\nsys.exit(3)\n", "odd.py, line 2: failed to import: SystemExit: 3"),
+        ("odd", "x = 1\n", "odd.py: expected exactly one spec"),
         ("rezero", "x = 1\n", "'rezero' is already the name of a residual. Rename the file."),
         ("odd", MECHANISM.replace("{write}", "state + y.flip(1)"), "breaks the law 'is_causal'"),
         ("odd", MECHANISM.replace("{write}", "state + y * float('nan')"), "breaks the law 'keeps_shape_and_dtype'"),
@@ -389,11 +389,11 @@ def test_a_plugin_that_cannot_take_part(
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        ("def study():\n    return 1 / 0\n", "p.py failed in line 2: ZeroDivisionError"),
-        ("def study(:\n", "p.py failed to import: SyntaxError"),
-        ("raise SystemExit(3)\n", "p.py failed to import in line 1: SystemExit: 3"),
-        ("def study():\n    raise SystemExit(3)\n", "p.py failed in line 2: SystemExit: 3"),
-        ("def study():\n    return 3\n", "p.py must return a Study, got 3"),
+        ("def study():\n    return 1 / 0\n", "p.py, line 2: failed: ZeroDivisionError"),
+        ("def study(:\n", "p.py: failed to import: SyntaxError"),
+        ("raise SystemExit(3)\n", "p.py, line 1: failed to import: SystemExit: 3"),
+        ("def study():\n    raise SystemExit(3)\n", "p.py, line 2: failed: SystemExit: 3"),
+        ("def study():\n    return 3\n", "p.py: expected a function that returns a Study, got 3"),
     ],
 )
 def test_a_study_in_python_that_gives_none(content: str, expected: str, refused: Callable[..., str]) -> None:

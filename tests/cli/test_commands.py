@@ -124,7 +124,7 @@ def test_new_writes_a_study_that_loads_and_refuses_to_overwrite(capsys, tmp_path
     before = Path("residual-scores.yaml").read_text(encoding="utf-8")
     code, _, err = said(capsys, "new", "residual-scores")
     assert code == 2
-    assert "exists already" in err
+    assert "expected a new file" in err
     assert Path("residual-scores.yaml").read_text(encoding="utf-8") == before
 
 

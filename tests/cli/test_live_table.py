@@ -20,7 +20,7 @@ DRAW = """
     import sys, time
     from dataclasses import replace
     from pathlib import Path
-    from addnorm.cli._live import LiveTable
+    from addnorm.cli._live_table import LiveTable
     from addnorm.store import StudyFolder
 
     study = StudyFolder(Path(sys.argv[1]))

@@ -8,7 +8,7 @@ import pytest
 
 import made_study
 from addnorm.cli import main
-from addnorm.cli._live import Silent
+from addnorm.cli._live_table import Silent
 from addnorm.cli.run import _with_page
 from addnorm.web.serve import beside, page
 
@@ -43,8 +43,8 @@ def test_a_taken_port_is_said_and_another_is_found_when_none_was_asked_for(tmp_p
     ("options", "message"),
     [
         (["nowhere"], "holds no study"),
-        ([".", "--port", "70000"], "--port must be between 0 and 65535, got 70000"),
-        ([".", "--token", "short"], "--token must be at least 8 characters long, got 5"),
+        ([".", "--port", "70000"], "--port: expected a number between 0 and 65535, got 70000"),
+        ([".", "--token", "short"], "--token: expected at least 8 characters, got 5"),
         (["STUDY", "--host", "no such host"], "--host must be an address of this machine"),
     ],
 )

@@ -56,7 +56,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("status", STUDY, "--json"),
     *(
         ("rank", target, *form)
-        for target in (STUDY, "source-003")
+        for target in (STUDY, "kuang-2025")
         for form in ((), ("--json",), ("--csv",), ("--latex",))
     ),
 )

@@ -10,8 +10,9 @@ from tracing import compiles, exports
 
 from addnorm.catalogue import ROOMS, Spec, add_plugin, remove_plugin
 from addnorm.errors import InputError
+from addnorm.testing import BrokenLaw
 from addnorm.testing.contract import check_mechanism, tiny
-from addnorm.testing.laws import LAWS, BrokenLaw
+from addnorm.testing.laws import LAWS
 
 FOLDER = Path(__file__).parent / "broken"
 Loaded = tuple[str, Spec, str]

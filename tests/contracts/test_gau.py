@@ -8,8 +8,9 @@ from tracing import compiles, exports
 from addnorm import preset
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
+from addnorm.model.architecture import Dropout
 from addnorm.model.gau import Gau
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.spec import ModelSpec
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import LAWS
 from pairwise import pairwise

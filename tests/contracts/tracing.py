@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.model.spec import ModelSpec
-from addnorm.testing.laws import BrokenLaw, rounding, some_tokens, subject
+from addnorm.testing import BrokenLaw
+from addnorm.testing.laws import rounding, some_tokens, subject
 
 
 def exports(spec: ModelSpec) -> None:

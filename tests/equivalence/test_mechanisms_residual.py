@@ -9,7 +9,8 @@ from comparing import assert_same_function, gradients, make, tiny, twins
 from oracle import Oracle
 
 from addnorm.bias import Biases
-from addnorm.model.forward_context import Pattern
+from addnorm.kernels.grouped_attention import problem_of, solve, with_value
+from addnorm.kernels.grouped_attention.layerwise import solve_many
 from addnorm.model.spec import ModelSpec
 from addnorm.testing.laws import some_tokens, subject
 
@@ -123,12 +124,18 @@ def test_gate_starts_at_one_half() -> None:
     assert_same_function(one, half, half)
 
 
-def test_patterns_of_unequal_weights_are_not_folded_into_one_call() -> None:
-    """Each layer's own scores, but scaled by layer: a fold with the first layer's weight would be another model."""
+@pytest.mark.parametrize("case", ["unequal weights", "unequal terms"])
+def test_unlike_problems_are_not_folded_into_one_call(case: str) -> None:
+    """A fold computes all layers with the first one's weight and number of terms: here that would be another model."""
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, 1, 2, 5, 4, dtype=torch.float64) for _ in range(3))
-    rest = {"causal": True, "window": None, "bias": None, "padding": None, "dropout": 0.0}
-    patterns = [Pattern((q[i],), (k[i],), (w,), **rest) for i, w in enumerate((0.5, 2.0))]
-    together = Pattern.apply_many(patterns, v)
-    alone = torch.stack([pattern.apply(value) for pattern, value in zip(patterns, v, strict=True)])
+    if case == "unequal weights":
+        terms = [([q[0]], [k[0]], [0.5]), ([q[1]], [k[1]], [2.0])]
+    else:
+        terms = [([q[0]], [k[0]], [0.5]), ([*q], [*k], [0.5, 0.5])]
+    problems = [
+        problem_of(queries, keys, v[i], weights, causal=True) for i, (queries, keys, weights) in enumerate(terms)
+    ]
+    together = solve_many(problems, v, "auto")
+    alone = torch.stack([solve(with_value(p, value)) for p, value in zip(problems, v, strict=True)])
     torch.testing.assert_close(together, alone, rtol=1e-13, atol=1e-13)

@@ -6,7 +6,8 @@ from comparing import assert_same_function, make, tiny
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.model.forward_context import CARRY_LENGTH, ForwardContext
+from addnorm.kernels.grouped_attention import RunningSum
+from addnorm.model.forward_context import RUNNING_SUM_LENGTH
 from addnorm.testing.laws import some_tokens, subject
 
 SHARED = ["sum", "mean", "root_mean", "power"]
@@ -47,16 +48,16 @@ def test_the_same_draws_drop_the_same_probabilities() -> None:
 
 def test_kinds_of_one_weight_say_so() -> None:
     shape = tiny().shape
-    found = [k for k in ROOMS["scores"].kinds() if make("scores", k).build(shape).shared_weight(0) is not None]
-    assert sorted(found) == sorted(SHARED)
+    kinds = [k for k in ROOMS["scores"].kinds() if make("scores", k).build(shape).shared_weight(0) is not None]
+    assert sorted(kinds) == sorted(SHARED)
 
 
 def test_auto_carries_short_sequences_only(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = []
-    original = ForwardContext._running_pattern
-    monkeypatch.setattr(ForwardContext, "_running_pattern", lambda self, *a: taken.append(1) or original(self, *a))
-    for length, kind, expected in ((CARRY_LENGTH, "sum", True), (CARRY_LENGTH + 1, "sum", False), (8, "own", False)):
-        spec = tiny(scores=make("scores", kind), position=make("position", "none"), max_seq=CARRY_LENGTH + 1)
+    original, longest = RunningSum.scores, RUNNING_SUM_LENGTH
+    monkeypatch.setattr(RunningSum, "scores", lambda self, *a: taken.append(1) or original(self, *a))
+    for length, kind, expected in ((longest, "sum", True), (longest + 1, "sum", False), (8, "own", False)):
+        spec = tiny(scores=make("scores", kind), position=make("position", "none"), max_seq=longest + 1)
         taken.clear()
         spec.build()(torch.zeros(1, length, dtype=torch.int64))
         assert bool(taken) == expected

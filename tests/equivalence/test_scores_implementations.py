@@ -12,7 +12,7 @@ import torch
 from comparing import gradients, make, tiny
 
 from addnorm.catalogue import ROOMS
-from addnorm.model.spec import Dropout
+from addnorm.model.architecture import Dropout
 from addnorm.testing.laws import subject
 
 KINDS = ROOMS["scores"].kinds()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from addnorm.reporting.tables.ranking import text
+from addnorm.reporting.sections.ranking import text
 from addnorm.statistics import Ranking, kuang_2025, rank
 
 PRINTED = """

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from addnorm.cli import main
-from addnorm.insight.explain import KUANG_2025, explain_kuang_2025
+from addnorm.insight.scalars.explain import KUANG_2025, explain_kuang_2025
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_another_value_for_the_undriven_parameter_would_not_pass_for_one(monkeyp
     content = json.loads(KUANG_2025.read_text(encoding="utf-8"))
     content["variants"]["v4m4"]["parameters"]["b"][0] += 1e-4
     content["variants"]["v4m6"]["parameters"]["b"][3][1] += 0.01
-    monkeypatch.setattr("addnorm.insight.explain.read_printed", lambda path: content)
+    monkeypatch.setattr("addnorm.insight.scalars.explain.read_published_scalars", lambda path: content)
     changed = {run["variant"]: run for run in explain_kuang_2025()["runs"]}
     assert changed["v4m4"]["undriven"] == []
     assert len(changed["v4m6"]["lockstep"]) == 35

@@ -49,10 +49,10 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
         "addnorm/studies/residual-scores.yaml",
         "addnorm/studies/published/kuang_2025/results.json",
         "addnorm/kernels/grouped_attention/derivation.md",
-        "addnorm/reporting/pages/static/uPlot.iife.js",
-        "addnorm/reporting/pages/static/uPlot.LICENSE.txt",
-        "addnorm/reporting/pages/templates/base.html",
-        "addnorm/reporting/pages/words/zh.toml",
+        "addnorm/reporting/static/uPlot.iife.js",
+        "addnorm/reporting/static/uPlot.LICENSE.txt",
+        "addnorm/reporting/templates/base.html",
+        "addnorm/words/zh/pages.toml",
     } <= held
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from addnorm.store import RunFolder, StudyFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import frozen_plan

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from addnorm.cli import main
-from addnorm.insight.learned import redundant_directions
+from addnorm.insight.scalars.directions import redundant_directions
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import run
 
@@ -44,7 +44,7 @@ def decaying(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def explained(decaying):
-    from addnorm.insight.explain import explain
+    from addnorm.insight.scalars.explain import explain
 
     found = explain(decaying[0])
     return {run["variant"]: run for run in found["runs"]}
@@ -131,7 +131,7 @@ def test_the_command_on_a_study_a_run_and_a_wrong_folder(decaying, capsys, tmp_p
     assert main(["explain", str(one), "--norms", "--json"]) == 0
     assert any("norm" in e["parameter"] for e in json.loads(capsys.readouterr().out)["runs"][0]["scalars"])
     assert main(["explain", str(tmp_path)]) == 2
-    assert "holds neither a study nor a run" in capsys.readouterr().err
+    assert "expected the folder of a study or of a run" in capsys.readouterr().err
 
 
 def test_too_few_steps_are_said():
@@ -145,7 +145,7 @@ def test_a_planted_null_direction_is_found_whatever_the_scales():
     gradients[:, 4] = 0.01 * gradients[:, 1]  # entry 4's gradient is a multiple of entry 1's
     factor = np.linalg.qr(gradients, mode="r")
     (direction,) = redundant_directions(factor, 50, range(5))
-    assert direction.entries == (1, 4)
+    assert direction.members == (1, 4)
     assert direction.coefficients[0] / direction.coefficients[1] == pytest.approx(-0.01)
     noisy = gradients + 1e-4 * rng.normal(size=gradients.shape) * np.abs(gradients).max(axis=0)
     assert redundant_directions(np.linalg.qr(noisy, mode="r"), 50, range(5)) == ()

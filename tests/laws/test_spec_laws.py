@@ -72,7 +72,7 @@ def assert_refuses_wrong_values(cls: type[Any], kind: str) -> int:
         wrong = [value for value in VALUES if not fits(value, hint)]
         assert len(wrong) >= 8
         for value in wrong:
-            message = rf"^{kind}\.{field.name} must be .*, got {re.escape(repr(value))}\."
+            message = rf"^{kind}\.{field.name}: expected .*, got {re.escape(repr(value))}\."
             with pytest.raises(InputError, match=message):
                 cls(**(required(cls) | {field.name: value}))
             refused += 1
@@ -139,7 +139,7 @@ def test_a_constructor_that_calls_the_one_above_may_set_its_fields_afterwards() 
             object.__setattr__(self, "high", high)
 
     assert (Below(2, 3).low, Below(2, 3).high) == (2, 3)
-    with pytest.raises(InputError, match=r"\.high must be a whole number, got 'x'"):
+    with pytest.raises(InputError, match=r"\.high: expected a whole number, got 'x'"):
         Below(2, "x")  # type: ignore[arg-type]
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from addnorm.statistics import Ranking, Result, rank
-from addnorm.statistics.family import equivalence_p, holm, intervals
+from addnorm.statistics.multiple_testing import equivalence_p, holm, simultaneous_intervals
 from addnorm.statistics.power import seeds_needed
 
 LAWS = settings(max_examples=60, deadline=None)
@@ -154,7 +154,7 @@ def test_holm_is_at_least_the_plain_p_and_at_most_bonferroni(p_values: list[floa
 @given(st.floats(-0.02, 0.02), st.floats(1e-5, 0.01), st.integers(2, 200), st.integers(1, 200))
 def test_equivalence_is_the_interval_inside_the_margin(difference: float, error: float, df: int, family: int) -> None:
     d, e, f = np.array([difference]), np.array([error]), np.array([float(df)])
-    interval = intervals(d, e, confidence=0.95, family=family, df=f)
+    interval = simultaneous_intervals(d, e, confidence=0.95, family=family, df=f)
     adjusted = 2 * family * equivalence_p(d, e, margin=MARGIN, df=f)[0]
     assume(abs(adjusted - 0.05) > 1e-9)
     assert (adjusted < 0.05) == bool(np.abs(interval).max() < MARGIN)

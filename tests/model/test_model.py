@@ -10,7 +10,7 @@ from addnorm import ModelSpec, preset
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError, UnknownName
-from addnorm.model.spec import Dropout
+from addnorm.model.architecture import Dropout
 from addnorm.testing.contract import check_mechanism, shrunk, tiny
 from addnorm.testing.laws import some_tokens, subject
 

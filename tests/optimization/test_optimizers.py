@@ -173,7 +173,7 @@ class TestEvery:
         ("field", "value"), [("learning_rate", 0.0), ("learning_rate", math.nan), ("weight_decay", -0.1)]
     )
     def test_numbers_out_of_range_are_refused(self, kind: str, field: str, value: float) -> None:
-        with pytest.raises(InputError, match=f"{field} must be"):
+        with pytest.raises(InputError, match=rf"{kind}\.{field}: expected"):
             ROOMS["optimizer"].make(kind, **{field: value})
 
 
@@ -245,7 +245,11 @@ class TestAdamW:
         assert scalar.item() == pytest.approx(second, rel=1e-14)
 
     @pytest.mark.parametrize(
-        ("fields", "message"), [({"betas": (0.9, 1.0)}, r"betas\[1\] is the share"), ({"eps": 0.0}, "eps must be")]
+        ("fields", "message"),
+        [
+            ({"betas": (0.9, 1.0)}, r"betas: expected numbers from 0 to below 1"),
+            ({"eps": 0.0}, "eps: expected a positive number"),
+        ],
     )
     def test_fields_out_of_range_are_refused(self, fields: dict[str, Any], message: str) -> None:
         with pytest.raises(InputError, match=message):
@@ -273,5 +277,5 @@ class TestSgd:
         torch.testing.assert_close(ours.detach(), theirs.detach(), rtol=2**-20, atol=2**-22)
 
     def test_momentum_of_one_is_refused(self) -> None:
-        with pytest.raises(InputError, match="momentum is the share"):
+        with pytest.raises(InputError, match="momentum: expected a number from 0 to below 1"):
             Sgd(momentum=1.0)

@@ -41,12 +41,14 @@ class TestEvery:
 
     @pytest.mark.parametrize("warmup", [-0.1, 1.5])
     def test_a_warm_up_that_is_neither_share_nor_steps_is_refused(self, kind: str, warmup: float) -> None:
-        with pytest.raises(InputError, match="warmup is a share of all steps below 1, or a whole number of steps"):
+        with pytest.raises(
+            InputError, match="warmup: expected a share of all steps below 1, or a whole number of steps"
+        ):
             ROOMS["schedule"].make(kind, warmup=warmup)
 
     @pytest.mark.parametrize(("warmup", "steps"), [(10.0, 10), (0.9, 1)])
     def test_a_warm_up_as_long_as_the_run_is_refused(self, kind: str, warmup: float, steps: int) -> None:
-        with pytest.raises(InputError, match=f"warm-up must be shorter than the run: {steps} steps of {steps}"):
+        with pytest.raises(InputError, match=f"warmup: expected fewer steps than the run's {steps}, got {steps}"):
             ROOMS["schedule"].make(kind, warmup=warmup).factor(0, steps)
 
     def test_all_factors_at_once_are_the_factors(self, kind: str) -> None:
@@ -55,7 +57,7 @@ class TestEvery:
 
     @pytest.mark.parametrize("step", [-1, 10])
     def test_a_step_outside_the_run_is_refused(self, kind: str, step: int) -> None:
-        with pytest.raises(InputError, match="steps are numbered 0 to 9"):
+        with pytest.raises(InputError, match="step: expected a number from 0 to 9"):
             ROOMS["schedule"].make(kind).factor(step, 10)
 
 
@@ -72,7 +74,7 @@ class TestCosine:
 
     @pytest.mark.parametrize("final", [-0.1, 1.1])
     def test_a_final_share_out_of_range_is_refused(self, final: float) -> None:
-        with pytest.raises(InputError, match="final is a share of the peak"):
+        with pytest.raises(InputError, match="final: expected a share of the peak"):
             Cosine(final=final)
 
 

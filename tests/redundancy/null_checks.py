@@ -11,9 +11,9 @@ from torch import nn
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe, Observed
-from addnorm.redundancy.execution.tracked_parameters import Tracked, follow
-from addnorm.redundancy.graph.joint_space import Delta, Space
-from addnorm.redundancy.graph.method import StaticAnalysis, analyse
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameters, track_parameters
+from addnorm.redundancy.graph.null_space import Delta, NullSpace
+from addnorm.redundancy.graph.static_analysis import StaticAnalysis, analyse
 
 ROUNDING = 1e-9
 """Largest change of a float64 output, relative to its size: a unit move through some tens of operations with gains of
@@ -26,7 +26,7 @@ class Case:
 
     model: nn.Module
     inputs: Any
-    tracked: Tracked
+    tracked: TrackedParameters
     found: StaticAnalysis
     observe: Observe
     training: bool
@@ -43,7 +43,7 @@ def audited(
     model: nn.Module, inputs: Any, *, observe: Observe = "logits", training: bool = False, track: str = "bias"
 ) -> Case:
     """Follow and analyse."""
-    tracked = follow(model, inputs, track=track)
+    tracked = track_parameters(model, inputs, track=track)
     found = analyse(model, inputs, tracked=tracked, observe=observe, training=training)
     return Case(model=model, inputs=inputs, tracked=tracked, found=found, observe=observe, training=training)
 
@@ -73,7 +73,7 @@ def fresh(inputs: Any, seed: int) -> Inputs:
     return Inputs(args=tuple(map(drawn, bound.args)), kwargs={name: drawn(each) for name, each in bound.kwargs.items()})
 
 
-def change(case: Case, space: Space, model: nn.Module, *, moves: int = 2, size: float = 1.0) -> float:
+def change(case: Case, space: NullSpace, model: nn.Module, *, moves: int = 2, size: float = 1.0) -> float:
     """Largest relative change of the output over some random moves along a space, on fresh inputs."""
     model, worst = copy.deepcopy(model).double(), 0.0
     for seed in range(moves):
@@ -88,7 +88,7 @@ def change(case: Case, space: Space, model: nn.Module, *, moves: int = 2, size: 
 def hold(case: Case) -> None:
     """Neither the generic nor the given model changes along its null space."""
     assert change(case, case.found.space, generic(case.model)) <= ROUNDING
-    assert change(case, case.found.at_weights, case.model) <= ROUNDING
+    assert change(case, case.found.own_null_space(), case.model) <= ROUNDING
 
 
 def counted(case: Case, *, rounding: float = 1e-8) -> int:

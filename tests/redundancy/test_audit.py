@@ -11,9 +11,9 @@ from toys import WIDTH, data, seeded
 import addnorm
 from addnorm.redundancy import Audit
 from addnorm.redundancy.algebra.linear_map import identity
-from addnorm.redundancy.graph import method as static
-from addnorm.redundancy.graph.joint_space import Space
-from addnorm.redundancy.graph.method import StaticAnalysis
+from addnorm.redundancy.graph import static_analysis as static
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.static_analysis import StaticAnalysis
 
 pytestmark = pytest.mark.compiled
 
@@ -30,7 +30,8 @@ def lying(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
         found = honest(*args, **options)
         tracked = found.space.tracked
         return replace(
-            found, space=Space(tracked, {name: {block: identity(tracked[name].size)} for name, block in free.items()})
+            found,
+            space=NullSpace(tracked, {name: {block: identity(tracked[name].size)} for name, block in free.items()}),
         )
 
     monkeypatch.setattr(static, "analyse", claimed)
@@ -74,7 +75,7 @@ def test_a_claim_that_moving_refutes_is_undecided(monkeypatch: pytest.MonkeyPatc
     found = audit.finding("q.bias")
     assert found.verdict == "undecided"
     assert found.redundant_dof == 0
-    assert "moving along it changes the output by" in found.reason
+    assert "moving along them changes the output by" in found.reason
     assert audit.finding("k.bias").verdict == "redundant"
     assert not audit.agreed
     assert any(each.startswith("q.bias: ") for each in audit.disagreements)
@@ -104,7 +105,7 @@ def test_what_is_undecided_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_model_that_does_not_export_gets_the_numerical_verdict_and_a_sentence_why() -> None:
     audit = addnorm.audit(seeded(toys.Branching), data(2, 4, WIDTH))
     assert audit.methods == "numeric"
-    assert "does not export, so the numerical method speaks alone" in audit.notes[0]
+    assert "does not export, so only the numerical method ran" in audit.notes[0]
     assert audit.finding("attention.k.bias").verdict == "redundant"
     _, certificate = audit.strip()
     assert certificate.removed == ("attention.k.bias", "attention.v.bias")

@@ -15,7 +15,7 @@ from torch import nn
 from toys import data, seeded
 
 import addnorm
-from addnorm.redundancy.algebra.null_space import conditioned, kernel_and_clarity
+from addnorm.redundancy.algebra.rank import conditioned, kernel_and_clarity
 
 pytestmark = pytest.mark.compiled
 

@@ -8,9 +8,9 @@ from toys import WIDTH, data, seeded, tokens
 
 import addnorm
 from addnorm.redundancy import Audit
-from addnorm.redundancy.execution.float64 import Lift
-from addnorm.redundancy.numeric.method import NEGLIGIBLE
-from addnorm.redundancy.rewriting.certificate import largest
+from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
+from addnorm.redundancy.rewriting.certificate import largest_difference
 
 
 def counts(audit: Audit) -> dict[str, tuple[int, int]]:
@@ -143,9 +143,9 @@ def test_casts_to_float32_inside_a_model_do_not_blur_the_judge() -> None:
         moved.k.bias.add_(1.0)
     x = data(2, 4, WIDTH).double()
     with torch.no_grad():
-        blurred = largest([moved(x)], [model(x)])
-        with Lift():
-            sharp = largest([moved(x)], [model(x)])
+        blurred = largest_difference([moved(x)], [model(x)])
+        with Float64Mode():
+            sharp = largest_difference([moved(x)], [model(x)])
     assert blurred > 1e-9
     assert sharp < 1e-13
     assert counts(numeric(seeded(toys.Casting), data(2, 4, WIDTH)))["k.bias"] == (WIDTH, WIDTH)
@@ -153,7 +153,7 @@ def test_casts_to_float32_inside_a_model_do_not_blur_the_judge() -> None:
 
 def test_grouped_products_which_torch_has_no_float64_for_are_lifted() -> None:
     rows, matrices, ends = data(5, 3), data(2, 3, 4), torch.tensor([2, 5], dtype=torch.int32)
-    with Lift():
+    with Float64Mode():
         found = torch.nn.functional.grouped_mm(rows.double(), matrices.double(), offs=ends)
     expected = torch.cat([rows[:2] @ matrices[0], rows[2:] @ matrices[1]])
     torch.testing.assert_close(found.float(), expected)
@@ -175,7 +175,7 @@ def test_too_many_scalars_to_count_find_what_moves_nothing_and_admit_the_rest(mo
     found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
     assert found.finding("k.bias").verdict == "redundant"
     assert found.finding("q.bias").verdict == "undecided"
-    assert "more than the 3" in found.notes[0]
+    assert "only up to 3 scalars" in found.notes[0]
 
 
 def test_rows_that_six_random_inputs_need_not_read_are_read_in_turn() -> None:
@@ -211,7 +211,7 @@ def test_rows_that_no_input_reads_are_undecided() -> None:
     table = found.finding("table.weight")
     assert table.verdict == "undecided"
     assert table.redundant_dof == 0
-    assert table.reason == "no input that was tried reads 10 of its 18 numbers."
+    assert table.reason == "none of the inputs tried reads 10 of its 18 numbers."
 
 
 class Mixture(nn.Module):
@@ -236,7 +236,7 @@ class Mixture(nn.Module):
 def test_experts_that_no_input_chooses_are_undecided() -> None:
     shifts = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="shifts").finding("shifts")
     assert (shifts.verdict, shifts.redundant_dof, shifts.absorbable_dof) == ("undecided", 0, 0)
-    assert shifts.reason == "no input that was tried reads 2 of its 6 numbers."
+    assert shifts.reason == "none of the inputs tried reads 2 of its 6 numbers."
     shifts = numeric(seeded(Mixture, 0.0), data(1, 2, WIDTH), track="shifts").finding("shifts")
     assert shifts.verdict == "effective"
 
@@ -244,7 +244,7 @@ def test_experts_that_no_input_chooses_are_undecided() -> None:
 def test_experts_that_the_given_inputs_never_reach_are_named() -> None:
     found = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="experts.*bias")
     assert [each.parameter for each in found.findings] == ["experts.0.bias", "experts.1.bias"]
-    assert "the given inputs do not reach experts.2.bias, so nothing is said about it" in found.notes
+    assert "no given input reaches experts.2.bias, so nothing is concluded about it" in found.notes
 
 
 def test_many_scalars_do_not_make_an_expert_that_nobody_chooses_dead(monkeypatch: pytest.MonkeyPatch) -> None:

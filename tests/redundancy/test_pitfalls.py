@@ -13,8 +13,8 @@ from torch import nn
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.redundancy.execution.tracked_parameters import follow
-from addnorm.redundancy.graph.method import NotExported, analyse
+from addnorm.redundancy.execution.tracked_parameters import track_parameters
+from addnorm.redundancy.graph.static_analysis import NotExported, analyse
 
 pytestmark = pytest.mark.compiled
 
@@ -56,7 +56,7 @@ def test_a_dead_relu_proves_nothing() -> None:
     with torch.no_grad():
         model[0].bias.fill_(-100.0)
     case = audited(model, torch.randn(X))
-    assert case.found.space.dim == case.found.at_weights.dim == 0
+    assert case.found.space.dim == case.found.own_null_space().dim == 0
 
 
 def test_zero_weights_prove_nothing_but_can_be_used() -> None:
@@ -64,9 +64,9 @@ def test_zero_weights_prove_nothing_but_can_be_used() -> None:
     nn.init.zeros_(model[1].weight)
     case = audited(model, torch.randn(X))
     assert case.found.space.dim == 0
-    assert case.found.at_weights.dim == WIDTH
+    assert case.found.own_null_space().dim == WIDTH
     tiny = audited(nn.Sequential(LayerScale(), nn.Tanh()), torch.randn(X))
-    assert tiny.found.space.dim == tiny.found.at_weights.dim == 0
+    assert tiny.found.space.dim == tiny.found.own_null_space().dim == 0
 
 
 @pytest.mark.parametrize("base", [1e4, 1e8, 1e12])
@@ -227,23 +227,23 @@ def test_a_branch_on_data_is_not_exported() -> None:
 
     model, x = Branch(), torch.ones(X)
     with pytest.raises(NotExported, match=r"torch\.export cannot follow this model"):
-        analyse(model, x, tracked=follow(model, x))
+        analyse(model, x, tracked=track_parameters(model, x))
 
 
 def test_inputs_that_do_not_fit() -> None:
-    with pytest.raises(InputError, match=r"example inputs must fit the model; tensors of shapes \[\[3, 5\]\]"):
-        follow(Eager(), torch.ones(3, 5))
+    with pytest.raises(InputError, match=r"example inputs that fit the model, got tensors of shapes \[\[3, 5\]\]"):
+        track_parameters(Eager(), torch.ones(3, 5))
 
 
 def test_weights_that_cannot_be_audited() -> None:
     model = nn.Linear(WIDTH, WIDTH)
     with torch.no_grad():
         model.bias[1] = float("nan")
-    with pytest.raises(InputError, match="an audit needs finite weights; bias holds NaN or infinity"):
-        follow(model, torch.ones(X))
+    with pytest.raises(InputError, match="expected finite weights, got NaN or infinity in 'bias'"):
+        track_parameters(model, torch.ones(X))
     split_up = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH, device="meta"))
-    with pytest.raises(InputError, match="all parameters on one device; they are on cpu, meta"):
-        follow(split_up, torch.ones(X))
+    with pytest.raises(InputError, match="all parameters on one device, got cpu, meta"):
+        track_parameters(split_up, torch.ones(X))
 
 
 def test_rows_that_short_inputs_do_not_read_are_not_redundant() -> None:

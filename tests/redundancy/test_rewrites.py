@@ -46,14 +46,14 @@ def test_a_wrong_rewrite_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: what should take over forgets a thousandth of it."""
     import addnorm.redundancy.rewriting.strip as strip
 
-    honest = strip.plan
+    honest = strip.plan_removals
 
     def careless(*args: object, **kwargs: object) -> object:
         planned = honest(*args, **kwargs)
         planned.values["o.bias"].mul_(1.001)
         return planned
 
-    monkeypatch.setattr(strip, "plan", careless)
+    monkeypatch.setattr(strip, "plan_removals", careless)
     _, certificate = numeric(seeded(toys.Attention), data(2, 4, WIDTH)).strip()
     assert not certificate.passed
     assert {each.dtype for each in certificate.compared if not each.passed} >= {"float64", "float32"}
@@ -99,7 +99,7 @@ def test_a_preference_decides_which_of_two_goes_and_the_cap_refuses_what_would_b
     assert first.removed == ("o.bias", "k.bias")
     _, second = found.strip(prefer=["o.bias"], max_amplification=1e-3)
     assert "o.bias" in second.refused
-    with pytest.raises(InputError, match=r"`prefer` names 'nothing'.*k.bias"):
+    with pytest.raises(InputError, match=r"expected `prefer` to match removable parameters, got 'nothing'.*k.bias"):
         found.strip(prefer=["nothing"])
 
 
@@ -117,7 +117,7 @@ def test_a_model_that_has_changed_since_is_not_rewritten() -> None:
     found = numeric(model, data(2, 4, WIDTH))
     with torch.no_grad():
         model.k.bias.add_(1)
-    with pytest.raises(InputError, match="changed since its audit"):
+    with pytest.raises(InputError, match="as they were at the audit, got changed ones"):
         found.strip()
 
 
@@ -162,15 +162,15 @@ def test_equivalence_is_equality_up_to_the_null_space(monkeypatch: pytest.Monkey
     assert not different
     assert different.parameter == "q.bias"
     assert different.difference == pytest.approx(0.25, rel=1e-6)
-    with pytest.raises(InputError, match="do not match in name and shape"):
+    with pytest.raises(InputError, match="whose parameters match in name and shape, got different ones"):
         addnorm.equivalent(model, nn.Linear(WIDTH, WIDTH), x)
 
 
 def test_lint_says_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.redundancy.lint.audit", numeric)
+    monkeypatch.setattr("addnorm.redundancy.linter.audit", numeric)
     lines = addnorm.lint(seeded(toys.Attention), data(2, 4, WIDTH))
     assert len(lines) == 2
     assert lines[0].startswith("k.bias: no value of it changes the output")
     assert lines[0].endswith("Write nn.Linear(6, 6, bias=False): 6 numbers less.")
-    assert lines[1].startswith("v.bias: it matters alone, but o.bias can take over all of it.")
+    assert lines[1].startswith("v.bias: it changes the output when moved alone, but o.bias can absorb all of it.")
     assert addnorm.lint(nn.Sequential(nn.Linear(WIDTH, 3), nn.Tanh()), data(4, WIDTH)) == []

@@ -56,4 +56,4 @@ def test_the_largest_table_that_is_followed_number_by_number(rows: int, followed
     found = addnorm.audit(Looked(rows, 8, norm=True), ids(24), track="bias+tables", methods="static")
     table = found.finding("table.weight")
     assert (table.size, table.redundant_dof) == (followed, free)
-    assert any("only adding one row to all rows" in note for note in found.notes) == (rows == 129)
+    assert any("only for adding one row to all rows" in note for note in found.notes) == (rows == 129)

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 from test_audit_table import audit as audit_of_three_layers
 
-from addnorm.reporting.tables.audit_sarif import sarif
+from addnorm.reporting.audit.sarif import sarif
 
 audit = audit_of_three_layers
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from addnorm.reporting.tables import certificate as certificates
-from addnorm.reporting.tables.audit import merged_names, rows, summary, text
-from addnorm.reporting.tables.audit_html import html
-from addnorm.reporting.tables.audit_sarif import RULES, sarif
+from addnorm.reporting.audit import certificate as certificates
+from addnorm.reporting.audit.html import html
+from addnorm.reporting.audit.sarif import RULES, sarif
+from addnorm.reporting.audit.table import merged_names, rows, summary, text
 
 
 def finding(parameter: str, verdict: str, free: int, absorbable: int, reason: str, **more: Any) -> dict[str, Any]:

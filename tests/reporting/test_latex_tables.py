@@ -5,7 +5,10 @@ from typing import Any
 import pytest
 
 import made_files
-from addnorm.reporting.tables import curves, flow, scalars, score_terms
+from addnorm.reporting.sections import curves
+from addnorm.reporting.sections import terms as score_terms
+from addnorm.reporting.sections.insight import table as flow
+from addnorm.reporting.sections.scalars import table as scalars
 
 NAME = "50%_of & more"
 SAFE = r"50\%\_of \& more"

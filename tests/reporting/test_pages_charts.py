@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 import made_files
-from addnorm.reporting.pages import PAGES, Pages, Reader, View
-from addnorm.reporting.pages.lines import dash, shape
-from addnorm.reporting.write import write_report
+from addnorm.reporting.drawing.line_styles import dash, shape
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.render import Pages
+from addnorm.reporting.report import write_report
+from addnorm.reporting.sections import pages as page_names
+from addnorm.reporting.view import View
 
 
 @dataclass
@@ -79,13 +82,13 @@ def read(html: str) -> Charts:
 
 def pages(folder: Path, language: str, *, is_live: bool = True) -> Iterator[tuple[str, str]]:
     snapshot = Reader(folder).look()
-    for name in PAGES:
+    for name, names in page_names().items():
         variants = snapshot.variants if name == "model" else (None,)
         for variant in variants:
             view = View(
                 page=name, language=language, link=lambda page, **query: f"/{page}", variant=variant, is_live=is_live
             )
-            sections = [Pages().section(section, snapshot, view) for section in PAGES[name]]
+            sections = [Pages().section(section, snapshot, view) for section in names]
             yield f"{name} {variant or ''}", "".join(sections)
 
 

@@ -6,9 +6,10 @@ import pytest
 
 import made_study
 from addnorm.errors import InputError
-from addnorm.reporting.pages import Reader
-from addnorm.reporting.pages.chart import chart, spark, ticks
-from addnorm.reporting.pages.curves import FIRST_SHOWN, Selection, curves, rows
+from addnorm.reporting.drawing.chart import spark, ticks
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, curves, table
+from addnorm.reporting.view import Selection
 from addnorm.store import Index, Milestones
 
 
@@ -44,7 +45,7 @@ def test_unknown_models_are_left_out_and_without_any_the_first_are_shown(snapsho
 
 def test_the_table_behind_the_chart_holds_the_lines_own_values(snapshot):
     found = curves(snapshot, Selection(variants=("base",)))
-    steps, lines = rows(found, count=4)
+    steps, lines = table(found, count=4)
     assert (steps[0], steps[-1]) == (2, 40)
     assert lines[0][1][-1] == found.series[0].values[-1]
     assert lines[0][1][0] == found.series[0].values[0]
@@ -52,7 +53,7 @@ def test_the_table_behind_the_chart_holds_the_lines_own_values(snapshot):
 
 @pytest.mark.parametrize("log", ["linear", "log"])
 def test_the_chart_stays_in_its_box(snapshot, log):
-    drawn = chart(curves(snapshot, Selection(log=log)))
+    drawn = chart_of(curves(snapshot, Selection(log=log)))
     assert drawn is not None
     for path in drawn.paths:
         for pair in path.points.split():

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
-from addnorm.reporting.pages.formula import prose, typeset
+from addnorm.reporting.formats.formula import prose, typeset
 
 ALL = [(room, kind) for room in MECHANISM_ROOMS for kind in ROOMS[room].kinds()]
 

@@ -10,13 +10,16 @@ import pytest
 import made_files
 import made_study
 from addnorm.cli import main
-from addnorm.reporting.figures import ON_DEMAND, write_figures
-from addnorm.reporting.pages import Pages, Reader, View
-from addnorm.reporting.pages.explained import explained
-from addnorm.reporting.pages.lengths import lengths
-from addnorm.reporting.pages.render import shows_results
-from addnorm.reporting.pages.terms import terms
-from addnorm.reporting.write import write_report
+from addnorm.reporting.figures import all_figures, write_figures
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.render import Pages, shows_results
+from addnorm.reporting.report import write_report
+from addnorm.reporting.sections.lengths.evaluation import lengths
+from addnorm.reporting.sections.scalars.verdicts import explained
+from addnorm.reporting.sections.terms import terms
+from addnorm.reporting.view import View
+
+ON_DEMAND = {figure.name for figure in all_figures() if figure.is_on_demand}
 
 
 @pytest.fixture
@@ -101,7 +104,7 @@ def test_a_file_that_is_not_understood_is_as_if_it_were_not_there(study: Path, c
     assert "--terms" in shown(study, "terms", "en", "base")
     assert not shows_results("lengths", Reader(study).look())
     drawn = write_figures(Reader(study).look(), study / "report", "en")
-    assert not set(ON_DEMAND) & {figure.name for figure in drawn}
+    assert not ON_DEMAND & {drawing.figure.name for drawing in drawn}
 
 
 def test_a_link_that_leads_out_is_not_followed(study: Path, tmp_path: Path) -> None:
@@ -127,8 +130,8 @@ def test_the_report_holds_them_only_where_they_were_measured(study: Path) -> Non
     (study / "extrapolation.json").unlink()
     (Reader(study).study.runs()[0].path / "terms.json").unlink()
     bare = write_report(Reader(study).look(), study / "bare" / "r.html", "en")
-    assert not {path.stem for path in bare.files} & set(ON_DEMAND)
-    assert not set(bare.left_out) & set(ON_DEMAND)
+    assert not {path.stem for path in bare.files} & ON_DEMAND
+    assert not set(bare.left_out) & ON_DEMAND
     assert "-title" in bare.html.read_text()
     assert 'id="lengths-title"' not in bare.html.read_text()
     assert '-terms-title"' not in bare.html.read_text()

@@ -14,14 +14,15 @@ from torch import nn
 
 from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
-from addnorm.insight.coefficients import formula
+from addnorm.insight.scalars.coefficients import formula
 from addnorm.model.gau import Gau
 from addnorm.model.presets import PRESETS, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.reporting.pages.model import mechanisms
+from addnorm.reporting.sections.model import mechanisms
+from addnorm.study.built_in import study_names
 from addnorm.study.encoding import encode
-from addnorm.study.loading import load_study, profile_names, study_names
+from addnorm.study.loading import load_study, profile_names
 from addnorm.testing.contract import shrunk
 
 
@@ -174,7 +175,7 @@ def test_a_condition_in_another_form_is_refused() -> None:
 
 def test_pages_need_no_torch_for_them() -> None:
     code = (
-        "import json, sys; from addnorm.reporting.pages.model import mechanisms; "
+        "import json, sys; from addnorm.reporting.sections.model import mechanisms; "
         "mechanisms(json.loads(sys.stdin.read())); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], input=json.dumps(encode(preset("gpt2"))), text=True, check=True)

@@ -8,12 +8,13 @@ import pytest
 from safetensors.numpy import save_file
 
 import made_study
-from addnorm.reporting.pages import Pages, Reader, View
-from addnorm.reporting.pages.changes import changed_sections
-from addnorm.reporting.pages.insight import insight
-from addnorm.reporting.pages.ladder import ladder
-from addnorm.reporting.pages.render import query_of
-from addnorm.reporting.pages.scalars import families
+from addnorm.reporting.changes import changed_sections
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.render import Pages, query_of
+from addnorm.reporting.sections.insight.panels import insight
+from addnorm.reporting.sections.ladder import ladder
+from addnorm.reporting.sections.scalars.record import families
+from addnorm.reporting.view import View
 from addnorm.store import RunFolder, StudyFolder
 
 
@@ -127,7 +128,7 @@ def test_insight_is_drawn_layer_by_layer(tmp_path):
 
     (run.path / "insight.json").write_text(json.dumps({"format": 1, "start": flow(1.0), "end": flow(2.0)}))
     found = insight(fresh(study.path), "v4m5")
-    assert [panel.measure for panel in found.panels] == ["gradient", "entropy"]
+    assert [panel.key for panel in found.panels] == ["gradient", "entropy"]
     gradient = found.panels[0]
     assert gradient.is_log
     assert gradient.start == (1.0, 0.1, 0.01)

@@ -1,6 +1,5 @@
 """Every figure: drawn from rows, in both languages, readable without colour, and without torch."""
 
-import importlib
 import math
 import subprocess
 import sys
@@ -9,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from addnorm.errors import UnknownName
-from addnorm.reporting import plots
-from addnorm.reporting.figures import FIGURES, LAYERS
-from addnorm.reporting.plots import style
-from addnorm.reporting.plots.labels import LABELS, LANGUAGES, label
+from addnorm.reporting.drawing import figure_style as style
+from addnorm.reporting.figures import all_figures
+from addnorm.reporting.measures import measures
+from addnorm.words import LANGUAGES
+
+FIGURES = {figure.name: figure for figure in all_figures() if not figure.is_on_demand}
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -106,7 +106,7 @@ def rows(name: str) -> list[dict[str, Any]]:
 
 
 def draw(name: str, given: Any, language: str = "en") -> Any:
-    return importlib.import_module(f"addnorm.reporting.plots.{name}").figure(given, language)
+    return FIGURES[name].draw(given, language)
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -125,20 +125,8 @@ def test_no_rows_no_figure(name: str) -> None:
         draw(name, [])
 
 
-def test_every_figure_that_is_written_has_a_file() -> None:
-    files = {path.stem for path in Path(plots.__file__).parent.glob("*.py")}
-    assert set(FIGURES) <= files
-    assert set(LAYERS) < set(FIGURES)
-
-
-def test_the_languages_have_the_same_labels_and_both_are_words() -> None:
-    for name, texts in LABELS.items():
-        assert len(texts) == len(LANGUAGES), name
-        assert all(texts), name
-    chinese = [name for name, (_, text) in LABELS.items() if not any("一" <= letter <= "鿿" for letter in text)]
-    assert chinese == ["tokens_per_s"] or not chinese
-    with pytest.raises(UnknownName, match="no language 'fr'"):
-        label("layer", "fr")
+def test_every_measure_has_a_figure() -> None:
+    assert list(measures()) == [name for name in FIGURES if name in measures()]
 
 
 def lines(axes: Any) -> list[Any]:
@@ -196,8 +184,11 @@ def test_chinese_is_drawn_where_a_font_has_it_and_english_where_none_has(monkeyp
     assert style.drawable("zh") == "zh"
 
 
-def test_plots_import_neither_torch_nor_matplotlib_until_they_draw() -> None:
-    names = ", ".join(f"addnorm.reporting.plots.{name}" for name in FIGURES)
-    code = f"import sys, {names}; print(sorted({{'torch', 'matplotlib'}} & sys.modules.keys()))"
+def test_sections_import_neither_torch_nor_matplotlib_until_they_draw() -> None:
+    code = (
+        "import sys; from addnorm.reporting.figures import all_figures; "
+        f"assert {{figure.name for figure in all_figures()}} >= {set(FIGURES)}; "
+        "print(sorted({'torch', 'matplotlib'} & sys.modules.keys()))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from addnorm.reporting.tables.ranking import csv, latex, rows, text
+from addnorm.reporting.sections.ranking import csv, latex, rows, text
 
 
 def _comparison(verdict: str | None, difference: float | None, interval: list[float] | None, needed: int | None) -> Any:

@@ -14,17 +14,20 @@ import pytest
 
 import made_study
 from addnorm.cli import main
-from addnorm.reporting import figures
-from addnorm.reporting.environment import environment
-from addnorm.reporting.method import method
-from addnorm.reporting.pages import Reader
-from addnorm.reporting.pages.language import phrases
-from addnorm.reporting.reproduce import reproduction, study_content
-from addnorm.reporting.write import write_report
+from addnorm.reporting.figures import all_figures
+from addnorm.reporting.measures import measures
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.report import write_report
+from addnorm.reporting.sections.environment import environment
+from addnorm.reporting.sections.method import method
+from addnorm.reporting.sections.reproduce import reproduction, study_content
 from addnorm.store import StudyFolder
-from addnorm.store.peeks import looks
+from addnorm.store.peeks import peeks
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import frozen_plan
+from addnorm.words import phrases
+
+FIGURES = [figure.name for figure in all_figures() if not figure.is_on_demand]
 
 
 class Links(HTMLParser):
@@ -105,7 +108,7 @@ def test_it_lists_the_documents_that_are_cited(study: Path) -> None:
 
 def test_figures_and_tables_stand_beside_it(study: Path) -> None:
     folder = study / "report"
-    for name in figures.FIGURES:
+    for name in FIGURES:
         assert ET.parse(folder / f"{name}.svg").getroot().tag.endswith("svg"), name
         assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG"), name
     with open(folder / "insight.csv", newline="") as file:
@@ -158,14 +161,14 @@ def test_a_plan_without_specs_has_no_study_file() -> None:
 
 
 def test_a_second_report_is_a_second_look_and_draws_the_same(study: Path, tmp_path: Path) -> None:
-    before = len(looks(study))
+    before = len(peeks(study))
     out = tmp_path / "again" / "r.html"
     assert main(["report", str(study), "--no-inspect", "--out", str(out)]) == 0
-    assert len(looks(study)) == before + 1
+    assert len(peeks(study)) == before + 1
     text = " ".join(" ".join(read(out).text).split())
     assert f"on record, this report's own included: {before + 1}." in text
     drawn = sorted(out.parent.glob("*.svg"))
-    assert len(drawn) == len(figures.FIGURES)
+    assert len(drawn) == len(FIGURES)
     for path in drawn:
         assert path.read_bytes() == (study / "report" / path.name).read_bytes(), path.name
 
@@ -185,7 +188,8 @@ def test_chinese(study: Path, tmp_path: Path, capsys: Any) -> None:
 
 @pytest.fixture
 def half_done(study: Path, tmp_path: Path, monkeypatch: Any) -> Path:
-    monkeypatch.setattr(figures, "LAYERS", {"gradient_norm": "gradient"})  # fewer to draw
+    drawn = {"gradient_norm": measures()["gradient_norm"]}  # fewer to draw
+    monkeypatch.setattr("addnorm.reporting.sections.insight.measures", lambda: drawn)
     out = tmp_path / "half"
     shutil.copytree(study, out)
     shutil.rmtree(out / "report")
@@ -256,5 +260,3 @@ def test_every_sentence_of_the_method_can_be_said(study: Path) -> None:
         for heading, sentences in method(Reader(study).look(), language):
             assert heading
             assert not any("{" in sentence for sentence in sentences)
-        for name in figures.FIGURES:
-            assert phrases(language)(f"figures.{name}")

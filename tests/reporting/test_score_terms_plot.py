@@ -2,9 +2,8 @@
 
 import pytest
 
-from addnorm.reporting.plots.score_terms import MOST_LAYERS, figure
-from addnorm.reporting.plots.style import style
-from addnorm.reporting.tables.score_terms import text
+from addnorm.reporting.drawing.figure_style import style
+from addnorm.reporting.sections.terms import MOST_LAYERS, figure, text
 
 TERMS = ("qRk", "aRk", "qRb", "aRb", "sum")
 

@@ -8,11 +8,8 @@ import statsmodels.formula.api as smf
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from addnorm.statistics.additive import fit_levels, fit_noise
-from addnorm.statistics.decisions import decide
-from addnorm.statistics.equal_variance import bartlett_p, prior_df
-from addnorm.statistics.family import equivalence_p, holm
-from addnorm.statistics.pairs import paired_tests
+from addnorm.statistics.multiple_testing import decide, equivalence_p, holm, paired_tests
+from addnorm.statistics.noise import bartlett_p, fit_levels, fit_noise, prior_df
 from addnorm.statistics.power import difference_power, equivalence_power, seeds_needed
 
 
@@ -82,7 +79,7 @@ def test_equivalence_is_that_of_statsmodels() -> None:
     np.testing.assert_allclose(ours[0], theirs, rtol=1e-9)
 
 
-def test_evenness_is_bartletts_test() -> None:
+def test_the_test_of_equal_variances_is_bartletts() -> None:
     groups = np.random.default_rng(1).normal(size=(5, 8)) * np.array([1, 1, 2, 1, 3])[:, None]
     theirs = scipy.stats.bartlett(*groups).pvalue
     ours = bartlett_p(groups.var(axis=1, ddof=1), np.full(5, 7.0))
@@ -98,20 +95,22 @@ def test_prior_degrees_of_freedom_are_recovered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("df", "shift", "reach"), [(2.0, 3.0, 4.3), (24.0, 4.0, 3.6), (34.5, 3.67, 3.6), (1e4, 4.0, 3.3)]
+    ("df", "shift", "critical"), [(2.0, 3.0, 4.3), (24.0, 4.0, 3.6), (34.5, 3.67, 3.6), (1e4, 4.0, 3.3)]
 )
-def test_power_of_a_difference_is_the_noncentral_t(df: float, shift: float, reach: float) -> None:
-    np.testing.assert_allclose(difference_power(shift, reach, df), scipy.stats.nct.sf(reach, df, shift), atol=1e-6)
+def test_power_of_a_difference_is_the_noncentral_t(df: float, shift: float, critical: float) -> None:
+    np.testing.assert_allclose(
+        difference_power(shift, critical, df), scipy.stats.nct.sf(critical, df, shift), atol=1e-6
+    )
 
 
-def test_power_of_equivalence_is_what_happens() -> None:
+def test_power_of_equivalence_is_the_simulated_rate() -> None:
     rng = np.random.default_rng(4)
-    repeats, df, error, margin, reach, true = 200_000, 34.0, 0.0012, 0.005, 2.9, 0.001
+    repeats, df, error, margin, critical, true = 200_000, 34.0, 0.0012, 0.005, 2.9, 0.001
     found = true + error * rng.normal(size=repeats)
     scale = error * np.sqrt(rng.chisquare(df, repeats) / df)
-    happened = np.mean(np.abs(found) + reach * scale < margin)
-    power = equivalence_power(true, error, margin=margin, reach=reach, df=df)
-    assert abs(power - happened) < 4 * np.sqrt(power * (1 - power) / repeats)
+    simulated = np.mean(np.abs(found) + critical * scale < margin)
+    power = equivalence_power(true, error, margin=margin, critical=critical, df=df)
+    assert abs(power - simulated) < 4 * np.sqrt(power * (1 - power) / repeats)
 
 
 def test_seeds_needed_is_the_first_number_with_enough_power() -> None:
@@ -122,8 +121,8 @@ def test_seeds_needed_is_the_first_number_with_enough_power() -> None:
 
     def power(seeds: int) -> float:
         df = (variants - 1) * (seeds - 1)
-        reach = scipy.stats.t.ppf(1 - 0.05 / (2 * family), df)
-        return float(scipy.stats.nct.sf(reach, df, difference / (sd / np.sqrt(seeds))))
+        critical = scipy.stats.t.ppf(1 - 0.05 / (2 * family), df)
+        return float(scipy.stats.nct.sf(critical, df, difference / (sd / np.sqrt(seeds))))
 
     assert power(needed.seeds) >= 0.8 > power(needed.seeds - 1)
 

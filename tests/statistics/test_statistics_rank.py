@@ -159,15 +159,15 @@ def test_differences_without_any_noise_are_not_judged() -> None:
     assert "no noise to judge it by" in comparison.reason
 
 
-def test_uneven_noise_is_named() -> None:
+def test_unequal_variances_are_reported() -> None:
     levels = {f"v{i}": 0.0 for i in range(8)}
     results = study(5, levels)
     rng = np.random.default_rng(0)
-    loud = [
+    noisy = [
         Result(variant="v7", seed=r.seed, loss=2.5 + 0.2 * rng.normal()) if r.variant == "v7" else r for r in results
     ]
     assert rank(results, references=["v0"]).noise_even
-    ranking = rank(loud, references=["v0"])
+    ranking = rank(noisy, references=["v0"])
     assert not ranking.noise_even
     assert any("variants differ in noise" in w and "to v7" in w for w in ranking.warnings)
 

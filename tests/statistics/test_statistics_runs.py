@@ -154,12 +154,15 @@ def test_a_run_that_does_not_say_its_corpus_is_refused_beside_one_that_does() ->
         (lambda: rank(study(), references=["bas"]), "Did you mean 'base'"),
         (lambda: rank(study(), references=["base", "base"]), "named once"),
         (lambda: rank([*study(), study()[0]]), "one run per variant and seed"),
-        (lambda: rank(study(), margin=0.0), "margin is a positive number"),
+        (lambda: rank(study(), margin=0.0), "margin: expected a positive number"),
         (lambda: rank(study(), confidence=95.0), "For 95 % give 0.95"),
-        (lambda: rank(study(), assumed_sd=-1.0), "assumed_sd is a positive"),
-        (lambda: Result(variant="a", seed=0), "finished run has a finite loss"),
+        (lambda: rank(study(), assumed_sd=-1.0), "assumed_sd: expected a positive"),
+        (lambda: Result(variant="a", seed=0), "run a/0: expected a finite loss, got None"),
         (lambda: Result(variant="a", seed=0, loss=float("nan")), "as 'diverged'"),
-        (lambda: Result(variant="a", seed=0, loss=2.0, state="running"), "only a finished run has a final loss"),
+        (
+            lambda: Result(variant="a", seed=0, loss=2.0, state="running"),
+            "expected no loss in state 'running', got 2.0",
+        ),
         (lambda: Result(variant="a", seed=0, loss=2.0, accuracy=50.2), "Divide per cent by 100"),
     ],
 )
@@ -176,7 +179,7 @@ def test_unknown_states_are_named() -> None:
 def test_a_results_file_with_a_misspelt_field_is_refused(tmp_path: Any) -> None:
     file = tmp_path / "results.json"
     file.write_text('{"runs": [{"variant": "a", "seed": 0, "los": 2.0}]}')
-    with pytest.raises(InputError, match=r"\$\.runs\[0\]: a run has no field 'los'\. Did you mean 'loss'"):
+    with pytest.raises(InputError, match=r"\$\.runs\[0\]: expected fields of a run, got 'los'\. Did you mean 'loss'"):
         read_published(file)
     with pytest.raises(InputError, match="No such file"):
         read_published(tmp_path / "none.json")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import beta
 
-from addnorm.statistics.decisions import Decisions, decide
+from addnorm.statistics.multiple_testing import Decisions, decide
 
 VARIANTS, REFERENCES, TABLES, SIGMA, MARGIN = 18, 3, 4000, 0.002, 0.005
 EVEN = np.ones(VARIANTS)
@@ -112,29 +112,29 @@ def test_very_uneven_noise_gives_at_most_ten_per_cent(seeds: int, name: str) -> 
 @pytest.mark.parametrize("seeds", [3, 4, 5])
 @pytest.mark.parametrize("name", NOISY_REFERENCES)
 def test_noisy_references_give_at_most_ten_per_cent(seeds: int, name: str) -> None:
-    loud = NOISY_REFERENCES[name]
-    spread = np.concatenate([loud, np.ones(VARIANTS - len(loud))])
+    noisy = NOISY_REFERENCES[name]
+    spread = np.concatenate([noisy, np.ones(VARIANTS - len(noisy))])
     # The rate comes nearest to the bound with one reference, and more tables tell a rate of 8 % from one of 10 %.
-    tables = 3 * TABLES if len(loud) == 1 else TABLES
-    decisions, true = simulate(seeds, spread, np.zeros(VARIANTS), references=len(loud), tables=tables)
+    tables = 3 * TABLES if len(noisy) == 1 else TABLES
+    decisions, true = simulate(seeds, spread, np.zeros(VARIANTS), references=len(noisy), tables=tables)
     assert at_most(false_claims(decisions, true)) < 0.10
     assert at_most(missed_by_an_interval(decisions, true)) < 0.10
 
 
 @pytest.mark.parametrize("seeds", [3, 5])
-def test_suspecting_references_never_makes_a_claim_cheaper(seeds: int) -> None:
+def test_the_floor_of_noisy_references_never_makes_a_claim_easier(seeds: int) -> None:
     decisions, _ = simulate(seeds, WIDE[::-1], np.zeros(VARIANTS))
     tests = decisions.tests
-    assert tests.floor.suspect[:, :REFERENCES].any()
-    assert not tests.floor.suspect[:, REFERENCES:].any()
+    assert tests.floor.noisy[:, :REFERENCES].any()
+    assert not tests.floor.noisy[:, REFERENCES:].any()
     assert (tests.standard_error**2 * seeds >= tests.floor.variance * (1 - 1e-12)).all()
     assert (tests.df <= np.minimum(tests.noise.df, np.maximum(tests.floor.df, 1))).all()
 
 
-def test_even_references_are_suspected_as_often_as_the_levels_say() -> None:
+def test_references_of_equal_noise_are_found_noisy_as_often_as_the_levels_state() -> None:
     """Three alone at 5 % each, and all together at 10 %: 25 % at most, and less because they overlap."""
     decisions, _ = simulate(3, EVEN, np.zeros(VARIANTS))
-    rate = decisions.tests.floor.suspect.any(axis=-1).mean()
+    rate = decisions.tests.floor.noisy.any(axis=-1).mean()
     assert 0.10 < rate < 0.25
 
 

@@ -73,13 +73,13 @@ def test_sync_reads_new_bytes_alone(out: Path, monkeypatch: pytest.MonkeyPatch) 
     write(out, range(100))
     index.sync()
     asked: list[int] = []
-    read = sys.modules["addnorm.store.index"].read_events
+    read = sys.modules["addnorm.store.follower"].read_events
 
     def spy(path: Path, offset: int = 0, **rest: Any) -> Any:
         asked.append(offset)
         return read(path, offset, **rest)
 
-    monkeypatch.setattr("addnorm.store.index.read_events", spy)
+    monkeypatch.setattr("addnorm.store.follower.read_events", spy)
     size = (out / "a" / "events.jsonl").stat().st_size
     write(out, range(100, 102))
     index.sync()
@@ -256,9 +256,9 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(out: Path, monkeypatch: p
 def test_kill_9_in_the_middle_of_sync_loses_and_doubles_nothing(out: Path) -> None:
     script = """
 import os, sys
-from addnorm.store import Index, index
-index._CHUNK_BYTES = 1000
-take_in, left = index._take_in, [int(sys.argv[2])]
+from addnorm.store import Index, follower, index
+follower._CHUNK_BYTES = 1000
+left = [int(sys.argv[2])]
 points = index._points
 def dying(events):
     for point in points(events):

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from addnorm.store import EventWriter, Lock, NotClaimed, RunFolder, events, newest
-from addnorm.store.newest import Newest
+from addnorm.store import EventWriter, Lock, NotClaimed, RunFolder, events, follower
+from addnorm.store.follower import NewestEvents
 
 SPEC = {"run": "add-0", "variant": "add", "seed": 0, "steps": 100}
 
@@ -156,7 +156,7 @@ def test_damaged_events_block_the_run_alone(run: RunFolder) -> None:
 
 def test_the_newest_is_found_by_every_way_of_looking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "events.jsonl"
-    old = Newest(path)
+    old = NewestEvents(path)
     seen: list[int] = []
     decode = events.decode_event
 
@@ -164,13 +164,13 @@ def test_the_newest_is_found_by_every_way_of_looking(tmp_path: Path, monkeypatch
         seen.append(len(line))
         return decode(line)
 
-    monkeypatch.setattr(newest, "decode_event", spy)
+    monkeypatch.setattr(follower, "decode_event", spy)
     with EventWriter(path, attempt=1) as writer:
         for step in range(200):
             writer.write("eval" if step % 50 == 0 else "train", step=step, note='"type":"eval"')
             old.look()
     seen.clear()
-    new = Newest(path).look()
+    new = NewestEvents(path).look()
     assert (new.last, new.of_type) == (old.last, old.of_type)
     assert [new.of_type["train"]["step"], new.of_type["eval"]["step"]] == [199, 150]
     assert len(seen) == 2  # the newest train event, and the first eval from the end
@@ -181,7 +181,7 @@ def test_the_newest_follows_a_replaced_file(tmp_path: Path) -> None:
     with EventWriter(path, attempt=1) as events:
         for step in range(20):
             events.write("train", step=step)
-    found = Newest(path).look()
+    found = NewestEvents(path).look()
     path.unlink()
     with EventWriter(path, attempt=1) as events:
         events.write("train", step=3)

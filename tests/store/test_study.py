@@ -163,7 +163,7 @@ def test_seeds_are_added_and_the_first_plan_stays(tmp_path: Path) -> None:
     assert [(e["plan_hash"], e["seeds"], e["looked"]) for e in study.extensions] == [("p2", [2, 3], False)]
     assert [run.name for run in StudyFolder(tmp_path).runs()][4:] == ["add-2", "rezero-2", "add-3", "rezero-3"]
     assert (tmp_path / "rezero-3" / "spec.json").exists()
-    study.record_look()
+    study.record_peek()
     StudyFolder.create(tmp_path, wider(2, 3, 4, plan_hash="p3"))
     assert [e["seeds"] for e in StudyFolder(tmp_path).extensions] == [[2, 3], [4]]
     assert not StudyFolder(tmp_path).extensions[1]["looked"], "nothing had finished, so there was nothing to see"
@@ -232,7 +232,7 @@ def test_whatever_adds_more_or_less_than_seeds_is_refused(tmp_path: Path, what: 
 def test_looks_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     StudyFolder.create(tmp_path, plan("add"))
     script = (
-        "import sys; from addnorm.store import StudyFolder; sys.stdin.read(); StudyFolder(sys.argv[1]).record_look()"
+        "import sys; from addnorm.store import StudyFolder; sys.stdin.read(); StudyFolder(sys.argv[1]).record_peek()"
     )
     started = [
         subprocess.Popen([sys.executable, "-c", script, str(tmp_path)], stdin=subprocess.PIPE, text=True)

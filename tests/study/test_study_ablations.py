@@ -7,7 +7,8 @@ import torch
 
 from addnorm import preset
 from addnorm.bias import Biases
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.architecture import Dropout
+from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.placement.none import Bare
 from addnorm.placement.post import Post

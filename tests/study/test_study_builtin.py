@@ -17,10 +17,12 @@ from addnorm.model.presets import PRESETS
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.position.learned import Learned
-from addnorm.study.codec import decode, encode
+from addnorm.study.built_in import study_names, study_source
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec, Study, Training
+from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, fit_models, run_identity, run_name, validate
-from addnorm.study.loading import load_study, profile_names, study_names, study_source
+from addnorm.study.loading import load_study, profile_names
 
 ALL = [(name, profile) for name in study_names() for profile in profile_names(name)]
 

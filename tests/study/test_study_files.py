@@ -12,7 +12,8 @@ from addnorm.bias import Biases
 from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.tokenizers.bpe import Bpe
 from addnorm.errors import InputError
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.architecture import Dropout
+from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.optimizers.sgd import Sgd
 from addnorm.residual.rezero import ReZero
@@ -159,18 +160,18 @@ def test_settings_come_after_the_profile(file: Path) -> None:
 WRONG_SETTINGS = [
     ("training.stepz=3", "{file}, --set training.stepz=3: $.training: Training has no field 'stepz', did you mean 'steps'? Known:"),
     ("trainin.steps=3", "{file}, --set trainin.steps=3: $: Study has no field 'trainin', did you mean 'training'? Known:"),
-    ("training.steps=x", "{file}, --set training.steps=x: $.training.steps: must be a whole number, got 'x'."),
+    ("training.steps=x", "{file}, --set training.steps=x: $.training.steps: expected a whole number, got 'x'."),
     ("variants.bas.width=3", "--set variants.bas.width=3: $.variants: no variant 'bas', did you mean 'base'? Known: base, summed, zero, a.b."),
     ("variants=[zero, bas]", "--set variants=[zero, bas]: $.variants: no variant 'bas', did you mean 'base'? Known:"),
-    ("variants=[zero, zero]", "--set variants=[zero, zero]: $.variants: 'zero' is named twice. Keep one."),
+    ("variants=[zero, zero]", "--set variants=[zero, zero]: $.variants: expected each variant once, got 'zero' twice. Keep one."),
     ("variants=[[zero]]", "--set variants=[[zero]]: $.variants: no variant a list of 1. Known:"),
-    ("seeds.0=3", "--set seeds.0=3: $.seeds is a list of 2 and has nothing beneath it. Set it as a whole: --set seeds=…"),
-    ("training.steps", "a setting is written a.b=value, got 'training.steps'. For instance: --set training.steps=200"),
-    ("training..steps=3", "a setting is written a.b=value, got 'training..steps=3'."),
-    ("=3", "a setting is written a.b=value, got '=3'."),
+    ("seeds.0=3", "--set seeds.0=3: $.seeds: expected a mapping, got a list of 2. Set it as a whole: --set seeds=…"),
+    ("training.steps", "--set: expected NAME.NAME=VALUE, got 'training.steps'. For example: --set training.steps=200"),
+    ("training..steps=3", "--set: expected NAME.NAME=VALUE, got 'training..steps=3'."),
+    ("=3", "--set: expected NAME.NAME=VALUE, got '=3'."),
     ("seeds=[1", "--set seeds=[1, line 1, column 3: not valid YAML: expected ',' or ']', but got '<stream end>'."),
     ("profiles.small.seeds=[1]", "{file}, --set profiles.small.seeds=[1]: $: Study has no field 'profiles'. Known:"),
-    ("references=[bse]", "{file}, --set references=[bse]: $.references: 'bse' is not a variant of study 'mine'. Did you mean 'base'?"),
+    ("references=[bse]", "{file}, --set references=[bse]: $.references: expected variants of the study, got 'bse'. Did you mean 'base'?"),
     ("variants.zero.residual.alpha_int=1", "{file}, --set variants.zero.residual.alpha_int=1: $.variants.zero.residual: ReZero has no field 'alpha_int', did you mean 'alpha_init'? Known: alpha_init."),
 ]  # fmt: skip
 
@@ -181,38 +182,38 @@ def test_wrong_settings_are_told(file: Path, setting: str, expected: str) -> Non
 
 
 WRONG_FILES = [
-    ("", "{file}: $: a study must be a mapping, got null."),
-    ("- a\n", "{file}: $: a study must be a mapping, got a list of 1."),
+    ("", "{file}: $: expected a mapping, got null."),
+    ("- a\n", "{file}: $: expected a mapping, got a list of 1."),
     ("name: [a", "{file}, line 1, column 9: not valid YAML:"),
     ("name: s\nwhen: 2001-99-99\n", "{file}: not valid YAML: month must be in 1..12."),
-    ("name: a\nvariants: {base: {}}\nname: b\n", "{file}: $: 'name' is given twice, in line 1 and in line 3. Keep one."),
+    ("name: a\nvariants: {base: {}}\nname: b\n", "{file}: $: expected each name once, got 'name' in line 1 and in line 3. Keep one."),
     (
         "name: a\nvariants:\n  x: {width: 8}\n  y: {}\n  x: {}\n",
-        "{file}: $.variants: 'x' is given twice, in line 3 and in line 5. Keep one.",
+        "{file}: $.variants: expected each name once, got 'x' in line 3 and in line 5. Keep one.",
     ),
-    ("name: a\nvariants: {b: {width: 8, width: 8}}\n", "{file}: $.variants.b: 'width' is given twice, in line 2 and in line 2."),
-    ("name: &x {a: *x}\n", "{file}: $.name.a: an alias must not stand for a value around itself."),
+    ("name: a\nvariants: {b: {width: 8, width: 8}}\n", "{file}: $.variants.b: expected each name once, got 'width' in line 2 and in line 2."),
+    ("name: &x {a: *x}\n", "{file}: $.name.a: expected an alias of another value, got one of a value that contains it."),
     ("nam: s\n", "{file}: $: Study has no field 'nam', did you mean 'name'? Known: name, about, variants,"),
-    ("name: s\n", "{file}: $.variants: must be a mapping of names to models, got null."),
-    ("name: s\nvariants: [base]\n", "{file}: $.variants: must be a mapping of names to models, got a list of 1."),
-    ("name: s\nvariants: {}\n", "{file}: $.variants: study 's' has no variants. Give at least one."),
-    ("variants: {a: {}}\n", "{file}: $: Study needs the field 'name' (text)."),
-    ("name: s\nvariants: {on: {}}\n", "{file}: $.variants: names must be text, got true. Put it in quotes."),
-    ("name: s\nvariants: {a/b: {}}\n", "{file}: $.variants: a name is made of at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit: got 'a/b'."),
-    ("name: ..\nvariants: {a: {}}\n", "{file}: $.name: a name is made of at most 100 letters"),
-    ("name: s\nvariants: {a: v2m1}\n", "{file}: $.variants.a: must be a mapping of a model's fields, got 'v2m1'."),
+    ("name: s\n", "{file}: $.variants: expected a mapping from names to models, got null."),
+    ("name: s\nvariants: [base]\n", "{file}: $.variants: expected a mapping from names to models, got a list of 1."),
+    ("name: s\nvariants: {}\n", "{file}: $.variants: expected at least one variant, got none."),
+    ("variants: {a: {}}\n", "{file}: $: Study needs the field 'name' (a text)."),
+    ("name: s\nvariants: {on: {}}\n", "{file}: $.variants: expected names that are texts, got true. Put it in quotes."),
+    ("name: s\nvariants: {a/b: {}}\n", "{file}: $.variants: expected a name of at most 100 letters, digits, '.', '_' and '-' that begins with a letter or a digit, got 'a/b'."),
+    ("name: ..\nvariants: {a: {}}\n", "{file}: $.name: expected a name of at most 100 letters"),
+    ("name: s\nvariants: {a: v2m1}\n", "{file}: $.variants.a: expected a mapping with the fields of a model, got 'v2m1'."),
     ("name: s\nvariants: {a: {preset: v2m33}}\n", "{file}: $.variants.a.preset: no preset 'v2m33', did you mean 'v2m3'? Known: gpt1,"),
     ("name: s\nmodel: {preset: 3}\nvariants: {a: {}}\n", "{file}: $.model.preset: no preset 3. Known: gpt1,"),
     ("name: s\nvariants: {a: {presett: base}}\n", "{file}: $.variants.a: ModelSpec has no field 'presett', did you mean 'preset'? Known: preset,"),
     ("name: s\nmodel: {widht: 3}\nvariants: {a: {}, b: {}}\n", "{file}: $.model: ModelSpec has no field 'widht', did you mean 'width'? Known: preset,"),
-    ("name: s\nmodel: {width: x}\nvariants: {a: {}, b: {}}\n", "{file}: $.model.width: must be a whole number, got 'x'."),
+    ("name: s\nmodel: {width: x}\nvariants: {a: {}, b: {}}\n", "{file}: $.model.width: expected a whole number, got 'x'."),
     ("name: s\nvariants: {a: {heads: 7}}\n", "{file}: $.variants.a: heads must divide the width: width 512 / heads 7 leaves 1."),
-    ("name: s\nseeds: [1, 1]\nvariants: {a: {}}\n", "{file}: $.seeds: study 's' needs at least one seed, each only once and in [0, 2**63), got [1, 1]."),
-    ("name: s\nseeds: [-1]\nvariants: {a: {}}\n", "{file}: $.seeds: study 's' needs at least one seed"),
-    ("name: s\nmargin: 0\nvariants: {a: {}}\n", "{file}: $.margin: must be a positive number of nats per token, got 0.0."),
-    ("name: s\nreferences: [a, a]\nvariants: {a: {}}\n", "{file}: $.references: each is named once, got ['a', 'a']."),
-    ("name: s\nvariants: {a: {}}\nprofiles: [x]\n", "{file}: $.profiles: must be a mapping of names to profiles, got a list of 1."),
-    ("name: s\nvariants: {a: {}}\nprofiles: {x: 3}\n", "{file}: $.profiles.x: must be a mapping, got 3."),
+    ("name: s\nseeds: [1, 1]\nvariants: {a: {}}\n", "{file}: $.seeds: expected at least one seed, distinct and in [0, 2**63), got [1, 1]."),
+    ("name: s\nseeds: [-1]\nvariants: {a: {}}\n", "{file}: $.seeds: expected at least one seed"),
+    ("name: s\nmargin: 0\nvariants: {a: {}}\n", "{file}: $.margin: expected a positive number of nats per token, got 0.0."),
+    ("name: s\nreferences: [a, a]\nvariants: {a: {}}\n", "{file}: $.references: expected distinct variants, got ['a', 'a']."),
+    ("name: s\nvariants: {a: {}}\nprofiles: [x]\n", "{file}: $.profiles: expected a mapping from names to profiles, got a list of 1."),
+    ("name: s\nvariants: {a: {}}\nprofiles: {x: 3}\n", "{file}: $.profiles.x: expected a mapping, got 3."),
     ("name: s\nvariants: {a: {}}\nprofiles: {x: {seed: [1]}}\n", "{file}: $.profiles.x: Study has no field 'seed', did you mean 'seeds'? Known:"),
     ("name: s\nvariants: {a: {}}\ndefault_profile: quik\nprofiles: {quick: {}}\n", "{file}: no profile 'quik', did you mean 'quick'? Known: quick."),
     ("name: s\nvariants: {a: {}}\ndefault_profile: [q]\nprofiles: {quick: {}}\n", "{file}: no profile a list of 1. Known: quick."),
@@ -234,9 +235,9 @@ def test_mistakes_in_all_parts_are_told_together(tmp_path: Path) -> None:
     file = written(tmp_path, "name: s\ntraining: {steps: x}\nvariants: {a: {residual: rezro}, b: {width: y}}\n")
     assert message(file).splitlines() == [
         f"{file}: 3 problems.",
-        "$.training.steps: must be a whole number, got 'x'.",
+        "$.training.steps: expected a whole number, got 'x'.",
         "$.variants.a.residual: no residual 'rezro', did you mean 'rezero'? Known: add, cumulative, gate, replay, rezero, scale.",
-        "$.variants.b.width: must be a whole number, got 'y'.",
+        "$.variants.b.width: expected a whole number, got 'y'.",
     ]
 
 
@@ -246,8 +247,8 @@ def test_unknown_profile_is_told(file: Path) -> None:
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     told = message(tmp_path / "residual-score.yaml")
-    assert "does not exist" in told
+    assert "no such file" in told
     assert "Did you mean 'residual-scores'?" in told
     path = tmp_path / "latin.yaml"
     path.write_bytes("name: é".encode("latin-1"))
-    assert message(path) == f"{path} must be UTF-8: byte 0xe9 at 6."
+    assert message(path) == f"{path}: expected UTF-8, got byte 0xe9 at 6."

@@ -54,11 +54,11 @@ def test_settings_change_it(file: Path) -> None:
 
 
 WRONG = [
-    (":stdy", [], None, "{file} has no function 'stdy', did you mean 'study'? Known:"),
-    (":nothing", [], None, "{file}:nothing must return a Study, got 3."),
-    (":wrong", [], None, "{file}:wrong: $.seeds: study 'mine' needs at least one seed, each only once"),
-    (":broken", [], None, "{file}:broken failed in line 15: KeyError: 'x'"),
-    ("", [], "quick", "{file}: a study in Python has no profiles, got 'quick'. Write a function for each."),
+    (":stdy", [], None, "{file}: no function 'stdy'. Did you mean 'study'? Known:"),
+    (":nothing", [], None, "{file}:nothing: expected a function that returns a Study, got 3."),
+    (":wrong", [], None, "{file}:wrong: study.seeds: expected at least one seed"),
+    (":broken", [], None, "{file}:broken, line 15: failed: KeyError: 'x'"),
+    ("", [], "quick", "{file}: expected no profile for a study in Python, got 'quick'. Write one function per profile."),
     ("", ["model.width=3"], None, "--set model.width=3: a study in Python has no shared model. Set variants.NAME.… instead."),
     ("", ["training.step=3"], None, "{file}, --set training.step=3: $.training: Training has no field 'step', did you mean 'steps'?"),
 ]  # fmt: skip
@@ -73,10 +73,10 @@ def test_mistakes_are_told(file: Path, function: str, settings: list[str], profi
 
 def test_what_fails_to_import_is_told(tmp_path: Path) -> None:
     path = tmp_path / "bad.py"
-    with pytest.raises(InputError, match=r"bad\.py does not exist"):
+    with pytest.raises(InputError, match=r"bad\.py: no such file"):
         load_study(path)
     path.write_text("x = 1\ny = x / 0\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"bad\.py failed to import in line 2: ZeroDivisionError: division by zero"):
+    with pytest.raises(InputError, match=r"bad\.py, line 2: failed to import: ZeroDivisionError: division by zero"):
         load_study(path)
     with pytest.raises(InputError, match=r"module 'no_such_module' failed to import: ModuleNotFoundError"):
         load_study("no_such_module:study")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from addnorm.store import StudyFolder
 from addnorm.supervision.executors.local import LocalExecutor
-from addnorm.supervision.supervise import supervise
+from addnorm.supervision.supervisor import supervise
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
 

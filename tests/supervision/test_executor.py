@@ -14,7 +14,7 @@ from addnorm.errors import InputError, JobError
 from addnorm.store import Index, RunFolder, RunStatus, StudyFolder, read_events
 from addnorm.store.lines import read_lines
 from addnorm.supervision.executors.local import LocalExecutor
-from addnorm.supervision.supervise import supervise
+from addnorm.supervision.supervisor import supervise
 from addnorm.training.exit_code import ExitCode
 
 COMMAND = (sys.executable, str(Path(__file__).with_name("fake_worker.py")))
@@ -43,7 +43,7 @@ def go(
     return [status.state for status in statuses]
 
 
-def journal(study: StudyFolder, kind: str) -> list[dict[str, Any]]:
+def logged(study: StudyFolder, kind: str) -> list[dict[str, Any]]:
     return [entry for entry in read_lines(study.path / "supervisor.jsonl")[0] if entry["type"] == kind]
 
 
@@ -114,14 +114,14 @@ def test_runs_start_in_plan_order_and_no_more_than_the_slots(out: Path) -> None:
         assert sum(status.state == "running" for status in statuses) <= 2
 
     assert go(study, look, slots=2) == ["finished"] * 5
-    assert [entry["run"] for entry in journal(study, "started")] == [f"v-{n}" for n in range(5)]
+    assert [entry["run"] for entry in logged(study, "started")] == [f"v-{n}" for n in range(5)]
 
 
 def test_a_finished_study_starts_nothing(out: Path) -> None:
     study = make(out)
     go(study)
     go(StudyFolder(out))
-    assert len(journal(study, "started")) == 3
+    assert len(logged(study, "started")) == 3
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -147,7 +147,7 @@ def test_kill_9_of_workers_at_random_steps(out: Path, seed: int) -> None:
 
     # Each gets further than the one before, so one retry is enough for any number of them.
     assert go(study, strike, retries=1) == ["finished"] * 3
-    died = sum(entry["code"] == -signal.SIGKILL for entry in journal(study, "ended"))
+    died = sum(entry["code"] == -signal.SIGKILL for entry in logged(study, "ended"))
     assert 6 <= died <= killed  # one that has just finished dies no more
     assert_nothing_lost_or_doubled(study)
 
@@ -161,7 +161,7 @@ def test_workers_outlive_their_supervisor_and_are_adopted(out: Path) -> None:
     assert [os.getsid(pid) for pid in pids] == pids
     assert study.runs()[2].status().state == "queued"
     assert go(study, slots=2) == ["finished"] * 3
-    assert [entry["pid"] for entry in journal(study, "adopted")] == pids
+    assert [entry["pid"] for entry in logged(study, "adopted")] == pids
     assert [run.status().attempts for run in study.runs()] == [1, 1, 1]
     assert_nothing_lost_or_doubled(study)
 
@@ -189,7 +189,7 @@ def test_a_second_supervisor_is_refused_by_name(out: Path) -> None:
     study = make(out, 1, pace_s=0.05)
     first = start_supervisor(out)
     wait_until(lambda: study.runs()[0].status().step > 0)
-    with pytest.raises(JobError, match=f"one supervisor at a time: process {first.pid} is at work in"):
+    with pytest.raises(JobError, match=f"expected no other supervisor, got process {first.pid}"):
         go(study)
     kill(first)
     assert go(study) == ["finished"]
@@ -206,7 +206,7 @@ def test_ctrl_c_stops_workers_in_order_and_a_second_call_goes_on(out: Path) -> N
             os.kill(os.getpid(), signal.SIGINT)
 
     assert go(study, interrupt, slots=2) == ["interrupted", "interrupted", "queued"]
-    assert [entry["code"] for entry in journal(study, "ended")] == [ExitCode.STOPPED, ExitCode.STOPPED]
+    assert [entry["code"] for entry in logged(study, "ended")] == [ExitCode.STOPPED, ExitCode.STOPPED]
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     assert go(study) == ["finished"] * 3
     assert_nothing_lost_or_doubled(study)
@@ -254,7 +254,7 @@ def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> N
     )
     assert run.status().attempts == 3
     assert go(broken) == ["failed", "finished"]
-    assert len([entry for entry in journal(broken, "started") if entry["run"] == run.name]) == 3
+    assert len([entry for entry in logged(broken, "started") if entry["run"] == run.name]) == 3
     run.retry()
     assert go(broken, retries=0) == ["failed", "finished"]
     assert run.status().attempts == 4
@@ -279,7 +279,7 @@ def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> N
 def test_what_a_worker_leaves_decides_what_it_was(out: Path, fault: dict[str, Any], state: str, starts: int) -> None:
     study = make(out, 1, fault=fault)
     assert go(study, retries=1) == [state]
-    assert len(journal(study, "started")) == starts
+    assert len(logged(study, "started")) == starts
 
 
 def test_a_blocked_run_is_tried_again_by_the_next_call(out: Path) -> None:
@@ -294,7 +294,7 @@ def test_a_crash_on_a_full_disk_is_no_failure(out: Path, monkeypatch: pytest.Mon
     study = make(out, 1, fault={"at": 6, "once": True, "raise": True})
     with monkeypatch.context() as full:
         full.setattr("addnorm.supervision.supervised_run.free_bytes", lambda path: 1000)
-        full.setattr("addnorm.supervision.supervise.free_bytes", lambda path: 1000)
+        full.setattr("addnorm.supervision.supervisor.free_bytes", lambda path: 1000)
         assert go(study, retries=0) == ["blocked"]
     reason = study.runs()[0].status().reason
     assert reason is not None
@@ -315,7 +315,7 @@ def test_the_next_start_waits_until_there_is_room(out: Path, monkeypatch: pytest
             free[0] = 1000  # while the second run is still at work
 
     assert go(study, make_room, slots=1) == ["finished"] * 2
-    assert [entry["run"] for entry in journal(study, "started")][:2] == ["v-0", "v-1"]
+    assert [entry["run"] for entry in logged(study, "started")][:2] == ["v-0", "v-1"]
 
 
 def test_an_old_block_is_not_taken_for_a_new_one(out: Path) -> None:
@@ -335,15 +335,15 @@ def test_damaged_events_set_one_run_aside(out: Path) -> None:
     study = make(out, 2)
     study.runs()[0].events_path.write_bytes(b"garbage\n")
     assert go(study) == ["blocked", "finished"]
-    assert [entry["run"] for entry in journal(study, "started")] == ["v-1"]
-    assert "v-0" in journal(study, "index")[0]["trouble"]
+    assert [entry["run"] for entry in logged(study, "started")] == ["v-1"]
+    assert "v-0" in logged(study, "index")[0]["trouble"]
 
 
 def test_trouble_with_the_index_does_not_stop_the_training(out: Path) -> None:
     study = make(out, 1)
     (out / "index.db").mkdir()
     assert go(study) == ["finished"]
-    (trouble,) = journal(study, "index")
+    (trouble,) = logged(study, "index")
     assert "index.db" in trouble["trouble"]["index"]
 
 
@@ -360,9 +360,9 @@ def test_a_worker_that_finds_another_in_its_place_is_no_crash(out: Path, monkeyp
     monkeypatch.setenv("FAKE_WAITS_FOR_A_RIVAL", "1")
     assert go(study, intrude, retries=0) == ["finished"]
     stray[0].wait()
-    assert [entry["code"] for entry in journal(study, "ended")] == [ExitCode.STOPPED, None]
-    assert [entry["pid"] for entry in journal(study, "adopted")] == [stray[0].pid]
-    assert journal(study, "given up") == []
+    assert [entry["code"] for entry in logged(study, "ended")] == [ExitCode.STOPPED, None]
+    assert [entry["pid"] for entry in logged(study, "adopted")] == [stray[0].pid]
+    assert logged(study, "given up") == []
     assert study.runs()[0].status().attempts == 1
     assert_nothing_lost_or_doubled(study)
 
@@ -397,14 +397,14 @@ def test_an_adopted_worker_keeps_its_device(out: Path) -> None:
 def test_a_worker_hears_nothing_and_keeps_all_it_says(out: Path) -> None:
     study = make(out, 1)
     go(study)
-    worker = journal(study, "started")[0]["pid"]
+    worker = logged(study, "started")[0]["pid"]
     assert study.runs()[0].log_path.read_text() == f"worker {worker} begins\n"
     assert worker != os.getpgid(0)
 
 
 def test_numbers_of_slots_are_checked() -> None:
-    with pytest.raises(InputError, match="at least 1, got slots 0"):
+    with pytest.raises(InputError, match="executor: expected slots and threads of at least 1, got 0"):
         LocalExecutor(0)
-    with pytest.raises(InputError, match="one device per slot, got 1 devices for 2 slots"):
+    with pytest.raises(InputError, match="expected one device per slot, got 1 devices for 2 slots"):
         LocalExecutor(2, devices=["0"])
-    assert LocalExecutor.of_this_machine(threads=10_000).slots >= 1
+    assert LocalExecutor.create(threads=10_000).slots >= 1

@@ -154,7 +154,7 @@ def test_the_evil_file_would_work(tmp_path: Path) -> None:
 
 def test_a_copied_run_cannot_name_code_to_run(calm: Path, tmp_path: Path) -> None:
     """Its `spec.json` names a plugin, and its folder's name agrees with that spec."""
-    from addnorm.study.codec import decode
+    from addnorm.study.decoding import decode
     from addnorm.study.definition import RunSpec
     from addnorm.study.expansion import run_name
 

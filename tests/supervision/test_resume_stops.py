@@ -64,7 +64,7 @@ def test_ctrl_c_stops_a_started_command_and_the_same_command_goes_on(calm: Path,
         process.wait()
     assert process.returncode == 1
     assert "0 of 1 runs finished" in told
-    assert "To go on, give the same command again:" in told
+    assert "To resume, give the same command again:" in told
     assert f"addnorm run {study} --set training.steps=400 --out '{out}' --workers 1" in told
     assert states(out) == ["interrupted"]
     (run,) = StudyFolder(out).runs()
@@ -87,7 +87,7 @@ def test_a_stopped_study_goes_on_to_the_same_bytes(calm: Path, tmp_path: Path, n
         process.join()
         assert process.exitcode == 1
         assert states(out) == ["interrupted", "interrupted", "queued", "queued"]
-        assert "To go on, give the same command again" in log.read_text()
+        assert "To resume, give the same command again" in log.read_text()
     process = begin_run(log, CALM, *arguments)
     process.join()
     assert process.exitcode == 0

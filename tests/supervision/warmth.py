@@ -5,8 +5,8 @@ import torch._dynamo
 import tyro
 import warm
 
-import addnorm.cli._live
+import addnorm.cli._live_table
 import addnorm.cli.run
 import addnorm.study.loading
 
-PRELOADED = (rich.live, torch._dynamo, tyro, warm, addnorm.cli._live, addnorm.cli.run, addnorm.study.loading)
+PRELOADED = (rich.live, torch._dynamo, tyro, warm, addnorm.cli._live_table, addnorm.cli.run, addnorm.study.loading)

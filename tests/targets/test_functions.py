@@ -66,15 +66,15 @@ def test_a_module_object_is_a_model():
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("my_models:alone", "returns a model without inputs"),
+        ("my_models:alone", "expected inputs beside the model, got none"),
         ("my_models:both_", "no function 'both_'. Did you mean 'both'?"),
-        ("my_models:nothing", "must return a torch.nn.Module, or a module and its inputs, got int"),
-        ("my_models.py:broken", "failed in line 17: KeyError: 'lost'"),
-        ("my_models:leaves", "failed in line 20: SystemExit: 0"),
+        ("my_models:nothing", "expected a torch.nn.Module, or a module and its inputs, got int"),
+        ("my_models.py:broken", ", line 17: failed: KeyError: 'lost'"),
+        ("my_models:leaves", ", line 20: failed: SystemExit: 0"),
         ("no_such_module:f", "module 'no_such_module' failed to import: ModuleNotFoundError"),
-        ("no_such_file.py:f", "no_such_file.py does not exist"),
-        ("nowhere", "'nowhere' is no target: there is no such folder"),
-        (".", ". holds no model. A run of ours has spec.json"),
+        ("no_such_file.py:f", "no_such_file.py: no such file"),
+        ("nowhere", "expected a target, got 'nowhere', which is not a folder"),
+        (".", "expected the folder of a run or of a checkpoint, got .. A run has a file spec.json"),
     ],
 )
 def test_a_mistake_is_named(target, said):
@@ -85,10 +85,10 @@ def test_a_mistake_is_named(target, said):
 
 def test_a_file_that_does_not_import_is_named_with_its_line():
     Path("bad.py").write_text("x = 1\nnope\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"bad\.py failed to import in line 2: NameError"):
+    with pytest.raises(InputError, match=r"bad\.py, line 2: failed to import: NameError"):
         resolve("bad.py:f")
 
 
 def test_a_configuration_belongs_to_a_class():
-    with pytest.raises(InputError, match="--config sets up a transformers:CLASS; my_models:both is a function"):
+    with pytest.raises(InputError, match="--config: expected a transformers:CLASS, got my_models:both, a function"):
         resolve("my_models:both", config={})

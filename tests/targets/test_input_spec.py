@@ -53,18 +53,21 @@ def test_names_that_are_numbers_are_places():
     ("entry", "said"),
     [
         ({"shap": [2]}, "$.x has no field 'shap'. Did you mean 'shape'?"),
-        ({"dtype": "int64"}, "needs either 'shape' or 'values'"),
-        ({"shape": [2], "values": [1, 2]}, "needs either 'shape' or 'values'"),
+        ({"dtype": "int64"}, "expected either 'shape' or 'values'"),
+        ({"shape": [2], "values": [1, 2]}, "expected either 'shape' or 'values'"),
         ({"shape": [2], "dtype": "int46"}, "no dtype of input $.x 'int46'. Did you mean 'int64'?"),
-        ({"shape": [2, 0]}, "$.x.shape must be a list of positive whole numbers, got [2, 0]"),
-        ({"shape": 2}, "$.x.shape must be a list"),
-        ({"shape": [2], "dtype": "int64"}, "give 'high'"),
-        ({"shape": [2], "dtype": "int64", "low": 5, "high": 5}, "give 'high', above 'low'"),
-        ({"shape": [2], "low": 1}, "needs both 'low' and 'high'"),
-        ({"shape": [2], "low": "a", "high": 2}, '$.x.low must be a number, got "a"'),
+        ({"shape": [2, 0]}, "$.x.shape: expected a list of positive whole numbers, got [2, 0]"),
+        ({"shape": 2}, "$.x.shape: expected a list"),
+        ({"shape": [2], "dtype": "int64"}, "expected 'high' above 'low'"),
+        (
+            {"shape": [2], "dtype": "int64", "low": 5, "high": 5},
+            "for whole numbers in [low, high), got 5",
+        ),
+        ({"shape": [2], "low": 1}, "expected both 'low' and 'high' or neither"),
+        ({"shape": [2], "low": "a", "high": 2}, '$.x.low: expected a number, got "a"'),
         ({"shape": [2], "dtype": "bool", "high": 2}, "true everywhere"),
         ({"values": [[1, 2], [3]]}, "nested lists of equal lengths"),
-        ({"values": [1], "low": 0}, "'low' and 'high' mean nothing"),
+        ({"values": [1], "low": 0}, "expected no 'low' and 'high' beside 'values'"),
     ],
 )
 def test_a_mistake_is_named(entry, said):
@@ -74,9 +77,9 @@ def test_a_mistake_is_named(entry, said):
 
 
 def test_places_leave_no_gap():
-    with pytest.raises(InputError, match="positional names must be 0, 1"):
+    with pytest.raises(InputError, match="expected positional names 0, 1"):
         make_inputs({"0": 1, "2": 1})
-    with pytest.raises(InputError, match="positional names must be 0, 1"):
+    with pytest.raises(InputError, match="expected positional names 0, 1"):
         make_inputs({"0": 1, "mask": 1})
 
 
@@ -85,11 +88,11 @@ def test_the_file_is_looked_into(tmp_path: Path):
     with pytest.raises(InputError, match="cannot be read"):
         read_input_spec(file)
     file.write_text("{", encoding="utf-8")
-    with pytest.raises(InputError, match="is no JSON"):
+    with pytest.raises(InputError, match="expected JSON, got an error"):
         read_input_spec(file)
     for content in ([], {}, 3):
         file.write_text(json.dumps(content), encoding="utf-8")
-        with pytest.raises(InputError, match="must hold a table"):
+        with pytest.raises(InputError, match="expected a JSON object"):
             read_input_spec(file)
     file.write_text('{"x": 1}', encoding="utf-8")
     assert read_input_spec(file) == {"x": 1}

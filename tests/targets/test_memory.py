@@ -49,7 +49,7 @@ def test_grouped_heads_stay_grouped() -> None:
 
 
 def test_what_cannot_be_shrunk_enough_is_refused_with_what_to_do() -> None:
-    with pytest.raises(InputError, match=r"takes about .* GB, and 1e-06 GB are allowed; no smaller .* --memory"):
+    with pytest.raises(InputError, match=r"takes about .* GB, 1e-06 GB are allowed; no reduced .* --memory"):
         resolve("transformers:BertModel", config=SMALL, memory=1000)
 
 

@@ -10,9 +10,9 @@ import made_study
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.redundancy.graph.export import NotExported
-from addnorm.reporting.pages import phrases
 from addnorm.store import read_json
 from addnorm.targets import study as audits
+from addnorm.words import phrases
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_plugin_that_was_not_given_is_named_in_both_languages(tmp_path: Path) 
     plan = made_study.plan()
     for run in plan["runs"]:
         run["spec"]["plugins"] = ["mine.py"]
-    folder = made_study.Study.create(tmp_path / "study", plan).path
+    folder = made_study.StudyFolder.create(tmp_path / "study", plan).path
     kept = audits.audit_study(folder)["variants"]["base"]
     assert "names mechanisms from mine.py. They are code, so they are not loaded unasked" in kept["reason"]
     assert "用到了来自 mine.py 的机制" in (phrases("zh").note(kept["note"]) or "")

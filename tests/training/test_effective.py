@@ -9,13 +9,13 @@ from safetensors import safe_open
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.insight.coefficients import coefficients
-from addnorm.insight.printed import explain_printed
+from addnorm.insight.scalars.coefficients import coefficients
+from addnorm.insight.scalars.published import explain_published
 from addnorm.model.gau import Gau
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
 from addnorm.store import StudyFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
 from addnorm.testing.contract import shrunk
@@ -90,7 +90,7 @@ def test_printed_values_are_explained_as_the_built_model_weighs_them(kind: str, 
         tokenizer=study.tokenizer,
         data_hash="",
     )
-    entries = explain_printed(content, run, kind).entries
+    entries = explain_published(content, run, kind).scalars
     assert len(entries) == sum(parameter.numel() for parameter in model.scores.parameters())
     assert {entry.layer for entry in entries} == set(range(spec.attention_shape.depth))
     for entry in entries:

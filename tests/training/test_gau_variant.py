@@ -6,7 +6,8 @@ from addnorm import preset
 from addnorm.errors import InputError
 from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
-from addnorm.study.codec import decode, encode
+from addnorm.study.decoding import decode
+from addnorm.study.encoding import encode
 
 
 def test_a_model_of_units_comes_back_from_plain_values() -> None:

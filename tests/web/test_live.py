@@ -9,7 +9,7 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.reporting.pages import Reader
+from addnorm.reporting.reader import Reader
 from addnorm.store import write_json
 from addnorm.web.live import Live
 

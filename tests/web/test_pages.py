@@ -9,14 +9,16 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.reporting.pages import PAGES, Reader, phrases
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.sections import pages as page_names
 from addnorm.store import StudyFolder
 from addnorm.store.results import ranking
 from addnorm.web import app as web_app
 from addnorm.web.app import application
+from addnorm.words import phrases
 
 VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
-ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PAGES} | {"model": "/model?variant=v4m5"}
+ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {"model": "/model?variant=v4m5"}
 
 
 class Whole(HTMLParser):
@@ -299,7 +301,7 @@ def test_a_models_page_explains_its_mechanisms_in_chinese(tmp_path, client):
     [
         ({"references": ["gone"]}, "models that it does not train: gone", "它并不训练的模型比较：gone"),
         ({"references": ["base", "base"]}, "every reference is named once", "每个参考模型只能出现一次"),
-        ({"margin": -1.0}, "the margin is a positive number", "这些运行无法排名"),
+        ({"margin": -1.0}, "margin: expected a positive number", "这些运行无法排名"),
     ],
 )
 def test_why_nothing_is_ranked_is_said_in_the_pages_language(tmp_path, client, change, english, chinese):

@@ -7,7 +7,7 @@ import pytest
 
 import made_study
 from addnorm.errors import InputError
-from addnorm.reporting.pages import PAGES
+from addnorm.reporting.sections import pages as page_names
 from addnorm.web.app import application
 from addnorm.web.security import hosts_of, is_loopback
 
@@ -126,7 +126,7 @@ def test_names_are_data(tmp_path, client):
         else:
             made_study.finish(run)
     asked = client(tmp_path / "study")
-    for name in PAGES:
+    for name in page_names():
         for variant in (None,) if name != "model" else HOSTILE:
             answer = asked.get(
                 "/" if name == "overview" else f"/{name}", params=None if variant is None else {"variant": variant}

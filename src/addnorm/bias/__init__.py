@@ -18,6 +18,8 @@ from addnorm.fields import check_fields
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
+__all__ = ["Biases", "PerHeadBias", "QKBias", "QKBiasSpec", "Vectors"]
+
 Vectors = tuple[Float[Tensor, " q_width"] | None, Float[Tensor, " k_width"] | None]
 
 

@@ -1,8 +1,8 @@
 """The command line: one file per command, found by its name.
 
-A command file has a docstring (its help), a frozen dataclass `Options` (its options) and `command(options) -> exit code`.
-Exit codes: 0 fine, 1 the job failed or is not finished, 2 the input is wrong, 130 Ctrl-C. A user's
-mistake prints one message and no traceback.
+A command file has a docstring (its help), a frozen dataclass `Options` and `command(options) -> exit code`. Files with a
+leading underscore are shared by commands. Exit codes: 0 success, 1 the job failed or is not finished, 2 wrong input, 130
+Ctrl-C. Wrong input prints one message and no traceback.
 """
 
 import ast
@@ -33,14 +33,14 @@ _ORDER = (
 
 
 def commands() -> dict[str, str]:
-    """Every command's name and the first line of its docstring, in the order of a study's life. Imports nothing."""
-    found = {}
+    """Name of every command with the first line of its docstring, in the order of their use. Imports no command."""
+    summaries = {}
     for path in sorted(Path(__file__).parent.glob("*.py")):
         if not path.stem.startswith("_"):
             docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-            found[path.stem] = docstring.partition("\n")[0]
-    order = [name for name in _ORDER if name in found]
-    return {name: found[name] for name in (*order, *(name for name in found if name not in _ORDER))}
+            summaries[path.stem] = docstring.partition("\n")[0]
+    order = [name for name in _ORDER if name in summaries]
+    return {name: summaries[name] for name in (*order, *(name for name in summaries if name not in _ORDER))}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,10 +51,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except AddnormError as error:
         print(f"addnorm: {error}", file=sys.stderr)
         return 2 if isinstance(error, InputError) else 1
-    except KeyboardInterrupt:  # `run` takes its own Ctrl-C while it trains; this one came before or in another command
-        print("addnorm: stopped. Whatever was written is whole; give the same command again.", file=sys.stderr)
+    except KeyboardInterrupt:  # `run` handles Ctrl-C itself while it trains
+        print("addnorm: stopped. All files are complete; give the same command again.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of our output has gone, as in `addnorm list | head`
+    except BrokenPipeError:  # the output's reader has ended, as in `addnorm list | head`
         sys.stderr.close()
         return 0
 
@@ -68,7 +68,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
 
         print(f"addnorm {__version__}")
         return 0
-    name, rest = arguments[0], [*arguments[1:]]  # `list` is a command's module here
+    name, rest = arguments[0], [*arguments[1:]]  # no list(): `addnorm.cli.list` hides the builtin here
     if name not in commands():
         raise UnknownName("command", name, commands())
     module = importlib.import_module(f"addnorm.cli.{name}")
@@ -82,25 +82,25 @@ def _dispatch(arguments: Sequence[str]) -> int:
             description=module.__doc__,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
         )
-    except SystemExit as stop:  # tyro has printed the help (0) or what is wrong with an option (2)
+    except SystemExit as stop:  # tyro has printed the help (0) or the wrong option (2)
         return int(stop.code or 0)
     code: int = module.command(options)
     return code
 
 
 def _help() -> str:
-    found = commands()
-    width = max(map(len, found))
-    rows = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in found.items())
+    summaries = commands()
+    width = max(map(len, summaries))
+    rows = "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
     return f"""usage: addnorm COMMAND [options]      addnorm COMMAND --help
 
-How a Transformer's layers are joined: train variants side by side, and know which differences are more than noise.
+Compare ways to connect a Transformer's layers: train variants side by side, and see which differences are more than noise.
 
 {rows}
 
 Begin with:
-  addnorm plan residual-scores                     what the built-in study would cost here
-  addnorm run residual-scores --out runs/first     train it; the same command goes on after an interruption
-  addnorm rank runs/first                          what the results allow to say
+  addnorm plan residual-scores                     the cost of the built-in study on this machine
+  addnorm run residual-scores --out runs/first     train it; the same command resumes it
+  addnorm rank runs/first                          the verdicts
 
-All commands take --json. Exit codes: 0 fine, 1 the job failed or is not finished, 2 the input is wrong, 130 Ctrl-C."""
+All commands take --json. Exit codes: 0 success, 1 the job failed or is not finished, 2 wrong input, 130 Ctrl-C."""

@@ -1,4 +1,4 @@
-"""Check that this machine can do the work: versions, devices, disk, and a tiny training step.
+"""Check this machine: versions, devices, disk, file locks, and a small training step.
 
 For example:
     addnorm doctor --dir runs
@@ -12,14 +12,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from addnorm.cli._output import aligned, print_json, quantity
+from addnorm.cli._text import aligned, print_json, quantity
 from addnorm.errors import InputError
 
 
 @dataclass(frozen=True)
 class Options:
     dir: Path = Path()
-    """Folder in which runs would be kept."""
+    """Folder in which runs will be stored."""
     json: bool = False
     """Print JSON."""
 
@@ -27,7 +27,9 @@ class Options:
 def command(options: Options) -> int:
     for path in (options.dir, *options.dir.parents):
         if path.exists() and not path.is_dir():
-            raise InputError(f"--dir must be a folder, or one that can be made: {path} is a file.")
+            raise InputError(
+                f"--dir: expected a folder or a path where one can be made, got {options.dir}: {path} is a file."
+            )
     checks: dict[str, Callable[[Path], tuple[bool, str]]] = {
         "python": _python,
         "torch": _torch,
@@ -36,12 +38,12 @@ def command(options: Options) -> int:
         "locks": _locks,
         "training step": _step,
     }
-    found = {name: check(options.dir) for name, check in checks.items()}
+    results = {name: check(options.dir) for name, check in checks.items()}
     if options.json:
-        print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in found.items()})
+        print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in results.items()})
     else:
-        print(aligned([("check", "", "detail"), *((n, "ok" if g else "NO", d) for n, (g, d) in found.items())]))
-    return 0 if all(good for good, _ in found.values()) else 1
+        print(aligned([("check", "", "detail"), *((n, "ok" if g else "NO", d) for n, (g, d) in results.items())]))
+    return 0 if all(good for good, _ in results.values()) else 1
 
 
 def _python(folder: Path) -> tuple[bool, str]:
@@ -59,13 +61,13 @@ def _torch(folder: Path) -> tuple[bool, str]:
 def _devices(folder: Path) -> tuple[bool, str]:
     from addnorm.supervision.executors.local import LocalExecutor
 
-    executor = LocalExecutor.of_this_machine()
+    executor = LocalExecutor.create()
     kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
     return True, f"{executor.slots} runs at the same time ({kind})"
 
 
 def _existing(folder: Path) -> Path:
-    """The nearest folder that is there already: what would be made below it is on the same disk."""
+    """The nearest existing parent folder, which is on the same disk."""
     return next(path for path in (folder.absolute(), *folder.absolute().parents) if path.is_dir())
 
 
@@ -76,7 +78,7 @@ def _disk(folder: Path) -> tuple[bool, str]:
 
 
 def _locks(folder: Path) -> tuple[bool, str]:
-    """A lock that a second open file can also take would let two workers train one run."""
+    """Check that a lock excludes others: otherwise two workers could train one run."""
     from addnorm.errors import AddnormError
     from addnorm.store import Lock, is_held
 
@@ -89,7 +91,7 @@ def _locks(folder: Path) -> tuple[bool, str]:
     except (AddnormError, OSError) as error:
         return False, f"cannot lock files at {existing}: {error}"
     finally:
-        with suppress(OSError):  # a read-only folder, said above
+        with suppress(OSError):  # a read-only folder, which the result reports
             path.unlink(missing_ok=True)
     return held, f"file locks {'work' if held else 'do not work'} at {existing}"
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Options:
     to: Path | None = None
     """Folder to write; exported/RUN if not given."""
     plugin: tuple[str, ...] = ()
-    """Files with mechanisms of your own that the run's model is made of."""
+    """Files with mechanisms of your own that the run uses."""
     json: bool = False
     """Print JSON."""
 

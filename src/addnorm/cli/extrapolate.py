@@ -1,7 +1,7 @@
-"""Evaluate a study's models on longer texts than they were trained on, and say which differences are more than noise.
+"""Evaluate a study's models on longer texts than they were trained on, with verdicts at each length.
 
-Every model reads the same held-out text, cut into windows of every length. Results are kept in the runs' folders, so the
-same command goes on after an interruption and computes nothing twice.
+Every model reads the same held-out text, cut into windows of each length. Results are written to the runs' folders, so the
+same command continues after an interruption and computes nothing twice.
 
 For example:
     addnorm extrapolate runs/first
@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 
 
 @dataclass(frozen=True)
@@ -24,13 +24,13 @@ class Options:
     lengths: str = "1x,2x,4x,8x"
     """Test lengths as multiples of the train length, increasing."""
     with_: Annotated[str | None, tyro.conf.arg(name="with")] = None
-    """Switches to evaluate beside the models as they are, without retraining: `log_n,yarn`; `+` joins those that are on
-    together. `addnorm list switch` prints them."""
+    """Switches to evaluate beside the unchanged models, without retraining: `log_n,yarn`; `+` combines switches. `addnorm list
+    switch` describes them."""
     scoring: Literal["window", "ending"] = "window"
-    """Which losses are shown and ranked: of every position of a window, as in Su (2023), or of the same last targets at
-    every length."""
+    """Losses that are shown and ranked: of every position of a window, as in Su (2023), or of the same last targets at every
+    length."""
     windows: int = 24
-    """Windows of the longest length."""
+    """Number of windows of the longest length."""
     variant: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Variants to evaluate; all if not given. May be given more than once."""
     reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
@@ -40,7 +40,7 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per CPU core if not given."""
     plugin: tuple[str, ...] = ()
-    """Files with the mechanisms of your own that the runs use."""
+    """Files with mechanisms of your own that the runs use."""
     plot: Path | None = None
     """Also draw a figure into this file (.svg, .pdf, .png)."""
     json: bool = False
@@ -50,37 +50,36 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.cli._counted import Counted
-    from addnorm.cli._figure import require_figure_file, write_figure
-    from addnorm.insight.extrapolation.extrapolate import extrapolate
-    from addnorm.insight.extrapolation.switches import parse_switches
-    from addnorm.reporting.tables import extrapolation as tables
+    import addnorm
+    from addnorm.cli._figure_file import require_figure_file, write_figure
+    from addnorm.cli._progress import ProgressReport
+    from addnorm.reporting.sections.lengths import table as tables
 
     require_figure_file(options.plot)
-    with Counted("runs", shown=not (options.json or options.csv)) as counted:
-        found = extrapolate(
+    with ProgressReport("runs", shown=not (options.json or options.csv)) as progress:
+        result = addnorm.extrapolate(
             options.dir,
             lengths=options.lengths,
             windows=options.windows,
-            switches=parse_switches(options.with_) if options.with_ is not None else (),
+            switches=options.with_ if options.with_ is not None else (),
             scoring=options.scoring,
             references=options.reference or None,
             margin=options.margin,
             variants=options.variant,
             workers=options.workers,
             plugins=options.plugin,
-            on_done=lambda run, outcome, done, total: counted.done(done, total, run.name),
+            on_done=lambda run, outcome, done, total: progress.done(done, total, run.name),
         )
     if options.plot is not None:
-        from addnorm.reporting.plots.extrapolation import figure
+        from addnorm.reporting.sections.lengths.figure import figure
 
-        write_figure(figure(found["rows"]), options.plot)
+        write_figure(figure(result["rows"]), options.plot)
     if options.json:
-        print_json(found)
+        print_json(result)
     elif options.csv:
-        print(tables.csv(found), end="")
+        print(tables.csv(result), end="")
     else:
-        print(tables.text(found), end="")
+        print(tables.text(result), end="")
         if options.plot is not None:
             print(f"\nDrawn: {options.plot}")
     return 0

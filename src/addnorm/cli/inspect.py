@@ -1,8 +1,8 @@
-"""Measure what flows through a trained run: gradients, the stream, attention, scores, early read-outs.
+"""Measure gradients, the stream, attention, scores and early exit of a trained run, layer by layer.
 
-Every measure is taken at the start (before the first step) and at the end, on held-out text of the run's own data, and is
-kept in the run's folder as insight.json. With --terms, the four terms of a score with rotary position and q/k biases instead
-(Su, 2023), of a run or of a folder with a Transformers checkpoint; a run's are kept as terms.json.
+The measures are taken before the first step and after training, on held-out text of the run's own data, and are written to
+insight.json in the run's folder. With --terms, the four terms of a score with rotary position and q/k biases are measured
+instead (Su, 2023), of a run or of a folder with a Transformers checkpoint; those of a run are written to terms.json.
 
 For example:
     addnorm inspect runs/first/base-s0-1a2b3c4d
@@ -11,15 +11,14 @@ For example:
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
 """
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
-from addnorm.cli._terms import Terms, require_unused, show_terms
+from addnorm.cli._score_terms import FourTerms, require_unused, show_terms
+from addnorm.cli._text import print_json, print_line
 
 
 @dataclass(frozen=True)
@@ -27,26 +26,32 @@ class Options:
     target: Annotated[Path, tyro.conf.Positional]
     """Folder of a run, or of a study to inspect all of its runs; with --terms of a run or of a Transformers checkpoint."""
     sequences: int = 16
-    """Held-out sequences for gradients, the stream and read-outs."""
+    """Held-out sequences for gradients, the stream and early exit."""
     map_sequences: int = 4
     """Held-out sequences for attention and scores."""
-    four_terms: Terms = field(default_factory=Terms)
+    four_terms: FourTerms = field(default_factory=FourTerms)
     plugin: tuple[str, ...] = ()
-    """Files with the mechanisms of your own that the runs use."""
+    """Files with mechanisms of your own that the runs use."""
     json: bool = False
     """Print JSON."""
 
 
 def command(options: Options) -> int:
-    from addnorm.insight.flow import Settings, inspect
-    from addnorm.reporting.tables import flow
-    from addnorm.study.plugins import load_plugins
+    import addnorm
+    from addnorm.reporting.sections.insight import table
 
-    load_plugins(options.plugin, Path.cwd())
     if options.four_terms.terms:
+        from addnorm.study.plugins import load_plugins
+
+        load_plugins(options.plugin, Path.cwd())
         return show_terms(options.target, options.four_terms, json=options.json)
     require_unused(options.four_terms)
-    settings = Settings(sequences=options.sequences, map_sequences=options.map_sequences)
-    found = inspect(options.target, settings, say=lambda text: print(text, file=sys.stderr))
-    print_json(found) if options.json else print(flow.text(found))
+    measured = addnorm.inspect(
+        options.target,
+        sequences=options.sequences,
+        map_sequences=options.map_sequences,
+        plugins=options.plugin,
+        say=print_line,
+    )
+    print_json(measured) if options.json else print(table.text(measured))
     return 0

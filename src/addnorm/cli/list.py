@@ -1,6 +1,6 @@
-"""Show what there is: studies, presets, mechanisms, corpora, optimizers, and the documents that they cite.
+"""List studies, presets, mechanisms, corpora, optimizers, and the documents that they cite.
 
-Without an argument, every room with its kinds; with a room, each kind with its first sentence and formula, and each study
+Without an argument, all rooms with their kinds are listed; with a room, each kind with its summary and formula, or each study
 with its profiles.
 
 For example:
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import tyro
 
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
-from addnorm.cli._output import aligned, print_json
+from addnorm.cli._text import aligned, print_json
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
     """`study`, `preset`, `source`, or a room such as `residual`, `scores`, `norm`, `optimizer`; all rooms if not given."""
     plugin: tuple[str, ...] = ()
-    """Files with mechanisms of your own, to be listed too."""
+    """Files with mechanisms of your own, to be listed as well."""
     json: bool = False
     """Print JSON."""
 
@@ -41,7 +41,7 @@ def command(options: Options) -> int:
         else:
             print(aligned([("room", "kinds"), *((name, ", ".join(kinds)) for name, kinds in found.items())]))
             print(
-                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists what is cited (docs/sources.md)."
+                "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
             )
         return 0
     entries = _entries(options.room)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 from addnorm.errors import InputError
 
 
@@ -30,11 +30,13 @@ def command(options: Options) -> int:
     text = study_source(options.study)
     path = options.to or Path(f"{options.study}.yaml")
     if path.exists():
-        raise InputError(f"{path} exists already. Choose another file with --to, or remove it.")
+        raise InputError(
+            f"--to: expected a new file, got {path}, which exists. Choose another file with --to, or remove it."
+        )
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"could not write {path} ({error.strerror}). Choose another file with --to.") from error
+        raise InputError(f"--to: cannot write {path} ({error.strerror}). Choose another file with --to.") from error
     if options.json:
         print_json({"study": options.study, "file": str(path)})
     else:

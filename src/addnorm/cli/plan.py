@@ -1,6 +1,6 @@
-"""Say what a study would cost before anything starts: runs, tokens, FLOPs, memory, time; and which biases it wastes.
+"""Estimate the cost of a study before training: runs, tokens, FLOPs, memory, time; and count redundant biases.
 
-The corpus is not read: whether it is there and long enough, `addnorm run` says before its first step.
+The corpus is not read; `addnorm run` checks before the first step that it exists and is long enough.
 
 For example:
     addnorm plan residual-scores
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from addnorm.cli._output import aligned, duration, print_json, quantity
+from addnorm.cli._text import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
 
-UNASKED = 10_000_000
-"""Parameters up to which a variant's biases are audited without being asked: a second or two for each."""
+MOST_PARAMETERS = 10_000_000
+"""Largest number of parameters of variants that are audited without --audit: one or two seconds each."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
     audit: bool = False
-    """Count the bias scalars that cannot matter in large models too: up to a minute and 26 bytes per parameter for each."""
+    """Count redundant bias scalars in large models too: up to a minute and 26 bytes per parameter for each."""
     json: bool = False
     """Print JSON."""
 
@@ -42,23 +42,28 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.supervision.cost_estimate import estimate_cost
     from addnorm.supervision.executors.local import LocalExecutor
-    from addnorm.supervision.plan import plan
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     fitted = fit_models(study, study.tokenizer.size)
     validate(fitted)
-    slots = LocalExecutor.of_this_machine(study.training.threads, slots=options.workers).slots
-    found = plan(fitted, workers=slots)
-    large = () if options.audit else tuple(cost.variant for cost in found.variants if cost.parameters > UNASKED)
-    unasked = f"more than {quantity(UNASKED)} parameters: add --audit"
+    slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
+    estimate = estimate_cost(fitted, workers=slots)
+    large = (
+        () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)
+    )
+    without_audit = f"more than {quantity(MOST_PARAMETERS)} parameters: add --audit"
     if options.json:
         print_json(
-            found.to_json() | {"audit": _audits(fitted, but=large) | {name: {"reason": unasked} for name in large}}
+            estimate.to_json()
+            | {"audit": _audits(fitted, but=large) | {name: {"reason": without_audit} for name in large}}
         )
         return 0
-    print(f"{found.study}: {found.runs} runs ({len(found.variants)} variants x {found.seeds} seeds), ", end="")
-    print(f"{found.steps} steps of {quantity(found.tokens_per_run / found.steps)} tokens each\n")
+    print(
+        f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end=""
+    )
+    print(f"{estimate.steps} steps of {quantity(estimate.tokens_per_run / estimate.steps)} tokens each\n")
     rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
     rows += [
         (
@@ -69,7 +74,7 @@ def command(options: Options) -> int:
             f"{quantity(cost.peak_bytes)}B",
             duration(cost.seconds),
         )
-        for cost in found.variants
+        for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
     ways = [
@@ -80,7 +85,7 @@ def command(options: Options) -> int:
             f"{quantity(way.peak_bytes)}B",
             duration(way.seconds),
         )
-        for cost in found.variants
+        for cost in estimate.variants
         if len(cost.ways) > 1
         for way in cost.ways
     ]
@@ -88,17 +93,17 @@ def command(options: Options) -> int:
         print("\nTwo ways to sum scores: carried as a matrix, or summed again tile by tile (`attention` of a model)\n")
         print(aligned([("variant", "attention", "FLOPs/token", "peak memory", "time per run"), *ways], right="llrrr"))
     print(
-        f"\nAltogether {quantity(found.tokens)} training tokens and {quantity(found.flops)}FLOP; about "
-        f"{duration(found.seconds)} with {found.workers} worker(s) of {found.threads} thread(s) at the "
-        f"{quantity(found.flops_per_second)}FLOP/s measured just now."
+        f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "
+        f"{duration(estimate.seconds)} with {estimate.workers} worker(s) of {estimate.threads} thread(s) at the "
+        f"{quantity(estimate.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
-    from addnorm.cli._wasted import wasted
+    from addnorm.cli._redundant_biases import redundant_biases
 
     if audits := _audits(fitted, but=large):
-        print(f"\n{wasted(audits)}")
+        print(f"\n{redundant_biases(audits)}")
     if large:
-        print(f"\nBiases of {len(large)} variant(s) were not looked at: {unasked}.")
+        print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Rank a study's variants, and say which differences are more than noise.
+"""Rank a study's variants, and show which differences are more than noise.
 
 For example:
     addnorm rank runs/first
@@ -6,19 +6,13 @@ For example:
     addnorm rank kuang-2025
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
-from addnorm.errors import JobError
-from addnorm.references import names_printed_results
-
-if TYPE_CHECKING:
-    from addnorm.statistics import Ranking
+from addnorm.cli._text import print_json, print_message
 
 
 @dataclass(frozen=True)
@@ -38,54 +32,33 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.reporting.tables import ranking as tables
+    import addnorm
+    from addnorm.reporting.sections import ranking as tables
 
-    found = _ranking(options).to_json()
+    ranking = addnorm.rank(
+        options.dir, references=options.reference or None, margin=options.margin, say=print_message
+    ).to_json()
     if options.json:
-        print_json(found)
+        print_json(ranking)
     elif options.csv:
-        print(tables.csv(found), end="")
+        print(tables.csv(ranking), end="")
     elif options.latex:
-        print(tables.latex(found), end="")
+        print(tables.latex(ranking), end="")
     else:
-        print(tables.text(found))
+        print(tables.text(ranking))
         if options.dir.is_dir():
-            print(_go_on(options.dir))
+            print(_next_commands(options.dir))
     return 0
 
 
-def _go_on(folder: Path) -> str:
+def _next_commands(folder: Path) -> str:
     from addnorm.store import StudyFolder
 
     run = StudyFolder(folder).runs()[0]
     return (
-        "To go on:\n"
+        "Next:\n"
         f"  addnorm status {folder}     every run's state\n"
         f"  addnorm explain {folder}    what learned scalars learned, and what was only weight decay\n"
         f"  addnorm export {run.path}    weights and spec of one run\n"
-        f"  addnorm rank {folder} --json    everything above, for programs"
+        f"  addnorm rank {folder} --json    this ranking as JSON"
     )
-
-
-def _ranking(options: Options) -> "Ranking":
-    from addnorm.store.results import ranking, ranking_of_published
-
-    overrides: dict[str, object] = {}
-    if options.reference:
-        overrides["references"] = options.reference
-    if options.margin is not None:
-        overrides["margin"] = options.margin
-    if names_printed_results(options.dir) or options.dir.suffix == ".json":
-        return ranking_of_published(options.dir, overrides)
-    from addnorm.store import StudyFolder
-
-    folder = StudyFolder(options.dir)
-    found = ranking(folder, overrides)
-    try:
-        folder.record_look()
-    except JobError as error:
-        print(
-            f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",
-            file=sys.stderr,
-        )
-    return found

@@ -1,4 +1,4 @@
-"""Make a study's index anew from its files. Nothing but speed depends on the index.
+"""Rebuild a study's index from its files. The index only makes reading faster; no result depends on it.
 
 For example:
     addnorm reindex runs/first
@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,21 @@
-"""Write a study's report: one HTML file that opens by double-click, with figures and tables beside it.
+"""Write a study's report: one HTML file that opens in a browser, with figures and tables beside it.
 
-The ranking with its intervals, curves, learned scalars, costs, layer-by-layer measures, the method with the exact statistics,
-the environment, the plan's hash and the commands that reproduce it. Runs that have not been inspected are inspected first.
+The report holds the ranking with intervals, curves, learned scalars, costs, layer-by-layer measures, the method with its
+statistics, the environment, the plan's hash and the commands that reproduce it. Runs without measures are inspected first.
 
 For example:
     addnorm report runs/first
     addnorm report runs/first --lang zh --out paper/report.html
 """
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import tyro
 
-from addnorm.cli._output import print_json
-from addnorm.errors import InputError, JobError
+from addnorm.cli._text import print_json, print_line, print_message
+from addnorm.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -28,53 +27,46 @@ class Options:
     lang: Literal["en", "zh"] = "en"
     """Language of the report."""
     inspect: bool = True
-    """Measure gradients and attention of the runs that lack them, which takes seconds to minutes."""
+    """Measure gradients and attention of runs without these measures, which takes seconds to minutes."""
     plugin: tuple[str, ...] = ()
-    """Files with the mechanisms of your own that the runs use; only needed to inspect them."""
+    """Files with mechanisms of your own that the runs use; needed only to inspect them."""
     json: bool = False
     """Print JSON."""
 
 
 def command(options: Options) -> int:
-    from addnorm.reporting.pages import Reader
-    from addnorm.reporting.write import write_report
+    import addnorm
+    from addnorm.store import StudyFolder
 
-    reader = Reader(options.dir)
-    skipped = _inspected(options) if options.inspect else {}
-    try:
-        reader.study.record_look()  # before it is shown, so that no shown result is unrecorded
-    except JobError as error:
-        print(
-            f"addnorm: this look is not recorded, so seeds added later will not be marked as added after it: {error}",
-            file=sys.stderr,
-        )
-    written = write_report(reader.look(), options.out or options.dir / "report" / "report.html", options.lang)
+    StudyFolder(options.dir)  # a folder that is not a study is reported before anything is measured
+    not_inspected = _inspect_runs(options) if options.inspect else {}
+    report = addnorm.report(options.dir, out=options.out, lang=options.lang, say=print_message)
     if options.json:
         print_json(
             {
-                "report": str(written.html),
-                "files": [str(path) for path in written.files],
-                "left_out": list(written.left_out),
-                "not_inspected": skipped,
+                "report": str(report.html),
+                "files": [str(path) for path in report.files],
+                "left_out": list(report.left_out),
+                "not_inspected": not_inspected,
             }
         )
     else:
-        print(f"Wrote {written.html} and, beside it, {len(written.files)} figures and tables.")
-        if written.left_out:
-            print(f"Without numbers, so left out: {', '.join(written.left_out)}.")
+        print(f"Wrote {report.html} and, beside it, {len(report.files)} figures and tables.")
+        if report.left_out:
+            print(f"Left out for lack of numbers: {', '.join(report.left_out)}.")
     return 0
 
 
-def _inspected(options: Options) -> dict[str, str]:
-    """Runs that could not be inspected, with the reason; the report is written without them."""
-    from addnorm.insight.flow import inspect
-    from addnorm.study.plugins import load_plugins
+def _inspect_runs(options: Options) -> dict[str, str]:
+    """Inspect the runs. Returns those that could not be inspected, with the reason; the report is written without them."""
+    import addnorm
 
-    load_plugins(options.plugin, Path.cwd())
     try:
-        skipped: dict[str, str] = inspect(options.dir, say=lambda text: print(text, file=sys.stderr))["skipped"]
-    except InputError as error:  # not one run can be
-        skipped = {"every run": str(error)}
-    for run, reason in skipped.items():
-        print(f"addnorm: not inspected: {run}: {reason}", file=sys.stderr)
-    return skipped
+        measured = addnorm.inspect(options.dir, plugins=options.plugin, say=print_line)
+    except InputError as error:  # no run can be inspected
+        not_inspected = {"every run": str(error)}
+    else:
+        not_inspected = measured["skipped"]
+    for run, reason in not_inspected.items():
+        print_message(f"not inspected: {run}: {reason}")
+    return not_inspected

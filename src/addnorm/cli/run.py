@@ -1,8 +1,8 @@
-"""Train a study, or go on with it after an interruption.
+"""Train a study, or resume it after an interruption.
 
-The study's runs are started in worker processes; everything they do is kept in the folder, so the same command goes on
-where the last one stopped, whatever stopped it. Ctrl-C lets every run finish its present step and keep a checkpoint; a
-second one ends them at once. Exit code 0 says that every run has finished, 1 that some have not.
+The runs are trained in worker processes. Their state is written to the folder, so the same command resumes after any
+interruption. Ctrl-C lets every run finish its current step and write a checkpoint; a second Ctrl-C ends them at once. The
+exit code is 0 if every run has finished, else 1.
 
 For example:
     addnorm run residual-scores --out runs/first
@@ -10,7 +10,6 @@ For example:
 """
 
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -19,12 +18,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json, print_line
 from addnorm.errors import JobError
 from addnorm.store import RunStatus, State, StudyFolder
 
 if TYPE_CHECKING:
-    from addnorm.cli._live import Silent
+    from addnorm.cli._live_table import Silent
 
 
 @dataclass(frozen=True)
@@ -40,70 +39,81 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
     retry: bool = False
-    """Try failed and diverged runs again, from their newest checkpoint."""
-    mirror: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
-    """Show the numbers to another tool too: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
+    """Resume failed and diverged runs from their newest checkpoint."""
+    tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
+    """Also send the numbers to a tracker: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
+    executor: str = "local"
+    """The executor that starts the workers: local."""
     watch: bool = False
-    """Also show the study on a page while it is trained; its address is printed. `addnorm watch` shows it at any time."""
+    """Also serve the live page while the study is trained, and print its address. `addnorm watch` serves it at any time."""
     json: bool = False
-    """Print no table but, at the end, the status as JSON."""
+    """Print the final status as JSON, and no table."""
 
 
 def command(options: Options) -> int:
-    from addnorm.cli._live import LiveTable, Silent
+    from addnorm.cli._live_table import LiveTable, Silent
     from addnorm.study.loading import load_study
     from addnorm.supervision.run import default_out, run
-    from addnorm.supervision.tracking import Mirroring
+    from addnorm.supervision.tracking import Tracking
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)
     table = Silent() if options.json else LiveTable(study.name, out)
-    mirrors = Mirroring(options.mirror, say=lambda text: print(text, file=sys.stderr, flush=True))
-    with table, mirrors, ExitStack() as beside_the_runs:
+    tracking = Tracking(options.tracker, say=print_line)
+    with table, tracking, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
         show = _with_page(table, beside_the_runs) if options.watch else table.show
 
         def on_tick(folder: StudyFolder, statuses: list[RunStatus]) -> None:
-            mirrors.look(folder.path)
+            tracking.update(folder.path)
             show(folder, statuses)
 
-        folder = run(study, out=out, workers=options.workers, on_tick=on_tick, say=table.say, again=again)
+        folder = run(
+            study,
+            out=out,
+            workers=options.workers,
+            executor=options.executor,
+            on_tick=on_tick,
+            say=table.say,
+            again=again,
+        )
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
     if options.json:
         print_json(status)
     else:
-        _farewell(out, states, options)
+        _print_summary(out, states, options)
     return 0 if all(state == "finished" for state in states) else 1
 
 
 def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFolder, list[RunStatus]], None]:
-    """What is called at each look: the table, and the first time, when the folder is there, the page's start."""
+    """Show the table, and serve the page from the first call on, when the folder exists."""
     from addnorm.web.serve import beside, page
 
-    said: list[str] = []
+    started = False
 
     def show(folder: StudyFolder, statuses: list[RunStatus]) -> None:
-        if not said:
+        nonlocal started
+        if not started:
+            started = True
             try:
                 ready = page(folder.path)
-            except JobError as error:  # no trouble with the page may stop the training
-                said.append(f"addnorm: there is no page: {error}")
+            except JobError as error:  # training goes on without the page
+                print_line(f"addnorm: there is no page: {error}")
             else:
                 beside_the_runs.enter_context(beside(ready))
-                said.append(f"The page, while this runs: {ready.url}")
-            print(said[0], file=sys.stderr, flush=True)
+                print_line(f"The page, while this runs: {ready.url}")
         table.show(folder, statuses)
 
     return show
 
 
-def _farewell(out: Path, states: Sequence[str], options: Options) -> None:
+def _print_summary(out: Path, states: Sequence[str], options: Options) -> None:
     done = states.count("finished")
     print(f"\n{done} of {len(states)} runs finished in {out}.")
-    lost = len(states) - done - states.count("failed") - states.count("diverged")
-    if lost:
-        print(f"{lost} still to do. To go on, give the same command again:\n  {_same_command(out, options)}")
+    open_runs = len(states) - done - states.count("failed") - states.count("diverged")
+    if open_runs:
+        print(f"{open_runs} still to do. To resume, give the same command again:\n  {_same_command(out, options)}")
     if "blocked" in states:
         print(f"Some are blocked; the reasons:  addnorm status {out}")
     if "failed" in states or "diverged" in states:
@@ -123,6 +133,8 @@ def _same_command(out: Path, options: Options) -> str:
     words += ["--out", str(out)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
-    for name in options.mirror:
-        words += ["--mirror", name]
+    for name in options.tracker:
+        words += ["--tracker", name]
+    if options.executor != "local":
+        words += ["--executor", options.executor]
     return shlex.join(words)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import aligned, print_json
+from addnorm.cli._text import aligned, print_json
 
 
 @dataclass(frozen=True)
@@ -49,5 +49,5 @@ def command(options: Options) -> int:
         ending = run.ending() or {}
         if ending.get("state") in ("failed", "diverged"):
             print(f"\n{run.name} {ending['state']}: {ending['reason']}")
-            print("\n".join(f"  | {line}" for line in ending.get("log") or ("its log is empty",)))
+            print("\n".join(f"  | {line}" for line in ending.get("log") or ("the log is empty",)))
     return 0

@@ -1,7 +1,7 @@
-"""Show a study on a page that follows its runs: state, curves, ranking, scalars, cost, failures.
+"""Serve a live page of a study: states, curves, ranking, scalars, cost, failures.
 
-The page only reads, and it answers this machine alone. `--host` lets other machines in, with a token that is part of the
-address that is printed.
+The page only reads, and is served to this machine alone. With `--host`, other machines have access with a token, which is
+part of the printed address.
 
 For example:
     addnorm watch runs/first
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._output import print_json
+from addnorm.cli._text import print_json
 from addnorm.errors import InputError
 
 
@@ -23,11 +23,11 @@ class Options:
     dir: Annotated[Path, tyro.conf.Positional]
     """Folder of a study's runs."""
     host: str = "127.0.0.1"
-    """Address to listen on; `0.0.0.0` for every one of this machine."""
+    """Address to listen on; `0.0.0.0` for all addresses of this machine."""
     port: int | None = None
-    """Port to listen on; 8321 if not given, or any free one if that is taken."""
+    """Port to listen on; 8321 if not given, or any free port if that is in use."""
     token: str | None = None
-    """What visitors from other machines must know; made if not given. Others can see it in the list of processes."""
+    """Token for other machines; generated if not given. A token given here is visible in the list of processes."""
     json: bool = False
     """Print the page's address as JSON."""
 
@@ -36,10 +36,10 @@ def command(options: Options) -> int:
     from addnorm.web.serve import page
 
     if options.port is not None and not 0 <= options.port < 65536:
-        raise InputError(f"--port must be between 0 and 65535, got {options.port}. 0 means any free one.")
+        raise InputError(f"--port: expected a number between 0 and 65535, got {options.port}. 0 selects a free port.")
     if options.token is not None and len(options.token) < 8:
         raise InputError(
-            f"--token must be at least 8 characters long, got {len(options.token)}. Leave it out to have one made."
+            f"--token: expected at least 8 characters, got {len(options.token)}. Without --token, one is generated."
         )
     ready = page(options.dir, host=options.host, port=options.port, token=options.token)
     if options.json:

@@ -26,7 +26,7 @@ from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.dataset import FILES, Dataset
 from addnorm.data.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.errors import InputError
-from addnorm.store.files import disk_error, make_folder
+from addnorm.store.files import disk_error, make_folder, sync
 
 _PIECE = 2**20
 """Characters encoded at a time: bounds memory for one large document."""
@@ -112,7 +112,7 @@ def _put(building: Path, folder: Path) -> None:
     if folder.is_dir():
         shutil.rmtree(folder)  # empty or damaged, and ours: checked above
     os.rename(building, folder)
-    _sync(folder.parent)
+    sync(folder.parent)
 
 
 def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path) -> str:
@@ -145,8 +145,8 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path) -> str:
     }
     (folder / "dataset.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     for name in FILES:
-        _sync(folder / name)
-    _sync(folder)
+        sync(folder / name)
+    sync(folder)
     return digest.hexdigest()
 
 
@@ -203,11 +203,3 @@ def _pieces(text: str) -> Iterator[str]:
             end = text.rfind("\n", start, end) + 1 or end
         yield text[start:end]
         start = end
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,1 +1,1 @@
-"""What a trained model shows, read from a run's files."""
+"""Analyses of trained models, read from the files of runs."""

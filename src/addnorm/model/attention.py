@@ -32,10 +32,7 @@ class Attention(nn.Module):
         query = self.split(self.query(x, q_bias))  # [batch, heads, seq, head_dim]
         key = self.split(self.key(x, k_bias))  # [batch, kv_heads, seq, head_dim]
         value = self.split(self.value(x))  # [batch, kv_heads, seq, head_dim]
-        pattern = context.pattern(self.layer, query, key)
-        if context.cache is not None:
-            value = context.cache.values[self.layer].append(value)
-        return self.output(self.join(pattern.apply(value)))
+        return self.output(self.join(context.attend(self.layer, query, key, value)))
 
     @property
     def value_projection(self) -> Linear:

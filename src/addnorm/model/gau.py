@@ -74,10 +74,7 @@ class GatedAttentionUnit(nn.Module):
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
         query = _scaled(base, self.query_scale, q_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
         key = _scaled(base, self.key_scale, k_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
-        pattern = context.pattern(self.layer, query, key)
-        if context.cache is not None:
-            value = context.cache.values[self.layer].append(value)
-        return self.output(gate * self.join(pattern.apply(value)))
+        return self.output(gate * self.join(context.attend(self.layer, query, key, value)))
 
     @property
     def value_projection(self) -> Linear:

@@ -1,6 +1,7 @@
-"""A layer: two branches, each with its norms, and the norm that post-norm puts on the stream after it."""
+"""A layer: branches in the order in which they meet the stream, each with its norms."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -10,23 +11,33 @@ from addnorm.model.feed_forward import FeedForward, GatedFeedForward
 from addnorm.model.gau import GatedAttentionUnit
 
 Body = Attention | GatedAttentionUnit | FeedForward | GatedFeedForward
+Role = Literal["attention", "feedforward"]
 
 
 class Branch(nn.Module):
     """output_norm( body( input_norm(x) ) ), with dropout on what joins the stream.
 
-    `stream_norm` belongs to the place after the branch and is applied by the model, to the residual's state.
+    `stream_norm` belongs to the place after the branch; the model applies it to the residual's state.
+
+    Args:
+        role: what the branch is, or, of a pair of gated attention units, what it stands for.
+        body: the computation between the norms.
+        input_norm, output_norm, stream_norm: norms; identities where the placement has none.
+        dropout: rate.
     """
 
     def __init__(
         self,
+        role: Role,
         body: Body,
+        *,
         input_norm: nn.Module,
         output_norm: nn.Module,
         stream_norm: nn.Module,
         dropout: float,
     ) -> None:
         super().__init__()
+        self.role: Role = role
         self.input_norm = input_norm
         self.body = body
         self.output_norm = output_norm
@@ -39,32 +50,17 @@ class Branch(nn.Module):
 
 
 class Layer(nn.Module):
-    """An attention branch and a feed-forward branch."""
+    """Branches by name: an attention and a feed-forward branch, or two gated attention units that stand for them.
 
-    attention: Branch
-    feedforward: Branch
+    Args:
+        branches: in the order in which they meet the stream. The names are those of the parameters.
+    """
 
-    def __init__(self, attention: Branch, feedforward: Branch) -> None:
+    def __init__(self, branches: Mapping[str, Branch]) -> None:
         super().__init__()
-        self.attention = attention
-        self.feedforward = feedforward
+        for name, branch in branches.items():
+            self.add_module(name, branch)
 
-    def branches(self) -> tuple[Branch, Branch]:
-        """Both, in the order in which they meet the stream."""
-        return self.attention, self.feedforward
-
-
-class UnitPair(nn.Module):
-    """Two gated attention units, which stand for an attention and a feed-forward branch."""
-
-    first: Branch
-    second: Branch
-
-    def __init__(self, first: Branch, second: Branch) -> None:
-        super().__init__()
-        self.first = first
-        self.second = second
-
-    def branches(self) -> tuple[Branch, Branch]:
-        """Both, in the order in which they meet the stream."""
-        return self.first, self.second
+    def branches(self) -> tuple[Branch, ...]:
+        """The branches, in the order in which they meet the stream."""
+        return tuple(cast(Branch, branch) for branch in self.children())

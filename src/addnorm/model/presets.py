@@ -7,8 +7,9 @@ from typing import Any
 from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError, UnknownName, did_you_mean
+from addnorm.model.architecture import Dropout
 from addnorm.model.gau import Gau
-from addnorm.model.spec import Dropout, ModelSpec
+from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
 
 _make = {room: ROOMS[room].make for room in MECHANISM_ROOMS}

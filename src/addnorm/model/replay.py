@@ -1,60 +1,78 @@
 """Earlier layers run again on the present input, all of them as one batched product.
 
-A Python loop over the earlier layers would do the same (and is the tests' reference); here their weights are stacked, so each
-step is one batched matrix product over [earlier, batch * seq, width].
+A Python loop over the earlier layers would compute the same (and is the tests' reference); here their weights are stacked, so
+each step is one batched matrix product over [earlier, batch * seq, width].
 """
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Protocol, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from addnorm.model.attention import Attention
 from addnorm.model.forward_context import ForwardContext
-from addnorm.model.gau import GatedAttentionUnit
-from addnorm.model.layer import Branch, Layer, UnitPair
+from addnorm.model.layer import Branch, Layer
+from addnorm.model.linear import Linear
 
 Stream = Float[Tensor, "batch seq width"]
 Earlier = Float[Tensor, "earlier batch seq width"]
-Layers = Sequence[Layer | UnitPair]
 
 
-def replay_layers(layers: Layers, x: Stream, context: ForwardContext, present: Layer | UnitPair) -> Earlier:
-    """u_{i->m} of every given layer i: what it adds to x first, then what its second branch says of the sum.
+class ReplayableAttention(Protocol):
+    """A branch's body that attends, in the parts that a replay needs: output( gate * join( attention of the values ) )."""
+
+    layer: int
+    """Number of attentions before it."""
+    output: Linear
+    """Writes to the stream."""
+
+    @property
+    def value_projection(self) -> Linear:
+        """The matrix that `gate_and_value` reads."""
+        ...
+
+    def gate_and_value(self, projected: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The gate "*batch seq entries", if there is one, and the values "*batch kv_heads seq value_dim"."""
+        ...
+
+    def join(self, x: Tensor) -> Tensor:
+        """Attended values "*batch heads seq value_dim" as "*batch seq entries"."""
+        ...
+
+
+def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, present: Layer) -> Earlier:
+    """u_{i->m} of every given layer i: its second branch's output on the sum of x and its first branch's output.
 
     Args:
         layers: the layers before `present`.
         x: the stream that entered `present`.
-        context: holds the patterns that the layers computed on their own inputs.
+        context: holds the attention that the layers computed on their own inputs.
         present: the layer that the stream is in.
     """
     inputs = x.expand(len(layers), *x.shape)
-    said = _again([layer.branches()[0] for layer in layers], inputs, context, present.branches()[0])
-    return replay_second(layers, inputs + said, context, present)
+    added = _again([layer.branches()[0] for layer in layers], inputs, context, present.branches()[0])
+    return replay_second(layers, inputs + added, context, present)
 
 
-def replay_second(layers: Layers, x: Stream | Earlier, context: ForwardContext, present: Layer | UnitPair) -> Earlier:
-    """What the second branch of every given layer says of x, which is one input for all, or one for each."""
+def replay_second(layers: Sequence[Layer], x: Stream | Earlier, context: ForwardContext, present: Layer) -> Earlier:
+    """The output of every given layer's second branch on x, which is one input for all, or one for each."""
     inputs = x if x.ndim == 4 else x.expand(len(layers), *x.shape)
     return _again([layer.branches()[1] for layer in layers], inputs, context, present.branches()[1])
 
 
 def _again(branches: Sequence[Branch], inputs: Earlier, context: ForwardContext, present: Branch) -> Earlier:
-    """Every branch on its own input; if it attends, with the pattern that it computed on its old one."""
+    """Every branch on its own input; a branch that attends uses the attention that it computed on its first input."""
     if not present.attends:
         return together(branches, inputs)
     normed = together([branch.input_norm for branch in branches], inputs)
-    bodies = [cast(Attention | GatedAttentionUnit, branch.body) for branch in branches]
+    bodies = [cast(ReplayableAttention, branch.body) for branch in branches]
     gate, values = bodies[0].gate_and_value(together([body.value_projection for body in bodies], normed))
     if context.cache is not None:
-        here = cast(Attention | GatedAttentionUnit, present.body)
-        values = context.cache.replayed_values[here.layer].append(values)
-    patterns = [context.patterns[body.layer] for body in bodies]
-    mixed = bodies[0].join(type(patterns[0]).apply_many(patterns, values))
-    written = together([body.output for body in bodies], mixed if gate is None else gate * mixed)
+        values = context.cache.replayed_values[cast(ReplayableAttention, present.body).layer].append(values)
+    attended = bodies[0].join(context.attend_again([body.layer for body in bodies], values))
+    written = together([body.output for body in bodies], attended if gate is None else gate * attended)
     return present.dropout(together([branch.output_norm for branch in branches], written))
 
 
@@ -65,7 +83,7 @@ def together(modules: Sequence[nn.Module], inputs: Float[Tensor, "modules ..."])
     """
     first = modules[0]
     names = [name for name, _ in first.named_parameters()]
-    if not names and not first._modules:
+    if not names and not list(first.children()):
         return first(inputs)
     if any(True for _ in first.buffers()):
         return torch.stack([module(x) for module, x in zip(modules, inputs, strict=True)])

@@ -1,6 +1,5 @@
 """The model: embeddings, a stack of branches joined by a residual, and a head."""
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import ClassVar, cast
@@ -10,70 +9,47 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
-from addnorm.model.attention import Attention
+from addnorm.model.architecture import Architecture
+from addnorm.model.assembly import build_layer, build_norm
 from addnorm.model.cache import Cache
-from addnorm.model.feed_forward import build_feed_forward
 from addnorm.model.forward_context import ForwardContext
-from addnorm.model.gau import GatedAttentionUnit
-from addnorm.model.layer import Body, Branch, Layer, UnitPair
+from addnorm.model.layer import Branch, Layer
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_layers, replay_second
-from addnorm.model.spec import ModelSpec
-from addnorm.residual import Site, map_stream
+from addnorm.model.trace import SiteTrace, Trace
+from addnorm.residual import Site, map_stream, stream_of
 from addnorm.roles import ParameterRole
 
 
 class Transformer(nn.Module):
-    """A Transformer whose joints are mechanisms of the catalogue."""
+    """A Transformer whose joints are mechanisms of the catalogue; `ModelSpec.build` makes it and fills its parameters.
+
+    Args:
+        spec: everything that decides what is built.
+
+    Raises:
+        InputError: a mechanism does not fit the sizes, or cannot be computed as `spec.attention` asks.
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"head.weight": "head"}
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: Architecture) -> None:
         super().__init__()
         self.spec = spec
-        shape, sockets, std = spec.shape, spec.placement.sockets(), spec.init_std
-        out_std = std / (2 * spec.depth) ** 0.5 if spec.init_branch == "depth" else std
-
-        def norm(*, here: bool) -> nn.Module:
-            return spec.norm.build(spec.width, shift=spec.bias.norm) if here else nn.Identity()
-
-        def branch(body: Body) -> Branch:
-            return Branch(
-                body,
-                norm(here=sockets.branch_input),
-                norm(here=sockets.branch_output),
-                norm(here=sockets.stream),
-                spec.dropout.branch,
-            )
-
-        self.embedding = Embedding(spec.vocab, spec.width, std=std)
+        self.embedding = Embedding(spec.vocab, spec.width, std=spec.init_std)
         self.position = spec.build_position()
-        self.embedding_norm = norm(here=sockets.embedding)
+        self.embedding_norm = build_norm(spec, "embedding")
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
         self.residual = spec.build_residual()
         self.scores = spec.build_scores()
-
-        def layer(index: int) -> Layer:
-            return Layer(
-                branch(Attention(shape, index, spec.bias, spec.qk_bias, std=std, out_std=out_std)),
-                branch(build_feed_forward(shape, spec.activation, spec.bias, std=std, out_std=out_std)),
-            )
-
-        def pair(index: int) -> UnitPair:
-            first, second = (
-                branch(GatedAttentionUnit(spec.attention_shape, at, spec.bias, spec.qk_bias, std=std, out_std=out_std))
-                for at in (2 * index, 2 * index + 1)
-            )
-            return UnitPair(first, second)
-
         if spec.attention == "carry" and self.scores.shared_weight(0) is None:
             raise InputError(
                 f"attention: carry keeps one running sum of scores, and scores {spec.scores.kind!r} give no layer the same "
                 "weight as the others, or leave some out. Use 'auto' or 'streaming'."
             )
-        self.layers = nn.ModuleList((layer if spec.gau is None else pair)(index) for index in range(spec.depth))
-        self.final_norm = norm(here=sockets.final)
-        self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=std)
+        self.layers = nn.ModuleList(build_layer(spec, index) for index in range(spec.depth))
+        self.final_norm = build_norm(spec, "final")
+        self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=spec.init_std)
         if spec.tied:
             self.head.weight = cast(nn.Parameter, self.embedding.weight)
 
@@ -83,6 +59,7 @@ class Transformer(nn.Module):
         *,
         padding: Bool[Tensor, "batch seq"] | None = None,
         cache: Cache | None = None,
+        trace: Trace | None = None,
     ) -> Float[Tensor, "batch seq vocab"]:
         """Logits of the next token (causal) or of each token (masked).
 
@@ -91,6 +68,7 @@ class Transformer(nn.Module):
                 torch's IndexError on a CPU and fails a device-side assertion on a GPU.
             padding: True for real tokens, False for padding; None if all are real.
             cache: what earlier calls saw of the same sequences; the tokens follow on from there. Causal models only.
+            trace: filled with what every site of this pass read and wrote; see `addnorm.model.trace`.
 
         Raises:
             InputError: tokens of another shape or dtype; more positions than the position encoding knows; a cache with a
@@ -111,40 +89,60 @@ class Transformer(nn.Module):
             padding=padding,
             dropout=self.spec.dropout.attention if self.training else 0.0,
             cache=cache,
-            keep_patterns=self.residual.replays,
+            replays=self.residual.replays,
             normalisation=self.spec.gau.normalisation if self.spec.gau is not None else "softmax",
             impl=self.spec.attention,
+            tracing=trace is not None,
         )
-        residual = self.residual
-        state = residual.open(x)
-        for site, branch, side in self.sites(context):
-            state = residual.write(state, branch(residual.read(state, site), *side), site)
-            state = map_stream(state, branch.stream_norm)
+        state = self.residual.open(x)
+        if trace is not None:
+            trace.entry, trace.sites = stream_of(state), []
+        for site, branch in self.sites(context):
+            read = self.residual.read(state, site)
+            output = branch(read, context) if branch.attends else branch(read)
+            written = self.residual.write(state, output, site)
+            before, state = state, map_stream(written, branch.stream_norm)
+            if trace is not None:
+                trace.sites.append(
+                    SiteTrace(
+                        site=site,
+                        before=stream_of(before),
+                        read=read,
+                        output=output,
+                        written=stream_of(written),
+                        state=state,
+                        attention=context.traced if branch.attends else None,
+                    )
+                )
         if cache is not None:
             cache.length += tokens.shape[1]
-        return self.head(self.final_norm(residual.close(state)))
+        return self.head(self.final_norm(self.residual.close(state)))
 
-    def sites(self, context: ForwardContext) -> Iterator[tuple[Site, Branch, tuple[ForwardContext, ...]]]:
-        """Every branch in depth order, with its site and what it reads beside the stream."""
-        layers = cast(list[Layer | UnitPair], list(self.layers))
-        for index, layer in enumerate(layers):
-            earlier = layers[:index]
+    def sites(self, context: ForwardContext) -> Iterator[tuple[Site, Branch]]:
+        """Every branch in order of depth, with its site."""
+        layers = cast(list[Layer], list(self.layers))
+        index = 0
+        for number, layer in enumerate(layers):
             replays = (
-                partial(replay_layers, earlier, context=context, present=layer),
-                partial(replay_second, earlier, context=context, present=layer),
+                partial(replay_layers, layers[:number], context=context, present=layer),
+                partial(replay_second, layers[:number], context=context, present=layer),
             )
-            first, second = layer.branches()
-            yield Site(2 * index, index, "attention", *replays), first, (context,) if first.attends else ()
-            yield Site(2 * index + 1, index, "feedforward", *replays), second, (context,) if second.attends else ()
+            for branch in layer.branches():
+                yield Site(index, number, branch.role, *replays), branch
+                index += 1
+
+    def branches(self) -> list[Branch]:
+        """Every branch in order of depth: one per site."""
+        return [branch for layer in self.layers for branch in cast(Layer, layer).branches()]
 
     def mechanisms(self) -> dict[str, nn.Module]:
         """The parts that came from mechanism rooms, by their path in the model."""
-        found: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
+        parts: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
             if last == "qk_bias" or last.endswith("_norm"):
-                found[path] = module
-        return found
+                parts[path] = module
+        return parts
 
     def new_cache(self) -> Cache:
         """An empty cache for decoding."""
@@ -165,20 +163,3 @@ def require_token_shape(tokens: Tensor) -> None:
         raise InputError(
             f"tokens must have shape [batch, seq], got {list(tokens.shape)}. For one sequence pass tokens.unsqueeze(0)."
         )
-
-
-def initialise(model: nn.Module, seed: int) -> None:
-    """Fill every random parameter from hash(seed, its full name), whatever other parameters there are."""
-    done: set[int] = set()  # a tied parameter is filled once, under its first name
-    with torch.no_grad():
-        for path, module in model.named_modules():
-            for name, parameter in module.named_parameters(recurse=False):
-                if hasattr(module, "initialise") and not parameter.is_meta and id(parameter) not in done:
-                    module.initialise(name, generator_for(seed, f"{path}.{name}", parameter.device))
-                done.add(id(parameter))
-
-
-def generator_for(seed: int, name: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator that depends on the seed and the name alone."""
-    digest = hashlib.blake2b(f"{seed}:{name}".encode(), digest_size=8).digest()
-    return torch.Generator(device).manual_seed(int.from_bytes(digest, "little") >> 1)

@@ -7,6 +7,8 @@ from torch import nn
 
 from addnorm.catalogue import Spec
 
+__all__ = ["NormSpec"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec(Spec):

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from addnorm.catalogue import Spec
 
+__all__ = ["PlacementSpec", "Sockets"]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sockets:

@@ -16,9 +16,11 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.kernels.grouped_attention import DistanceBias
-from addnorm.kernels.grouped_attention.differentiable import plain_precision
+from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
+
+__all__ = ["DistancePosition", "Position", "PositionSpec"]
 
 
 class Position(nn.Module, ABC):
@@ -88,7 +90,7 @@ class DistancePosition(Position):
         """What joins the summed scores of a layer at each distance."""
 
     def score_bias(self, layer: int, prepared: Measured) -> DistanceBias:
-        with plain_precision(prepared.like):
+        with without_autocast(prepared.like):
             values = self.bias(layer, prepared.measured)
         return DistanceBias(values=values.to(prepared.like.dtype), first=prepared.first)
 

@@ -1,46 +1,43 @@
-"""`addnorm.audit`: run the methods on a model and put what they say side by side."""
+"""`addnorm.audit`: run both methods on a model, compare their counts, and describe every parameter."""
 
 import platform
 import sys
 import time
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.checks import check_model
-from addnorm.redundancy.execution.copies import PROCESS, device_of
-from addnorm.redundancy.execution.fresh_inputs import cast, runs
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of, device_of
+from addnorm.redundancy.execution.fresh_inputs import accepts, cast
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.memory import gb, left_bytes, model_bytes
 from addnorm.redundancy.execution.observation import Observe
-from addnorm.redundancy.execution.tracked_parameters import LARGEST_TABLE, Tracked, follow
-from addnorm.redundancy.finding import Finding
-from addnorm.redundancy.graph import method as static
-from addnorm.redundancy.graph.joint_space import Space
-from addnorm.redundancy.graph.method import NotExported, StaticAnalysis
-from addnorm.redundancy.numeric.judgement import (
-    COUNTED_ALONE,
-    COUNTED_BESIDE,
-    Judgement,
-    count_null,
-    find_dead,
-    try_claim,
-)
-from addnorm.redundancy.numeric.probe import NotDifferentiable, Probe
+from addnorm.redundancy.execution.tracked_parameters import LARGEST_TABLE, TrackedParameters, track_parameters
+from addnorm.redundancy.graph import static_analysis
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.static_analysis import NotExported, StaticAnalysis
+from addnorm.redundancy.numeric import numerical_analysis
+from addnorm.redundancy.numeric.numerical_analysis import COUNTED_ALONE, COUNTED_BESIDE, NumericalAnalysis
+from addnorm.redundancy.numeric.probe import NotDifferentiable
 from addnorm.redundancy.result import Audit, class_name
+from addnorm.redundancy.rewriting.audited_model import AuditedModel, parameter_versions
 from addnorm.redundancy.rewriting.folds import folds
-from addnorm.redundancy.subject import Subject, changes
-from addnorm.redundancy.verdicts import compare, disagreements, finding, joint_disagreement, joint_null, strongest
+from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null
+from addnorm.redundancy.verdict.finding import Finding
+from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
 
 Methods = Literal["both", "static", "numeric"]
 
-FOLDED = 4096
-"""Scalars up to which every finding says what the parameter folds into: each is a small system of equations."""
+_LARGEST_FOLDED = 4096
+"""Largest number of scalars for which findings list folds: each fold solves a small system of equations."""
 
 
 def audit(
@@ -52,216 +49,282 @@ def audit(
     methods: Methods = "both",
     track: str = "bias",
 ) -> Audit:
-    """Find which additive parameters of a model cannot matter, alone or together.
+    """Determine which additive parameters of a model are redundant, alone or jointly.
 
-    The static method propagates moves of all parameters through the exported graph and collects what blocks them; the
-    numerical method moves them and looks. Where they disagree, the verdict is `undecided`. The model is not modified; the
-    process's random state, default dtype and modes are as before afterwards.
+    The static method propagates shifts of all parameters through the exported graph and collects the constraints on
+    them; the numerical method moves the parameters and measures the output. If they disagree, the verdict is
+    `undecided`. The model, the process's random state, its default dtype and its modes are not changed.
+
+    Example:
+
+        >>> import torch, addnorm
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+        >>> audit = addnorm.audit(layer, torch.randn(2, 5, 8))
+        >>> audit.joint_null
+        26
+        >>> audit.finding("self_attn.in_proj_bias").verdict
+        'partly redundant'
 
     Args:
-        model: any module whose parameters are on one device. It is looked at on the CPU, on copies in float64.
+        model: any module whose parameters are on one device. The analysis runs on the CPU, on copies in float64.
         inputs: a tensor, a tuple of positional or a dict of keyword inputs that the model accepts.
-        observe: what must not change: `logits` (the output itself), `softmax` of it, or the `loss` that the model returns.
-        training: look at training mode (batch statistics, dropout) instead of evaluation.
-        methods: `both`, or one of them alone.
-        track: `bias` (whatever is only ever added), `bias+tables` (embeddings and position tables too), `scalars`, or a
-            regular expression over parameter names.
+        observe: the output that must not change: `logits` (the output itself), its `softmax`, or the `loss` that the
+            model returns.
+        training: analyse training mode (batch statistics, dropout) instead of evaluation.
+        methods: `both`, or one of them.
+        track: `bias` (every parameter that is only added to data), `bias+tables` (also embeddings and position tables),
+            `scalars`, or a regular expression over parameter names.
+
+    Returns:
+        The findings, from which the model can be rewritten.
 
     Raises:
         InputError: the model cannot be audited (no such parameters, NaN, several devices) or the inputs do not fit it.
-        UnknownName: no such observation or method.
+        UnknownName: unknown observation or method.
 
     Warns:
-        UserWarning: it takes more memory than the machine has left.
+        UserWarning: the audit needs more memory than is available.
 
-    Memory: about 26 bytes for every number of a float32 model, itself included (`memory.needed_bytes`). Cost: one
-    export; for up to 1024 tracked scalars about as many gradients, above that a few.
+    Memory: about 26 bytes per parameter of a float32 model, itself included (`memory.needed_bytes`). Cost: one export;
+    for up to 1024 tracked scalars about as many gradients, above that a few.
     """
     started = time.perf_counter()
     check_options(observe, methods)
-    _check_kinds(training, track)
+    _check_types(training, track)
     check_model(model)
-    given = bind(inputs)
-    tight = _tight(model)
-    if tight:
-        warnings.warn(tight, stacklevel=2)
-    with PROCESS, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
-        tracked = follow(model, given, track=track)
-        if not tracked.entries:
-            raise InputError(_nothing(model, track, tracked))
-        said: StaticAnalysis | None = None
-        notes = [
-            *([tight] if tight else []),
-            *([_unreached(tracked)] if tracked.unused else []),
-            *_large_tables(tracked),
-        ]
-        seconds: dict[str, float] = {}
-        if methods != "numeric":
-            begun = time.perf_counter()
-            try:
-                said = static.analyse(model, given, tracked=tracked, observe=observe, training=training)
-            except NotExported as error:
-                notes.append(f"the model does not export, so the numerical method speaks alone: {error}")
-            seconds["static"] = time.perf_counter() - begun
-        begun = time.perf_counter()
-        copied = generic(model, torch.float64).train(training)
-        judged: Judgement | None = None
-        taken: tuple[int, ...] = ()
-        if said is not None and not runs(copied, cast(given, torch.float64), observe):
-            # The model did run when its parameters were followed, so what fails is the number format.
-            notes.append("the model does not run in float64, so the static method speaks alone")
-        elif methods != "static" or said is None:
-            try:
-                judged, taken = _judged(copied, given, tracked, observe, said.space if said else None, notes)
-            except NotDifferentiable as error:
-                if said is None:
-                    raise
-                notes.append(
-                    f"the numerical method cannot look at the model, so the static method speaks alone: {error}"
-                )
-            seconds["numeric"] = time.perf_counter() - begun
-        space = said.space if said else judged.space if judged else None
-        findings = _findings(copied, tracked, said, judged, space, _at_lengths(given, taken))
-    version = sys.modules["addnorm"].__version__  # imported long since; importing it here would import what it exports
-    seconds["total"] = time.perf_counter() - started
+    bound = bind(inputs)
+    log = _Log(notes=_memory_notes(model))
+    for note in log.notes:
+        warnings.warn(note, stacklevel=2)
+    with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
+        tracked = _tracked_parameters(model, bound, track, log)
+        question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
+        static = _run_static(question, log) if methods != "numeric" else None
+        generic_copy = generic(model, torch.float64).train(training)
+        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log)
+        null_space = static.space if static else numerical.space if numerical else None
+        findings = _findings(generic_copy, tracked, static, numerical, null_space, _sizes_in_words(bound, lengths))
+    log.seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),
         findings=findings,
-        joint_null=joint_null(space, judged),
+        joint_null=joint_null(null_space, numerical),
         size=tracked.size,
-        assumptions=(*(said.assumptions if said else ()), f"inputs have {_at_lengths(given, taken)}"),
+        assumptions=(*(static.assumptions if static else ()), f"inputs have {_sizes_in_words(bound, lengths)}"),
         observe=observe,
         training=training,
-        methods="both" if said and judged else "static" if said else "numeric",
-        notes=tuple(notes),
-        disagreements=disagreements(findings) + joint_disagreement(said.space, judged) if said and judged else (),
-        numeric_joint_null=judged.joint if judged else None,
-        versions={"addnorm": version, "torch": torch.__version__, "python": platform.python_version()},
-        seconds={name: round(value, 3) for name, value in seconds.items()},
-        subject=Subject(
-            model=model,
-            inputs=given,
-            tracked=tracked,
-            observe=observe,
-            training=training,
-            verdicts=space,
-            static=said,
-            versions=changes(model),
+        methods="both" if static and numerical else "static" if static else "numeric",
+        notes=tuple(log.notes),
+        disagreements=(
+            disagreements(findings) + joint_disagreement(static.space, numerical) if static and numerical else ()
         ),
+        numeric_joint_null=numerical.joint if numerical else None,
+        versions=_versions(),
+        seconds={name: round(value, 3) for name, value in log.seconds.items()},
+        subject=_audited_model(question, static, null_space),
     )
 
 
-def _tight(model: nn.Module) -> str:
-    """A sentence where the audit needs more memory than the machine has left; empty where it does not."""
-    needed, left = model_bytes(model), left_bytes()
-    if left is None or needed <= left:
-        return ""
-    return (
-        f"an audit of {class_name(model)} takes about {gb(needed)} of memory, and the machine has {gb(left)} left. Audit a "
-        "smaller configuration of the class and carry its rewrite over with `Audit.carry`; for Transformers models "
-        "`addnorm audit` does both."
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """The model, the tracked parameters, and the output that must not change."""
+
+    model: nn.Module
+    inputs: Inputs
+    tracked: TrackedParameters
+    observe: Observe
+    training: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Log:
+    """Notes about the scope of the methods, and their wall-clock times."""
+
+    notes: list[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Record the time spent inside."""
+        started = time.perf_counter()
+        yield
+        self.seconds[name] = time.perf_counter() - started
 
 
 def check_options(observe: object, methods: object) -> None:
-    """Refuse names that the annotations rule out, for callers that do not check them.
+    """Refuse names that the annotations exclude, for callers without a type checker.
 
     Raises:
-        UnknownName: no such observation or method.
+        UnknownName: unknown observation or method.
     """
-    for what, wanted, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
-        if wanted not in known:
-            raise UnknownName(what, wanted, known)
+    for kind, name, known in (("observation", observe, get_args(Observe)), ("method", methods, get_args(Methods))):
+        if name not in known:
+            raise UnknownName(kind, name, known)
 
 
-def _check_kinds(training: object, track: object) -> None:
-    for name, given, kind in (("training", training, bool), ("track", track, str)):
-        if not isinstance(given, kind):
-            raise InputError(f"`{name}` is a {kind.__name__}; {given!r} arrived.")
+def _check_types(training: object, track: object) -> None:
+    for name, value, expected in (("training", training, bool), ("track", track, str)):
+        if not isinstance(value, expected):
+            raise InputError(f"expected `{name}` to be a {expected.__name__}, got {value!r}.")
 
 
-def _judged(
-    copied: nn.Module,
-    given: Inputs,
-    tracked: Tracked,
-    observe: Observe,
-    claim: Space | None,
-    notes: list[str],
-) -> tuple[Judgement, tuple[int, ...]]:
-    cases = Cases.of(copied, given, observe)
-    if not cases.fresh:
-        notes.append("the model does not take random inputs of the same kind, so only the given ones were looked at")
-    probe = Probe(copied, tracked, observe)
-    limit = COUNTED_ALONE if claim is None else COUNTED_BESIDE
-    if tracked.size <= limit:
-        return count_null(probe, cases, claim), cases.lengths
-    notes.append(
-        f"{tracked.size} scalars are more than the {limit} up to which the numerical method counts by itself"
-        + ("; it tried what the static method claims" if claim else "; it looked for parameters that move nothing")
-    )
-    return (try_claim(probe, cases, claim) if claim else find_dead(probe, cases)), cases.lengths
-
-
-def _findings(
-    copied: nn.Module,
-    tracked: Tracked,
-    said: StaticAnalysis | None,
-    judged: Judgement | None,
-    space: Space | None,
-    where: str,
-) -> tuple[Finding, ...]:
-    found = []
-    for place, entry in enumerate(tracked.entries):
-        both = compare(entry, place, said.space if said else None, judged)
-        folded = space is not None and both.absorbable > both.redundant and tracked.size <= FOLDED
-        found.append(
-            finding(
-                entry,
-                both,
-                space=space,
-                blockers=strongest(said.blockers, entry) if said else (),
-                folds=folds(copied, space, entry) if space is not None and folded else (),
-                numeric=(judged.redundant[place], judged.absorbable[place]) if judged else (None, None),
-                lengths=where,
-            )
-        )
-    return tuple(found)
-
-
-def _at_lengths(given: Inputs, taken: tuple[int, ...]) -> str:
-    own = [
-        leaf.shape[1]
-        for leaf in (*given.args, *given.kwargs.values())
-        if isinstance(leaf, torch.Tensor) and leaf.dim() > 1
-    ]
-    every = sorted({*own[:1], *taken})
-    return f"lengths {', '.join(map(str, every))}" if taken else "the shapes given"
-
-
-def _unreached(tracked: Tracked) -> str:
-    them = "them" if len(tracked.unused) > 1 else "it"
-    return f"the given inputs do not reach {', '.join(tracked.unused)}, so nothing is said about {them}"
-
-
-def _large_tables(tracked: Tracked) -> list[str]:
-    """What a count leaves out of tables that are too large to be followed number by number."""
-    large = [entry.name for entry in tracked.entries if entry.coordinates == "common row"]
-    if not large:
+def _memory_notes(model: nn.Module) -> list[str]:
+    """A sentence if the audit needs more memory than is available."""
+    needed, left = model_bytes(model), left_bytes()
+    if left is None or needed <= left:
         return []
     return [
-        f"of tables with more than {LARGEST_TABLE} numbers ({', '.join(large)}) only adding one row to all rows was looked at: "
-        "no row is said to be free or not by itself"
+        f"an audit of {class_name(model)} needs about {gb(needed)} of memory, and {gb(left)} are available. Audit a smaller "
+        "configuration of the class and transfer its rewrite with `Audit.transfer`; for Transformers models `addnorm audit` "
+        "does both."
     ]
 
 
-def _nothing(model: nn.Module, track: str, tracked: Tracked) -> str:
-    unused = f" It has {', '.join(tracked.unused)}, which its forward pass never reads." if tracked.unused else ""
-    what = {
+def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log) -> TrackedParameters:
+    """Determine the tracked parameters, and note the ones that are left out.
+
+    Raises:
+        InputError: the model has no such parameters.
+    """
+    tracked = track_parameters(model, inputs, track=track)
+    if not tracked.entries:
+        raise InputError(_no_parameters(model, track, tracked))
+    if tracked.unused:
+        log.notes.append(
+            f"no given input reaches {', '.join(tracked.unused)}, so nothing is concluded about "
+            + ("them" if len(tracked.unused) > 1 else "it")
+        )
+    large = [entry.name for entry in tracked.entries if entry.coordinates == "common row"]
+    if large:
+        log.notes.append(
+            f"tables with more than {LARGEST_TABLE} numbers ({', '.join(large)}) are analysed only for adding one row to all "
+            "rows, not row by row"
+        )
+    return tracked
+
+
+def _no_parameters(model: nn.Module, track: str, tracked: TrackedParameters) -> str:
+    unused = f" Its {', '.join(tracked.unused)} is never read by the forward pass." if tracked.unused else ""
+    expected = {
         "bias": "biases",
         "bias+tables": "biases or tables",
         "scalars": "learned scalars",
     }.get(track, f"parameters whose name matches {track!r}")
     return (
-        f"an audit needs {what}, and {class_name(model)} has none.{unused} "
-        "Pass track='bias+tables', 'scalars' or a regular expression to look at other parameters."
+        f"expected a model with {expected}, got {class_name(model)} without any.{unused} "
+        "Pass track='bias+tables', 'scalars' or a regular expression to audit other parameters."
     )
+
+
+def _run_static(question: _Question, log: _Log) -> StaticAnalysis | None:
+    """Run the static method; None, with a note, if the model does not export."""
+    with log.timed("static"):
+        try:
+            return static_analysis.analyse(
+                question.model,
+                question.inputs,
+                tracked=question.tracked,
+                observe=question.observe,
+                training=question.training,
+            )
+        except NotExported as error:
+            log.notes.append(f"the model does not export, so only the numerical method ran: {error}")
+            return None
+
+
+def _run_numerical(
+    question: _Question, generic_copy: nn.Module, static: StaticAnalysis | None, methods: Methods, log: _Log
+) -> tuple[NumericalAnalysis | None, tuple[int, ...]]:
+    """Run the numerical method where it is wanted or needed; None, with a note, if the model does not allow it. Also
+    returns the other lengths at which it ran."""
+    if static is not None and not accepts(generic_copy, cast(question.inputs, torch.float64), question.observe):
+        # The model ran when its parameters were tracked, so the number format is the cause.
+        log.notes.append("the model does not run in float64, so only the static method ran")
+        return None, ()
+    if methods == "static" and static is not None:
+        return None, ()
+    claim = static.space if static is not None else None
+    limit = COUNTED_ALONE if claim is None else COUNTED_BESIDE
+    size = question.tracked.size
+    with log.timed("numeric"):
+        try:
+            numerical, cases = numerical_analysis.analyse(
+                generic_copy, question.inputs, question.tracked, question.observe, claim, limit=limit
+            )
+        except NotDifferentiable as error:
+            if static is None:
+                raise
+            log.notes.append(f"the numerical method failed on the model, so only the static method ran: {error}")
+            return None, ()
+    if not cases.fresh:
+        log.notes.append("the model rejects random inputs of the same kind, so only the given inputs were tested")
+    if size > limit:
+        log.notes.append(
+            f"the numerical method counts null directions only up to {limit} scalars, and the model has {size}; it "
+            + ("tested the claims of the static method" if claim else "identified parameters without any effect")
+        )
+    return numerical, cases.lengths
+
+
+def _findings(
+    generic_copy: nn.Module,
+    tracked: TrackedParameters,
+    static: StaticAnalysis | None,
+    numerical: NumericalAnalysis | None,
+    null_space: NullSpace | None,
+    inputs: str,
+) -> tuple[Finding, ...]:
+    """Decide, fold and describe each parameter."""
+    findings = []
+    for index, entry in enumerate(tracked.entries):
+        counts = compare(entry, index, static.space if static else None, numerical)
+        foldable = counts.absorbable > counts.redundant and tracked.size <= _LARGEST_FOLDED
+        findings.append(
+            finding(
+                entry,
+                counts,
+                space=null_space,
+                blockers=strongest(static.blockers, entry) if static else (),
+                folds=folds(generic_copy, null_space, entry) if null_space is not None and foldable else (),
+                numeric=(numerical.redundant[index], numerical.absorbable[index]) if numerical else (None, None),
+                inputs=inputs,
+            )
+        )
+    return tuple(findings)
+
+
+def _sizes_in_words(inputs: Inputs, lengths: tuple[int, ...]) -> str:
+    """The lengths at which the model was tested."""
+    own = [
+        leaf.shape[1]
+        for leaf in (*inputs.args, *inputs.kwargs.values())
+        if isinstance(leaf, torch.Tensor) and leaf.dim() > 1
+    ]
+    every = sorted({*own[:1], *lengths})
+    return f"lengths {', '.join(map(str, every))}" if lengths else "the shapes given"
+
+
+def _audited_model(question: _Question, static: StaticAnalysis | None, null_space: NullSpace | None) -> AuditedModel:
+    """The input of the rewrites. The null space at the model's own weights is computed when the first rewrite reads
+    it."""
+
+    def numerical_null_space() -> NullSpace:
+        copied = copy_of(question.model, torch.float64).train(question.training)
+        return numerical_analysis.null_space_at_weights(copied, question.inputs, question.tracked, question.observe)
+
+    return AuditedModel(
+        model=question.model,
+        inputs=question.inputs,
+        tracked=question.tracked,
+        observe=question.observe,
+        training=question.training,
+        generic_null_space=null_space,
+        compute_null_space=static.own_null_space if static is not None else numerical_null_space,
+        versions=parameter_versions(question.model),
+    )
+
+
+def _versions() -> dict[str, str]:
+    # The package is loaded already; importing it here would be an upward import.
+    addnorm_version = sys.modules["addnorm"].__version__
+    return {"addnorm": addnorm_version, "torch": torch.__version__, "python": platform.python_version()}

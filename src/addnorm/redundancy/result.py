@@ -1,4 +1,4 @@
-"""What an audit found, and what can be done with it."""
+"""`Audit`, the result of an audit, and the rewrites that start from it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,64 +7,64 @@ from typing import Any
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.finding import Finding
+from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.canonical_form import canonicalize
 from addnorm.redundancy.rewriting.certificate import Certificate
 from addnorm.redundancy.rewriting.strip import strip
-from addnorm.redundancy.rewriting.transfer import carry
-from addnorm.redundancy.subject import Subject
+from addnorm.redundancy.rewriting.transfer import transfer
+from addnorm.redundancy.verdict.finding import Finding
 
 
 @dataclass(frozen=True, kw_only=True)
 class Audit:
-    """Which of a model's additive parameters cannot matter.
+    """The result of an audit: which of a model's additive parameters are redundant.
 
-    The model is described at a generic point: weights that are still at a special start (all zeros, all ones) are moved off
-    it first, on a copy, because what looks redundant only there would not stay so.
+    The verdicts describe the model at a generic point. Weights at a special initial value (all zeros, all ones) are
+    moved off it on a copy, because a parameter that is redundant only there becomes effective during training.
     """
 
     model: str
-    """The model's class."""
+    """Class of the model."""
     findings: tuple[Finding, ...]
-    """One per parameter looked at, in the model's order."""
+    """One finding per tracked parameter, in the model's order."""
     joint_null: int
-    """Dimension of the space of joint moves of all these parameters that change nothing observed."""
+    """Dimension of the space of joint moves of all tracked parameters that leave the observed output unchanged."""
     size: int
-    """Number of scalars looked at."""
+    """Number of tracked scalars."""
     assumptions: tuple[str, ...]
-    """What the verdicts rest on: lengths, masks, what counts as the output."""
+    """Conditions of the verdicts: input lengths, masks, the observed output."""
     observe: str
-    """What must not change: `logits`, `softmax` or `loss`."""
+    """The observed output: `logits`, `softmax` or `loss`."""
     training: bool
-    """Whether the model was looked at in training mode."""
+    """True if the model was analysed in training mode."""
     methods: str
-    """`both`, `static` or `numeric`: what did run, which is less than was asked for where a note says so."""
+    """The methods that ran: `both`, `static` or `numeric`. A note explains why a requested one did not."""
     notes: tuple[str, ...] = ()
-    """Sentences on how far the methods reached."""
+    """Sentences about the scope of the methods."""
     disagreements: tuple[str, ...] = ()
-    """Where two methods spoke and contradict each other, one sentence each. A parameter that one method alone could not decide
-    is `undecided` without being listed here."""
+    """One sentence per contradiction between the two methods. A parameter that a single method could not decide is
+    `undecided` without being listed here."""
     numeric_joint_null: int | None = None
-    """`joint_null` as the numerical method counts it; None where it did not count."""
+    """`joint_null` according to the numerical method; None if it did not count."""
     versions: dict[str, str] = field(default_factory=dict)
-    """Of addnorm, torch and Python."""
+    """Versions of addnorm, torch and Python."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time per method, and `total`."""
     certificate: "dict[str, Any] | None" = None
-    """Filled in by whoever stripped the model and prints both."""
-    subject: Subject | None = field(default=None, repr=False, compare=False)
-    """The model and the inputs, for `strip` and `canonicalize`; not part of the JSON."""
+    """JSON of a certificate that is reported together with the audit."""
+    subject: AuditedModel | None = field(default=None, repr=False, compare=False)
+    """The model and its null spaces, for the rewrites; not part of the JSON."""
 
     @property
     def agreed(self) -> bool:
-        """Whether no two methods contradict each other."""
+        """True if the two methods do not contradict each other."""
         return not self.disagreements
 
     def finding(self, parameter: str) -> Finding:
-        """The finding about one parameter.
+        """Return the finding about one parameter.
 
         Raises:
-            UnknownName: it was not looked at.
+            UnknownName: the parameter was not tracked.
         """
         for finding in self.findings:
             if finding.parameter == parameter:
@@ -72,59 +72,95 @@ class Audit:
         raise UnknownName("finding about", parameter, [finding.parameter for finding in self.findings])
 
     def strip(self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
-        """A copy of the model without the parameters that cannot matter, and the proof that its output is the same.
+        """Return a copy of the model without its redundant and foldable parameters, and a certificate that the output
+        is equal.
 
-        Where the class allows it a parameter is gone (`bias=None`), elsewhere it is zeros that no longer train. Folds that
-        multiply by a weight come before those that need its inverse.
+        A parameter is set to None (`bias=None`) where its class allows it, and to zeros that are not trained elsewhere.
+        Folds that multiply by a weight are preferred to those that need its inverse.
+
+        Example:
+
+            >>> import torch, addnorm
+            >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+            >>> smaller, certificate = addnorm.audit(layer, torch.randn(2, 5, 8)).strip()
+            >>> certificate.passed
+            True
 
         Args:
-            prefer: regular expressions over parameter names: what to remove first, where not all can go.
-            max_amplification: largest number that takes over, relative to the largest it replaces.
+            prefer: regular expressions over parameter names: the parameters to remove first if not all can be removed.
+            max_amplification: largest change of a parameter that absorbs another, relative to the largest number
+                removed.
 
         Raises:
-            InputError: the model has changed since the audit, `prefer` names nothing that can go, or the null space of a
-                model that does not export is too large to be found numerically.
+            InputError: the model has changed since the audit, `prefer` matches no removable parameter, or the null
+                space of a model that does not export is too large for the numerical method.
         """
-        return strip(self._subject(), self.findings, prefer=prefer, max_amplification=max_amplification)
+        return strip(self._audited_model(), self.findings, prefer=prefer, max_amplification=max_amplification)
 
-    def carry(self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
-        """The rewrite of another model of the same class, of more layers or other widths, from this audit: for a model whose
-        own audit would not fit into memory.
+    def transfer(
+        self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0
+    ) -> tuple[nn.Module, Certificate]:
+        """Rewrite a larger model of the same class, with more layers or other widths, as `strip` rewrites this one.
 
-        What `strip` would do here is explained as products of weights and repeated in every layer there, with that model's
-        weights. The certificate is about that model: in float64, computed operation by operation, and in its own precision.
-        What no product of weights explains stays, and the certificate's `left` says why.
+        Use it for a model that is too large to be audited itself. Every fold of this model is expressed as products of
+        weights, which are evaluated in each layer of the larger model with that model's weights. The certificate
+        compares both large models in float64, computed operation by operation, and in their own precision. Parameters
+        whose fold is not a product of weights stay; the certificate's `left` gives the reason.
+
+        Example:
+
+            >>> import torch, addnorm
+            >>> def encoder(depth, width):
+            ...     layer = torch.nn.TransformerEncoderLayer(width, 2, 2 * width, dropout=0.0, batch_first=True)
+            ...     return torch.nn.TransformerEncoder(layer, depth, enable_nested_tensor=False).eval()
+            >>> audit = addnorm.audit(encoder(2, 8), torch.randn(2, 5, 8), methods="static")
+            >>> smaller, certificate = audit.transfer(encoder(3, 16), torch.randn(2, 5, 16))
+            >>> certificate.passed
+            True
 
         Args:
-            model: the other model.
-            inputs: what it takes.
+            model: the larger model.
+            inputs: its inputs.
             max_amplification: as for `strip`.
 
         Returns:
-            The rewritten model, which shares all weights that did not change with the one given, and the certificate.
+            The rewritten model, which shares all unchanged weights with `model`, and the certificate.
 
         Raises:
-            InputError: another class, or this audit is of training mode or found no null space.
+            InputError: the models' classes differ, or this audit is of training mode or computed no null space.
         """
-        return carry(self._subject(), self.findings, model, inputs, max_amplification=max_amplification)
+        return transfer(self._audited_model(), self.findings, model, inputs, max_amplification=max_amplification)
+
+    def carry(self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
+        """Alias of `transfer`, its name in earlier versions."""
+        return self.transfer(model, inputs, max_amplification=max_amplification)
 
     def canonicalize(self) -> nn.Module:
-        """A copy of the model with the smallest parameters (least sum of squares over those looked at) of all models that
-        compute the same. Its state dict has the same names and shapes.
+        """Return the canonical form: the copy whose tracked parameters have the least sum of squares among all models
+        that compute the same function. Its state dict has the same names and shapes.
+
+        Example:
+
+            >>> import torch, addnorm
+            >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True).eval()
+            >>> x = torch.randn(2, 5, 8)
+            >>> canonical = addnorm.audit(layer, x).canonicalize()
+            >>> bool(addnorm.equivalent(layer, canonical, x))
+            True
 
         Raises:
             InputError: as for `strip`.
-            JobError: its output differs from the model's by more than rounding.
+            JobError: the outputs differ by more than rounding.
         """
-        return canonicalize(self._subject())
+        return canonicalize(self._audited_model())
 
-    def _subject(self) -> Subject:
+    def _audited_model(self) -> AuditedModel:
         if self.subject is None:
-            raise InputError("an audit read from JSON has no model to rewrite. Audit the model again.")
+            raise InputError("expected an audit that holds its model, got one read from JSON. Audit the model again.")
         return self.subject
 
     def to_json(self) -> dict[str, Any]:
-        """What `addnorm audit --json` prints."""
+        """Return the content of `addnorm audit --json`."""
         return {
             "model": self.model,
             "joint_null": self.joint_null,
@@ -144,5 +180,5 @@ class Audit:
 
 
 def class_name(model: nn.Module) -> str:
-    """A model's class as reports name it."""
+    """Return the name of a model's class for reports."""
     return type(model).__qualname__

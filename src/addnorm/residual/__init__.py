@@ -23,6 +23,8 @@ from addnorm.catalogue import Spec
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
+__all__ = ["Replay", "Residual", "ResidualSpec", "Site", "Stream", "map_stream", "stream_of"]
+
 Stream = Float[Tensor, "batch seq width"]
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 Replay = Callable[[Stream], Float[Tensor, "earlier batch seq width"]]

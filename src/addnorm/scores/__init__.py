@@ -21,6 +21,8 @@ from addnorm.errors import InputError
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
+__all__ = ["Keys", "Queries", "Scores", "ScoresSpec", "SharedScores", "Weights", "WindowedScores", "WindowedSpec"]
+
 Queries = Float[Tensor, "batch heads seq head_dim"]
 Keys = Float[Tensor, "batch kv_heads seq head_dim"]
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
@@ -66,6 +68,20 @@ class Scores(nn.Module, ABC):
     def merge(self, query: Queries, key: Keys, before: tuple[Queries, Keys] | None) -> tuple[Queries, Keys]:
         """What a layer hands on as its queries and keys, given what the layer before handed on."""
         return query, key
+
+
+class SingleTermScores(Scores):
+    """One layer's queries and keys, with the usual scale 1/sqrt(d_k)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.scale = shape.head_dim**-0.5
+
+    def terms(self, layer: int) -> int:
+        return 1
+
+    def weights(self, layer: int) -> Weights:
+        return (self.scale,)
 
 
 @dataclass(frozen=True, kw_only=True)

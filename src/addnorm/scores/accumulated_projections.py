@@ -11,7 +11,7 @@ Differs from the source: nothing.
 
 from dataclasses import dataclass
 
-from addnorm.scores import Keys, Queries, Scores, ScoresSpec
+from addnorm.scores import Keys, Queries, ScoresSpec, SingleTermScores
 from addnorm.shape import Shape
 
 
@@ -23,17 +23,7 @@ class AccumulatedProjections(ScoresSpec):
         return AccumulatedProjectionsScores(shape)
 
 
-class AccumulatedProjectionsScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.scale = shape.head_dim**-0.5
-
-    def terms(self, layer: int) -> int:
-        return 1
-
-    def weights(self, layer: int) -> tuple[float, ...]:
-        return (self.scale,)
-
+class AccumulatedProjectionsScores(SingleTermScores):
     def merge(self, query: Queries, key: Keys, before: tuple[Queries, Keys] | None) -> tuple[Queries, Keys]:
         if before is None:
             return query, key

@@ -10,7 +10,7 @@ Differs from the source: nothing.
 
 from dataclasses import dataclass
 
-from addnorm.scores import Scores, ScoresSpec
+from addnorm.scores import ScoresSpec, SingleTermScores
 from addnorm.shape import Shape
 
 
@@ -18,17 +18,5 @@ from addnorm.shape import Shape
 class Own(ScoresSpec):
     """No settings."""
 
-    def build(self, shape: Shape) -> "OwnScores":
-        return OwnScores(shape)
-
-
-class OwnScores(Scores):
-    def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.scale = shape.head_dim**-0.5
-
-    def terms(self, layer: int) -> int:
-        return 1
-
-    def weights(self, layer: int) -> tuple[float, ...]:
-        return (self.scale,)
+    def build(self, shape: Shape) -> SingleTermScores:
+        return SingleTermScores(shape)

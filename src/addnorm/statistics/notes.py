@@ -1,8 +1,8 @@
 """What a reader must know before believing a ranking, one sentence each."""
 
 from addnorm.statistics.ranking import Ranking
-from addnorm.statistics.sentence import Sentence, listed, say
 from addnorm.statistics.table import Table
+from addnorm.words import Sentence, listed, say
 
 
 def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:

@@ -1,18 +1,23 @@
-"""`rank`: from runs to verdicts. The formulas live in `additive`, `pairs`, `family` and `power`."""
+"""`rank`: from results to the ranking. The formulas are in `noise`, `multiple_testing` and `power`."""
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import stdtrit
 
 from addnorm.errors import InputError
-from addnorm.statistics.additive import fit_levels
-from addnorm.statistics.judge import Judge
+from addnorm.statistics.multiple_testing import FEWEST_SEEDS, holm, paired_tests
+from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
-from addnorm.statistics.ranking import Ranking
+from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank
 from addnorm.statistics.result import Result
-from addnorm.statistics.rows import rank_intervals, row_of
-from addnorm.statistics.table import tabulate
-from addnorm.statistics.tiers import reference_lines
+from addnorm.statistics.table import Table, tabulate
+from addnorm.statistics.tiers import reference_lines, tier_of
+from addnorm.statistics.verdicts import Family
 
 
 def rank(
@@ -24,41 +29,48 @@ def rank(
     assumed_sd: float | None = None,
     added_after_look: Collection[int] = (),
 ) -> Ranking:
-    """Rank variants by held-out loss, and say how much of the order is more than noise.
+    """Rank variants by held-out loss, and decide which differences exceed the noise.
 
     Args:
-        results: every run of the study, unfinished, failed and diverged ones included.
+        results: every run of the study, including unfinished, failed and diverged ones.
         references: variants that all others are compared with.
-        margin: differences inside ±margin, in nats per token, count as none.
+        margin: largest difference, in nats per token, that counts as none.
         confidence: of all verdicts together, and of all intervals together.
-        assumed_sd: standard deviation of one run, in nats, known from elsewhere. It only answers how many seeds would
-            be needed where the runs themselves allow no verdict; the pairing of seeds is not counted on.
+        assumed_sd: standard deviation of one run, in nats, known from elsewhere. It is used only to estimate the number of
+            seeds needed where the runs themselves allow no verdict, and without the benefit of paired seeds.
         added_after_look: seeds that were added after results had been seen.
 
     Raises:
         InputError: no runs, runs on different data, two runs of one variant and seed, or a number out of its range.
         UnknownName: a reference that no run belongs to.
+
+    Example:
+        >>> losses = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.42, 2.42)}
+        >>> results = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
+        >>> rank(results, references=["base"])["rezero"].versus["base"].verdict
+        'better'
     """
     _check_numbers(margin, confidence, assumed_sd)
     table = tabulate(results, references)
-    judge = Judge.of(table, references, margin, confidence, assumed_sd)
-    means = fit_levels(table.losses, table.present)
-
+    family = Family.of(table, references, margin, confidence, assumed_sd)
+    levels = fit_levels(table.losses, table.present)
     comparisons = {
-        name: {other: judge.compare(name, other) for other in references if other != name} for name in table.names
+        name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
     }
-    finished = [name for name in references if not math.isnan(means[table.row(name)])]
-    by_mean = sorted(finished, key=lambda name: float(means[table.row(name)]))
-    lines = reference_lines(by_mean, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
-    ranks = rank_intervals(table, confidence)
-    later = frozenset(added_after_look)
-    rows = [
-        row_of(
-            table, name, references, comparisons[name], lines, means, ranks, confidence, judge.variant_sd(name), later
-        )
-        for name in table.names
-    ]
-    rows.sort(key=lambda row: (row.adjusted_mean is None, row.adjusted_mean or 0.0))
+    finished = [name for name in references if not math.isnan(levels[table.row(name)])]
+    by_level = sorted(finished, key=lambda name: float(levels[table.row(name)]))
+    lines = reference_lines(by_level, lambda a, b: comparisons[a][b].verdict in ("better", "worse"))
+    rows = _Rows(
+        table=table,
+        family=family,
+        references=references,
+        lines=lines,
+        levels=levels,
+        rank_intervals=_rank_intervals(table, confidence),
+        added_after_look=frozenset(added_after_look),
+    )
+    variants = [rows.row(name, comparisons[name]) for name in table.names]
+    variants.sort(key=lambda row: (row.adjusted_mean is None, row.adjusted_mean or 0.0))
     ranking = Ranking(
         metric="loss",
         margin=margin,
@@ -66,13 +78,13 @@ def rank(
         provisional=any(not result.ended for result in results),
         references=tuple(references),
         lines=lines,
-        variants=tuple(rows),
+        variants=tuple(variants),
         warnings=(),
-        family=judge.family,
-        noise_sd=judge.noise_sd,
-        noise_df=judge.noise_df,
-        noise_even=math.isinf(judge.trusted_df),
-        noisy_references=tuple(name for name in references if judge.is_suspect(name)),
+        family=family.size,
+        noise_sd=family.noise_sd,
+        noise_df=family.noise_df,
+        noise_even=math.isinf(family.prior_df),
+        noisy_references=tuple(name for name in references if family.is_noisy(name)),
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
     )
@@ -80,16 +92,92 @@ def rank(
 
 
 def require_margin(margin: float) -> None:
-    """Raises:
-    InputError: no positive number.
+    """Check a margin.
+
+    Raises:
+        InputError: the margin is not a positive finite number.
     """
     if not (math.isfinite(margin) and margin > 0):
-        raise InputError(f"the margin is a positive number of nats per token, got {margin}.")
+        raise InputError(f"margin: expected a positive number of nats per token, got {margin}.")
 
 
 def _check_numbers(margin: float, confidence: float, assumed_sd: float | None) -> None:
     require_margin(margin)
     if not 0.5 < confidence < 1:
-        raise InputError(f"the confidence lies between 0.5 and 1, got {confidence}. For 95 % give 0.95.")
+        raise InputError(f"confidence: expected a number between 0.5 and 1, got {confidence}. For 95 % give 0.95.")
     if assumed_sd is not None and not (math.isfinite(assumed_sd) and assumed_sd > 0):
-        raise InputError(f"assumed_sd is a positive number of nats per token, got {assumed_sd}.")
+        raise InputError(f"assumed_sd: expected a positive number of nats per token, got {assumed_sd}.")
+
+
+def _rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]]:
+    """Best and worst rank of each row that Holm's test over all pairs leaves open."""
+    rows = [row for row in range(len(table.distinct)) if table.present[row].any()]
+    intervals = {row: (1, len(rows)) for row in rows}
+    pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
+    if not pairs.size:
+        return intervals
+    tests = paired_tests(table.losses, table.present, pairs, np.array(rows))
+    claimed = holm(tests.p_value, len(pairs)) <= 1 - confidence
+    for (a, b), difference in zip(pairs[claimed], tests.difference[claimed], strict=True):
+        winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
+        if table.diverged(table.distinct[winner]):
+            continue  # only its better seeds were observed
+        intervals[winner] = (intervals[winner][0], intervals[winner][1] - 1)
+        intervals[loser] = (intervals[loser][0] + 1, intervals[loser][1])
+    return intervals
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rows:
+    """Everything that a row of the ranking is made from."""
+
+    table: Table
+    family: Family
+    references: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    levels: Float[np.ndarray, " variant"]
+    rank_intervals: dict[int, tuple[int, int]]
+    added_after_look: frozenset[int]
+
+    def row(self, name: str, versus: dict[str, Comparison]) -> VariantRank:
+        """Level, spread, rank interval and tier of one variant."""
+        table, row = self.table, self.table.row(name)
+        present = table.present[row]
+        losses, accuracies = table.losses[row][present], table.accuracies[row][present]
+        count = losses.size
+        mean = float(losses.mean()) if count else None
+        sd = float(losses.std(ddof=1)) if count > 1 else None
+        interval = None
+        if mean is not None and sd is not None and count >= FEWEST_SEEDS:
+            half = float(stdtrit(count - 1, (1 + self.family.confidence) / 2)) * sd / math.sqrt(count)
+            interval = (mean - half, mean + half)
+        reference_tier = Tier(label="reference", gaps=(), firm=False)
+        return VariantRank(
+            variant=name,
+            seeds=count,
+            mean=mean,
+            adjusted_mean=float(self.levels[row]) if count else None,
+            interval=interval,
+            sd=sd,
+            residual_sd=self.family.variant_sd(name),
+            accuracy=None if not count or np.isnan(accuracies).any() else float(accuracies.mean()),
+            perplexity=None if mean is None else math.exp(mean),
+            tier=reference_tier if name in self.references else tier_of(versus, self.lines),
+            rank_interval=self.rank_intervals.get(row),
+            versus=versus,
+            values=tuple(self._value(run) for run in table.runs[name]),
+            same_as=table.same_as.get(name),
+        )
+
+    def _value(self, run: Result) -> Value:
+        return Value(
+            run=run.name,
+            seed=run.seed,
+            state=run.state,
+            loss=run.loss,
+            accuracy=run.accuracy,
+            counted=(run.variant, run.seed) in self.table.counted,
+            reason=run.reason,
+            planned=run.planned,
+            after_look=run.seed in self.added_after_look,
+        )

@@ -1,10 +1,10 @@
-"""What a ranking says: frozen results and their JSON."""
+"""The ranking as frozen dataclasses and as JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from addnorm.statistics.sentence import Sentence
+from addnorm.words import Sentence
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]
@@ -15,26 +15,26 @@ class Comparison:
     """One variant against one reference."""
 
     verdict: Verdict | None
-    """None where there are too few seeds, or no noise to judge by: `reason` says which."""
+    """None with too few seeds, or without noise to test against: `reason` says which."""
     difference: float | None
-    """Mean loss of the variant minus the reference's over shared seeds, in nats per token. Negative is better."""
+    """Mean loss of the variant minus that of the reference over shared seeds, in nats per token. Negative is better."""
     interval: Interval | None
     """Simultaneous interval of the difference; None without a test."""
     seeds_needed: int | None
-    """Seeds per variant that would decide with a chance of 0.8; None where decided or where no noise is known."""
+    """Seeds per variant that would decide with probability 0.8; None where decided or where the noise is unknown."""
     seeds_needed_for: Literal["difference", "equivalence"] | None = None
-    """What that many seeds would most likely show."""
+    """The more probable decision with that many seeds."""
     seeds: int = 0
-    """Seeds that both have."""
+    """Number of seeds that both have."""
     standard_error: float | None = None
     p: float | None = None
-    """Holm-adjusted over the whole family."""
+    """P value of the paired test, Holm-adjusted over the family."""
     p_equivalent: float | None = None
-    """Two one-sided tests, Bonferroni-adjusted over the family and both directions."""
+    """P value of the two one-sided tests, Bonferroni-adjusted over the family and both directions."""
     accuracy_difference: float | None = None
     """Mean accuracy of the variant minus the reference's over the same seeds. Positive is better."""
     accuracy_agrees: bool | None = None
-    """Whether accuracy and loss name the same of the two as better; None where either is level or unknown."""
+    """True if accuracy and loss favour the same of the two; None if either is equal or unknown."""
     reason: Sentence | None = None
 
     def to_json(self) -> dict[str, Any]:
@@ -57,14 +57,14 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Tier:
-    """Which gaps between the references a variant's verdicts still allow."""
+    """The gaps between the references that a variant's verdicts allow."""
 
     label: str
-    """In words: "between v2m3 and base", "level with base", "open", "reference", "failed"."""
+    """Text: "between v2m3 and base", "level with base", "open", "reference", "failed"."""
     gaps: tuple[int, ...]
     """Allowed gaps: 0 is better than every line, k lies between line k-1 and line k, the last is worse than all."""
     firm: bool
-    """Whether exactly one gap remains."""
+    """True if exactly one gap remains."""
 
     def to_json(self) -> dict[str, Any]:
         """The tier as plain JSON values."""
@@ -73,7 +73,7 @@ class Tier:
 
 @dataclass(frozen=True, kw_only=True)
 class Value:
-    """One run as the ranking saw it."""
+    """One run of a variant in the ranking."""
 
     run: str
     seed: int
@@ -86,7 +86,7 @@ class Value:
     planned: bool = True
     """False for a run that was added to the first plan."""
     after_look: bool = False
-    """Whether it was added after results had been seen."""
+    """True for a run that was added after results had been seen."""
 
     def to_json(self) -> dict[str, Any]:
         """The run as plain JSON values."""
@@ -109,25 +109,25 @@ class VariantRank:
 
     variant: str
     seeds: int
-    """Runs that count."""
+    """Number of runs that count."""
     mean: float | None
-    """Mean loss over them, in nats per token."""
+    """Mean loss over the counted runs, in nats per token."""
     adjusted_mean: float | None
-    """Mean after taking out which seeds the variant happens to have; the same as `mean` when no run is missing, or when
-    too few seeds are shared to tell. Rows are in this order."""
+    """Mean adjusted to the average seed; equal to `mean` if no run is missing, or if too few seeds are shared to adjust.
+    Rows are in this order."""
     interval: Interval | None
-    """Interval of the mean, for this variant alone, seed effect included. Not for comparing: that is `versus`."""
+    """Interval of the mean of this variant alone, including the seed effect. For comparisons use `versus`."""
     sd: float | None
-    """Standard deviation over seeds, seed effect included."""
+    """Standard deviation over seeds, including the seed effect."""
     residual_sd: float | None
-    """Standard deviation over seeds once the seed effect that all variants share is taken out."""
+    """Standard deviation over seeds without the seed effect that all variants share."""
     accuracy: float | None
-    """Mean accuracy, where every counted run has one."""
+    """Mean accuracy; None if a counted run has none."""
     perplexity: float | None
     """exp(mean)."""
     tier: Tier
     rank_interval: tuple[int, int] | None
-    """Best and worst rank that the all-pairs comparisons leave open, 1 the best; None without a counted run."""
+    """Best and worst rank that the comparisons of all pairs leave open, 1 the best; None without a counted run."""
     versus: Mapping[str, Comparison]
     values: tuple[Value, ...]
     same_as: str | None = None
@@ -155,31 +155,31 @@ class VariantRank:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranking:
-    """Variants from lowest to highest loss, and what may be said about the order."""
+    """Variants from lowest to highest loss, with the verdicts that the runs support."""
 
     metric: Literal["loss"]
     margin: float
-    """Differences inside ±margin, in nats per token, count as none."""
+    """Largest difference, in nats per token, that counts as none."""
     confidence: float
     provisional: bool
-    """Whether runs, of the plan or added to it, have yet to end."""
+    """True while a run, of the plan or added to it, has not ended."""
     references: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]
-    """References from best to worst; those that cannot be told apart from each other share a line."""
+    """References from best to worst; those without a claimed difference share a line."""
     variants: tuple[VariantRank, ...]
     warnings: tuple[Sentence, ...]
     family: int
-    """Comparisons that share the error rate."""
+    """Number of comparisons that share the error rate."""
     noise_sd: float | None
     """Pooled residual standard deviation of one run, in nats; None without a residual degree of freedom."""
     noise_df: int
     """Its degrees of freedom."""
     noise_even: bool
-    """Whether nothing speaks against all variants being equally noisy."""
+    """True if Bartlett's test does not reject equal variances."""
     noisy_references: tuple[str, ...]
-    """References that look noisier than the other variants; comparisons with them are judged on their own noise."""
+    """References that are significantly noisier than the other variants; comparisons with them use their own noise."""
     assumed_sd: float | None
-    """Standard deviation of one run, given from outside; it plans seeds where there is no verdict and makes none."""
+    """Standard deviation of one run from another source; used for `seeds_needed` alone, never for a verdict."""
     added_after_look: tuple[int, ...]
     """Seeds that were added after results had been seen."""
 

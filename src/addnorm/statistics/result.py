@@ -1,4 +1,4 @@
-"""What a ranking reads: one record per run, finished or not."""
+"""Input of the ranking: one record per run, finished or not."""
 
 import math
 from dataclasses import dataclass
@@ -9,71 +9,78 @@ STATES = ("queued", "running", "interrupted", "blocked", "failed", "finished", "
 """Every state that a run can be in."""
 
 ENDED = ("finished", "failed", "diverged")
-"""States that no further work changes."""
+"""Final states."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What one run (variant × seed) has come to.
+    """Outcome of one run (variant × seed).
+
+    Example:
+        >>> Result(variant="base", seed=0, loss=2.5297, accuracy=0.5021).name
+        'base/0'
 
     Raises:
         InputError: a finished run without a finite loss, or an unfinished one with a loss.
-        UnknownName: a state that runs do not have.
+        UnknownName: a state that is not one of `STATES`.
     """
 
     variant: str
     seed: int
     loss: float | None = None
-    """Held-out cross-entropy in nats per token; None where the run has not finished."""
+    """Held-out cross-entropy in nats per token; None if the run has not finished."""
     accuracy: float | None = None
-    """Share of scored positions whose argmax is the target, 0 to 1."""
+    """Share of scored positions at which the argmax is the target, 0 to 1."""
     perplexity: float | None = None
-    """exp(loss), as the run reported it."""
+    """exp(loss), as reported by the run."""
     state: str = "finished"
     """One of `STATES`."""
     content_hash: str | None = None
-    """Hash of what the run produced. Equal hashes mean the same computation, not a replicate."""
+    """Hash of the final weights. Equal hashes mean the same computation, not a replicate."""
     corpus_hash: str | None = None
     tokenizer_hash: str | None = None
     planned: bool = True
-    """Whether the study's first plan held this run; False for one that was added later."""
+    """False for a run that was added to the study's first plan."""
     reason: str | None = None
     """Why the run failed or diverged."""
     run: str | None = None
-    """The run's own name, for messages; `variant/seed` where there is none."""
+    """Name of the run for messages; `variant/seed` if not given."""
 
     def __post_init__(self) -> None:
         if self.state not in STATES:
             raise UnknownName("run state", self.state, STATES)
         if self.state == "finished" and (self.loss is None or not math.isfinite(self.loss)):
             raise InputError(
-                f"a finished run has a finite loss: {self.name} arrived with loss {self.loss}. "
-                "Record a run whose loss is not a number as 'diverged'."
+                f"run {self.name}: expected a finite loss, got {self.loss}. "
+                "Record a run with a loss that is not finite as 'diverged'."
             )
         if self.state != "finished" and self.loss is not None:
             raise InputError(
-                f"only a finished run has a final loss: {self.name} is {self.state!r} and has loss {self.loss}. "
+                f"run {self.name}: expected no loss in state {self.state!r}, got {self.loss}. "
                 "Leave the loss out, or record the run as 'finished'."
             )
         if self.accuracy is not None and not 0 <= self.accuracy <= 1:
             raise InputError(
-                f"accuracy is a share between 0 and 1: {self.name} arrived with {self.accuracy}. "
-                "Divide per cent by 100."
+                f"run {self.name}: expected an accuracy between 0 and 1, got {self.accuracy}. Divide per cent by 100."
             )
 
     @property
     def name(self) -> str:
-        """The run's name as messages print it."""
+        """Name of the run in messages."""
         return self.run if self.run is not None else f"{self.variant}/{self.seed}"
 
     @property
     def ended(self) -> bool:
-        """Whether the run's state is final."""
+        """True in a final state."""
         return self.state in ENDED
 
     @property
     def finished_loss(self) -> float:
-        """The loss of a finished run, in nats per token."""
+        """Loss of a finished run, in nats per token.
+
+        Raises:
+            InputError: the run has not finished.
+        """
         if self.loss is None:
-            raise InputError(f"{self.name} has not finished: its state is {self.state!r}.")
+            raise InputError(f"run {self.name}: expected a finished run, got state {self.state!r}.")
         return self.loss

@@ -1,4 +1,11 @@
-"""The table that is ranked: checked runs, counted once, as an array of variant × seed."""
+"""The table that is ranked: runs checked against each other, repeats counted once, losses as an array of variant × seed.
+
+**Repeats.** A second run with the first one's seed, data and code gives the first one's numbers: it shows that the program is
+deterministic and says nothing about noise. Counted as a replicate it would make the noise look like zero. Two finished runs
+are repeats if their content hashes are equal or, if either has none, if loss, accuracy and perplexity agree in every reported
+digit. Between two variants the digits count only if they agree at every seed: at four digits, one pair of equal losses among
+many is a coincidence.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,9 +15,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.repeats import count_once
 from addnorm.statistics.result import Result
-from addnorm.statistics.sentence import Sentence, say
+from addnorm.words import Sentence, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,11 +26,11 @@ class Table:
     names: tuple[str, ...]
     """Every variant, in order of first appearance."""
     distinct: tuple[str, ...]
-    """The rows of `losses`: all but those that repeat another variant."""
+    """The rows of `losses`: all variants except those that repeat another."""
     seeds: tuple[int, ...]
     """The columns of `losses`."""
     losses: Float[np.ndarray, "variant seed"]
-    """Nats per token; not a number where no run counts."""
+    """Nats per token; NaN where no run counts."""
     accuracies: Float[np.ndarray, "variant seed"]
     present: Bool[np.ndarray, "variant seed"]
     runs: dict[str, tuple[Result, ...]]
@@ -32,14 +38,15 @@ class Table:
     counted: frozenset[tuple[str, int]]
     """(variant, seed) of the runs that count."""
     same_as: dict[str, str]
+    """Variants that repeat another variant at every seed: name -> the variant that stands for both."""
     warnings: tuple[Sentence, ...]
 
     def row(self, variant: str) -> int:
-        """The row of `losses` that stands for the variant."""
+        """Row of `losses` that stands for the variant."""
         return self.distinct.index(self.same_as.get(variant, variant))
 
     def failed(self, variant: str) -> bool:
-        """Whether every run of the variant has ended and none has finished."""
+        """True if every run of the variant has ended and none has finished."""
         runs = self.runs[variant]
         return all(run.ended for run in runs) and not any(run.state == "finished" for run in runs)
 
@@ -49,7 +56,7 @@ class Table:
 
 
 def tabulate(results: Sequence[Result], references: Sequence[str]) -> Table:
-    """Check the runs against each other and lay out those that count.
+    """Check the runs against each other and arrange those that count.
 
     Raises:
         UnknownName: a reference that no run belongs to.
@@ -63,17 +70,17 @@ def tabulate(results: Sequence[Result], references: Sequence[str]) -> Table:
             raise UnknownName("variant to be the reference", reference, names)
         if reference in references[:position]:
             raise InputError(say("reference_twice", reference=reference))
-    _refuse_double_cells(results)
+    _require_one_run_per_cell(results)
     finished = [result for result in results if result.state == "finished"]
-    _refuse_mixed(finished, "corpus")
-    _refuse_mixed(finished, "tokenizer")
+    _require_one_hash(finished, "corpus")
+    _require_one_hash(finished, "tokenizer")
 
-    counted = count_once(finished, references)
-    distinct = tuple(name for name in names if name not in counted.same_as)
-    seeds = tuple(sorted({result.seed for result in counted.runs}))
+    runs, same_as, warnings = _without_repeats(finished, references)
+    distinct = tuple(name for name in names if name not in same_as)
+    seeds = tuple(sorted({result.seed for result in runs}))
     losses = np.full((len(distinct), len(seeds)), np.nan)
     accuracies = losses.copy()
-    for run in counted.runs:
+    for run in runs:
         cell = distinct.index(run.variant), seeds.index(run.seed)
         losses[cell] = run.finished_loss
         accuracies[cell] = np.nan if run.accuracy is None else run.accuracy
@@ -85,21 +92,21 @@ def tabulate(results: Sequence[Result], references: Sequence[str]) -> Table:
         accuracies=accuracies,
         present=~np.isnan(losses),
         runs={name: tuple(sorted((r for r in results if r.variant == name), key=lambda r: r.seed)) for name in names},
-        counted=frozenset((run.variant, run.seed) for run in counted.runs),
-        same_as=counted.same_as,
-        warnings=counted.warnings,
+        counted=frozenset((run.variant, run.seed) for run in runs),
+        same_as=same_as,
+        warnings=warnings,
     )
 
 
-def _refuse_double_cells(results: Sequence[Result]) -> None:
-    seen: dict[tuple[str, int], Result] = {}
+def _require_one_run_per_cell(results: Sequence[Result]) -> None:
+    first: dict[tuple[str, int], Result] = {}
     for result in results:
-        other = seen.setdefault((result.variant, result.seed), result)
+        other = first.setdefault((result.variant, result.seed), result)
         if other is not result:
             raise InputError(say("two_runs", variant=result.variant, seed=result.seed, one=other.name, two=result.name))
 
 
-def _refuse_mixed(finished: Sequence[Result], what: str) -> None:
+def _require_one_hash(finished: Sequence[Result], what: str) -> None:
     by_hash: dict[str | None, Result] = {}
     for result in finished:
         by_hash.setdefault(getattr(result, f"{what}_hash"), result)
@@ -107,3 +114,63 @@ def _refuse_mixed(finished: Sequence[Result], what: str) -> None:
         raise InputError(
             say(f"mixed_{what}", one=first.name, hash_one=one or "none", two=second.name, hash_two=two or "none")
         )
+
+
+def _without_repeats(
+    finished: Sequence[Result], references: Sequence[str]
+) -> tuple[list[Result], dict[str, str], tuple[Sentence, ...]]:
+    """Finished runs counted once, variants that repeat another, and warnings about what was left out.
+
+    Of several equal runs the smallest seed stays, of several equal variants the reference.
+    """
+    ordered = sorted(finished, key=lambda result: (result.variant not in references, result.seed))
+    warnings: list[Sentence] = []
+    kept: list[Result] = []
+    for run in ordered:
+        twin = next((other for other in kept if other.variant == run.variant and _is_repeat(other, run)), None)
+        if twin is None:
+            kept.append(run)
+        else:
+            how = say("bit_for_bit" if _has_same_hash(run, twin) else "in_every_digit")
+            warnings.append(say("copy", run=run.name, twin=twin.name, how=how))
+
+    same_as = _repeated_variants(kept)
+    for copy, original in same_as.items():
+        warnings.append(say("same_variant", copy=copy, original=original))
+    kept = [run for run in kept if run.variant not in same_as]
+
+    counted: list[Result] = []
+    for run in kept:
+        twin = next((other for other in counted if _has_same_hash(other, run)), None)
+        if twin is None:
+            counted.append(run)
+        else:
+            warnings.append(say("mislabelled", run=run.name, twin=twin.name))
+    return counted, same_as, tuple(warnings)
+
+
+def _is_repeat(a: Result, b: Result) -> bool:
+    if a.content_hash is not None and b.content_hash is not None:
+        return a.content_hash == b.content_hash
+    return (a.loss, a.accuracy, a.perplexity) == (b.loss, b.accuracy, b.perplexity)
+
+
+def _has_same_hash(a: Result, b: Result) -> bool:
+    return a.content_hash is not None and a.content_hash == b.content_hash
+
+
+def _repeated_variants(kept: Sequence[Result]) -> dict[str, str]:
+    by_variant: dict[str, dict[int, Result]] = {}
+    for run in kept:
+        by_variant.setdefault(run.variant, {})[run.seed] = run
+    same_as: dict[str, str] = {}
+    originals: list[str] = []
+    for name, runs in by_variant.items():
+        for original in originals:
+            other = by_variant[original]
+            if runs.keys() == other.keys() and all(_is_repeat(run, other[seed]) for seed, run in runs.items()):
+                same_as[name] = original
+                break
+        else:
+            originals.append(name)
+    return same_as

@@ -1,10 +1,10 @@
 """What a study leaves on disk, and how it is read back: plain files, and an SQLite index made from them."""
 
-from addnorm.store.events import Event, EventWriter, read_events
+from addnorm.store.events import Event, EventWriter, first_event, read_events
 from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atomic, write_json
+from addnorm.store.follower import EventFollower, Milestones, unrepeated
 from addnorm.store.index import Index
 from addnorm.store.lock import Lock, is_held
-from addnorm.store.milestones import Milestones
 from addnorm.store.run import NotClaimed, RunFolder
 from addnorm.store.status import RunStatus, State
 from addnorm.store.study import StudyFolder, open_runs
@@ -13,6 +13,7 @@ __all__ = [
     "Damaged",
     "DiskFull",
     "Event",
+    "EventFollower",
     "EventWriter",
     "Index",
     "Lock",
@@ -23,10 +24,12 @@ __all__ = [
     "State",
     "StudyFolder",
     "atomic",
+    "first_event",
     "is_held",
     "open_runs",
     "read_events",
     "read_json",
+    "unrepeated",
     "write_atomic",
     "write_json",
 ]

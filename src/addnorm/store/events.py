@@ -5,8 +5,9 @@ Each line of `events.jsonl` is one object with `time` (seconds since 1970 by the
 clock that jumps does no harm. NaN and infinities survive (see `lines`).
 """
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -47,7 +48,7 @@ class EventWriter:
         taken = [name for name in _OWN if name in values]
         if taken:
             raise InputError(f"an event's value must not be called {taken[0]!r}: every event has that already.")
-        # `Newest` looks for `"type":"eval"` in the raw line, so our own names come first.
+        # `type_mark` relies on the type being written as a value of its own, unescaped.
         self._lines.append({"time": self._clock(), "attempt": self.attempt, "type": type, "step": step, **values})
 
     def sync(self) -> None:
@@ -67,18 +68,30 @@ class EventWriter:
         self.close()
 
 
-def read_events(path: Path, offset: int = 0, *, limit_bytes: int | None = None) -> tuple[list[Event], int]:
-    """The events from byte `offset` on, and the offset to go on from. A torn last line is left for later.
+def read_events(
+    path: Path, offset: int = 0, *, limit_bytes: int | None = None, types: Collection[str] | None = None
+) -> tuple[list[Event], int]:
+    """The events from byte `offset` on, and the offset to continue from. A torn last line is left for later.
 
     Args:
         path: the `events.jsonl`; a missing file has no events.
         offset: where an earlier read ended, or 0.
         limit_bytes: read about that many bytes at most (always at least one event, if there is one).
+        types: event types to return; all if not given. Lines of other types are skipped without being decoded.
 
     Raises:
         Damaged: a line is not an event, or the file was replaced since `offset` was given.
+        JobError: the file cannot be read.
     """
-    return read_lines(path, offset, limit_bytes=limit_bytes, decode=decode_event)
+    if types is None:
+        return read_lines(path, offset, limit_bytes=limit_bytes, decode=decode_event)
+    marks = [type_mark(kind) for kind in types]
+
+    def decode_wanted(line: bytes) -> Event:
+        return decode_event(line) if any(mark in line for mark in marks) else {}
+
+    events, reached = read_lines(path, offset, limit_bytes=limit_bytes, decode=decode_wanted)
+    return [event for event in events if event and event["type"] in types], reached
 
 
 def first_event(path: Path) -> Event | None:
@@ -89,6 +102,11 @@ def first_event(path: Path) -> Event | None:
     """
     events, _ = read_events(path, limit_bytes=1)
     return events[0] if events else None
+
+
+def type_mark(kind: str) -> bytes:
+    """Bytes that the line of every event of that type contains, for skipping other lines without decoding them."""
+    return f'"type":{json.dumps(kind)}'.encode()
 
 
 def decode_event(line: bytes) -> Event:

@@ -60,7 +60,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-        sync_folder(path.parent)
+        sync(path.parent)
     except OSError as error:
         raise disk_error(error, path) from error
     finally:
@@ -136,9 +136,13 @@ def make_folder(path: Path) -> None:
         raise disk_error(error, path) from error
 
 
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder survive a power cut."""
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Flush a file, or the entries of a folder, to the disk, so that it survives a power cut.
+
+    Raises:
+        OSError: the system refuses; `disk_error` explains it.
+    """
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -23,14 +23,13 @@ from typing import Any
 from urllib.parse import quote
 
 from addnorm.errors import JobError
-from addnorm.store.events import Event, read_events
+from addnorm.store.events import Event
 from addnorm.store.files import Damaged, DiskFull
-from addnorm.store.lines import starts_line
+from addnorm.store.follower import EventFollower
 from addnorm.store.lock import Lock
 from addnorm.store.migrations import MIGRATIONS, migrate, transaction, version
 from addnorm.store.study import StudyFolder
 
-_CHUNK_BYTES = 1 << 22
 _UNUSABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 _CURVE = "SELECT attempt, step, value FROM points WHERE run = ? AND attempt = ? AND metric = ?"
 _THINNED = (
@@ -187,8 +186,7 @@ class Index:
         with closing(self._open_to_write()) as database:
             for run, events in runs.items():
                 try:
-                    while _take_in(database, run, events):
-                        pass
+                    _add_new_events(database, run, events)
                 except Damaged as error:
                     damage[run] = str(error)
         return damage
@@ -221,17 +219,12 @@ class Index:
                 source = database.execute("SELECT head, end_byte FROM sources WHERE run = ?", (run,)).fetchone()
                 if version(database) != len(MIGRATIONS) or source is None or source[0] != head:
                     return [], 0
-                return (ask(database), source[1]) if starts_line(events, source[1]) else ([], 0)
+                return (ask(database), source[1]) if EventFollower(events, source[1]).is_continued else ([], 0)
         except sqlite3.Error:
             return [], 0  # whatever is wrong with the index, the files hold the whole answer
 
     def _points_after(self, run: str, end: int) -> Iterator[Point]:
-        while True:
-            events, reached = read_events(self.out / run / "events.jsonl", end, limit_bytes=_CHUNK_BYTES)
-            yield from _points(events)
-            if reached == end:
-                return
-            end = reached
+        yield from _points(EventFollower(self.out / run / "events.jsonl", end).read())
 
     def _delete(self) -> None:
         for suffix in ("-wal", "-shm", ""):
@@ -246,28 +239,25 @@ class Index:
         return JobError(f"{said} See that the folder is writable and that no other process writes the index.")
 
 
-def _take_in(database: sqlite3.Connection, run: str, path: Path) -> bool:
-    """Take in one chunk of new events; whether there was one."""
+def _add_new_events(database: sqlite3.Connection, run: str, path: Path) -> None:
+    """Add the events that were appended since the last time, batch by batch, each with the position it reaches."""
     head = _head(path)
     source = database.execute("SELECT head, end_byte FROM sources WHERE run = ?", (run,)).fetchone()
-    end = 0
-    if source is not None:
-        if source[0] == head and starts_line(path, source[1]):
-            end = source[1]
-        else:  # another file has taken this one's place
-            with transaction(database):
-                database.execute("DELETE FROM points WHERE run = ?", (run,))
-                database.execute("DELETE FROM sources WHERE run = ?", (run,))
-    events, reached = read_events(path, end, limit_bytes=_CHUNK_BYTES)
-    if reached == end:
-        return False
-    with transaction(database):
-        database.executemany(
-            "INSERT OR REPLACE INTO points (run, attempt, metric, step, value) VALUES (?, ?, ?, ?, ?)",
-            ((run, *point) for point in _points(events)),
-        )
-        database.execute("INSERT OR REPLACE INTO sources (run, head, end_byte) VALUES (?, ?, ?)", (run, head, reached))
-    return True
+    follower = EventFollower(path, 0 if source is None else source[1])
+    if source is not None and not (source[0] == head and follower.is_continued):  # another file took this one's place
+        with transaction(database):
+            database.execute("DELETE FROM points WHERE run = ?", (run,))
+            database.execute("DELETE FROM sources WHERE run = ?", (run,))
+        follower.restart()
+    for events in follower.chunks():
+        with transaction(database):
+            database.executemany(
+                "INSERT OR REPLACE INTO points (run, attempt, metric, step, value) VALUES (?, ?, ?, ?, ?)",
+                ((run, *point) for point in _points(events)),
+            )
+            database.execute(
+                "INSERT OR REPLACE INTO sources (run, head, end_byte) VALUES (?, ?, ?)", (run, head, follower.position)
+            )
 
 
 def _points(events: Iterable[Event]) -> Iterator[Point]:

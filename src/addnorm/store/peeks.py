@@ -1,8 +1,8 @@
-"""Who looked at the results when: one line in `looks.jsonl` per ranking that was shown.
+"""Record of who saw results and when: one line in `looks.jsonl` for each ranking that was shown.
 
-Why: seeds that were planned after results had been seen are not the same as seeds planned before. Only a record made at
-the moment of the look can tell them apart later. A look at `addnorm status` is not recorded: it shows single runs and no
-comparison.
+Why: adding seeds after results have been seen makes false claims more likely than adding them before (`rank` warns of it),
+and only a record made at the moment of the peek can tell the two apart later. `addnorm status` is not recorded, because it
+shows single runs and no comparison.
 """
 
 import time
@@ -16,13 +16,13 @@ NAME, LOCK = "looks.jsonl", "looks.lock"
 _TRIES, _PAUSE_S = 200, 0.01
 
 
-def record_look(out: Path, *, finished: int, plan_hash: str) -> None:
+def record_peek(out: Path, *, finished: int, plan_hash: str) -> None:
     """Add a line to the folder's `looks.jsonl`.
 
     Args:
         out: the study's folder.
-        finished: runs whose results could be seen.
-        plan_hash: of the plan as it stood.
+        finished: number of runs whose results were shown.
+        plan_hash: hash of the plan at that moment.
 
     Raises:
         DiskFull, JobError: the line cannot be written.
@@ -31,9 +31,12 @@ def record_look(out: Path, *, finished: int, plan_hash: str) -> None:
     for _ in range(_TRIES):
         if lock.try_acquire():
             break
-        time.sleep(_PAUSE_S)  # another look is being written
+        time.sleep(_PAUSE_S)  # another process is writing its line
     else:
-        raise JobError(f"process {lock.held_by()} has held {lock.path} for too long. Stop it.")
+        raise JobError(
+            f"expected {lock.path} to be free within {_TRIES * _PAUSE_S:g} s, got a lock that process {lock.held_by()} "
+            "still holds. Stop that process."
+        )
     try:
         lines = LineWriter(out / NAME)
         try:
@@ -45,8 +48,8 @@ def record_look(out: Path, *, finished: int, plan_hash: str) -> None:
         lock.release()
 
 
-def looks(out: Path) -> list[Record]:
-    """Every recorded look, oldest first.
+def peeks(out: Path) -> list[Record]:
+    """Every recorded peek, oldest first.
 
     Raises:
         Damaged, JobError: the file is damaged or cannot be read.

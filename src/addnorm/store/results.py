@@ -1,12 +1,13 @@
 """From run folders to what the ranking takes."""
 
 from collections.abc import Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from addnorm.references import names_printed_results
-from addnorm.statistics import Ranking, Result, kuang_2025, rank, read_published, say
-from addnorm.store import Damaged, RunStatus, StudyFolder
+from addnorm.statistics import Ranking, Result, rank
+from addnorm.store.files import Damaged
+from addnorm.store.status import RunStatus
+from addnorm.store.study import StudyFolder
+from addnorm.words import say
 
 
 def results(folder: StudyFolder) -> list[Result]:
@@ -74,20 +75,4 @@ def ranking(
         added_after_look=[
             seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
         ],
-    )
-
-
-def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None) -> Ranking:
-    """The ranking of numbers that somebody else printed: `kuang-2025`, or a JSON file of the same form.
-
-    Raises:
-        InputError: the file is missing or not of that form, or an unknown reference.
-    """
-    published = kuang_2025() if names_printed_results(path) else read_published(path)
-    chosen = {"references": published.references, "margin": 0.005, **(overrides or {})}
-    return rank(
-        published.results,
-        references=tuple(chosen["references"]),
-        margin=chosen["margin"],
-        assumed_sd=published.assumed_sd,
     )

@@ -10,7 +10,6 @@ is held: running; else there are events: interrupted; else queued. So no crash c
 """
 
 import math
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,9 +18,9 @@ from typing import Any, Literal
 
 from addnorm.errors import JobError
 from addnorm.store.events import Event, EventWriter
-from addnorm.store.files import Damaged, disk_error, read_json, write_json
+from addnorm.store.files import Damaged, disk_error, read_json, sync, write_json
+from addnorm.store.follower import NewestEvents
 from addnorm.store.lock import Lock, is_held
-from addnorm.store.newest import Newest
 from addnorm.store.status import RunStatus, State
 
 Ending = Literal["finished", "failed", "diverged", "blocked"]
@@ -53,7 +52,7 @@ class RunFolder:
     def __init__(self, path: str | Path, spec: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
         self._spec = spec
-        self._newest = Newest(self.events_path)
+        self._newest = NewestEvents(self.events_path)
 
     @property
     def name(self) -> str:
@@ -149,7 +148,10 @@ class RunFolder:
             InputError, DiskFull, JobError: as `write_json`.
         """
         if self.events_path.exists():
-            _sync_file(self.events_path)
+            try:
+                sync(self.events_path)
+            except OSError as error:
+                raise disk_error(error, self.events_path) from error
         content = {"state": state, "reason": reason, "step": step, "time": time.time(), **values}
         write_json(self.path / _MARKERS[state], content)
 
@@ -218,7 +220,7 @@ class RunFolder:
         try:
             newest = self._newest.look()
         except Damaged as damage:
-            newest = Newest(self.events_path)
+            newest = NewestEvents(self.events_path)
             ending = ending or {"state": "blocked", "reason": str(damage), "step": 0}
         state: State
         if ending is not None:
@@ -258,16 +260,6 @@ class RunFolder:
             path.unlink(missing_ok=True)
         except OSError as error:
             raise disk_error(error, path) from error
-
-
-def _sync_file(path: Path) -> None:
-    handle = os.open(path, os.O_RDWR)
-    try:
-        os.fsync(handle)
-    except OSError as error:
-        raise disk_error(error, path) from error
-    finally:
-        os.close(handle)
 
 
 def _finite(value: Any) -> float | None:

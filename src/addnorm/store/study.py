@@ -13,7 +13,7 @@ from addnorm.errors import InputError, JobError
 from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
-from addnorm.store.peeks import LOCK, NAME, looks, record_look
+from addnorm.store.peeks import LOCK, NAME, peeks, record_peek
 from addnorm.store.run import RunFolder
 from addnorm.store.status import RunStatus
 
@@ -117,14 +117,14 @@ class StudyFolder:
         """Seeds that were added later, oldest first: `plan_hash`, `seeds`, `time`, `looked`, `runs`."""
         return list(self.plan.get("extensions", []))
 
-    def record_look(self) -> None:
+    def record_peek(self) -> None:
         """Keep that the results as they stand were shown. To be called by whatever shows a ranking.
 
         Raises:
             DiskFull, JobError: it cannot be written.
         """
         finished = sum((run.ending() or {}).get("state") == "finished" for run in self._runs)
-        record_look(self.path, finished=finished, plan_hash=hashes(self.plan)[-1])
+        record_peek(self.path, finished=finished, plan_hash=hashes(self.plan)[-1])
 
     @property
     def lock_path(self) -> Path:
@@ -200,7 +200,7 @@ def _extend(out: Path, plan: dict[str, Any]) -> None:
     try:
         old = read_json(out / "study.json")  # again: somebody else may have extended it since
         if plan["plan_hash"] not in hashes(old) and only_adds_seeds(old, plan):
-            looked = any(look["finished"] > 0 for look in looks(out))
+            looked = any(peek["finished"] > 0 for peek in peeks(out))
             write_json(out / "study.json", extended(old, plan, looked=looked))
     finally:
         lock.release()

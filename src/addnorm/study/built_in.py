@@ -1,4 +1,4 @@
-"""The studies that come with the package, read as files: no torch, so `addnorm list` and `addnorm new` answer at once."""
+"""The built-in studies, read as files without importing torch, which `addnorm list` and `addnorm new` do not need."""
 
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def study_source(name: str) -> str:
 
 
 def study_about(name: str) -> str:
-    """The question that a built-in study answers, in one to three sentences.
+    """The question of a built-in study, in one to three sentences.
 
     Raises:
         UnknownName: no such study.

@@ -1,6 +1,7 @@
-"""A study: which variants are trained on what, with which seeds, and what they are compared with.
+"""Definition of a study: its variants, seeds, data, training, and the references of its comparisons.
 
-These frozen dataclasses are the schema. A study file is YAML of the same shape (`codec.py`), or Python that returns them.
+These frozen dataclasses are the schema of study files: YAML of the same structure (`decoding.py`), or Python that returns
+them.
 """
 
 import math
@@ -13,8 +14,8 @@ from addnorm.data.corpora import CorpusSpec
 from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.data.tokenizers.bytes import Bytes
-from addnorm.errors import InputError, did_you_mean
-from addnorm.fields import check_fields
+from addnorm.errors import did_you_mean
+from addnorm.fields import FieldError, check_fields, require, require_at_least
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.optimization.optimizers.adamw import AdamW
@@ -26,10 +27,10 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """How every run of a study is trained. All of it is part of a run's identity.
+    """Training settings, the same for every run of a study. All of them are part of a run's identity.
 
     Raises:
-        InputError: a count that is not positive.
+        FieldError: a value of another type, or a count or limit that is not positive.
     """
 
     steps: int = 1000
@@ -41,98 +42,94 @@ class Training:
     optimizer: OptimizerSpec = field(default_factory=AdamW)
     schedule: ScheduleSpec = field(default_factory=Cosine)
     clip: float | None = 1.0
-    """Largest gradient norm; None for no clipping."""
+    """Largest norm of the gradient; None for no clipping."""
     precision: Literal["float32", "bfloat16"] = "float32"
-    """bfloat16 means autocast; parameters stay float32."""
+    """`bfloat16` trains under autocast; the parameters stay float32."""
     log_every: int = 10
     """Steps between two training events."""
     eval_every: int = 200
-    """Steps between two evaluations on held-out text; the last step is always evaluated."""
+    """Steps between two evaluations on held-out text; the last step is always followed by one."""
     eval_sequences: int = 64
-    """Held-out sequences per evaluation; the same ones every time, for every variant."""
+    """Held-out sequences of an evaluation, the same for every evaluation and variant."""
     checkpoint_every: int = 200
     """Steps between two checkpoints."""
     threads: int = 1
-    """CPU threads per worker. More threads change the last bits of the loss, so all runs of a study use the same."""
+    """CPU threads per worker. The number of threads changes the last bits of the loss, so all runs use the same."""
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
-        for name in (
-            "steps",
-            "batch",
-            "seq",
-            "log_every",
-            "eval_every",
-            "eval_sequences",
-            "checkpoint_every",
-            "threads",
-        ):
-            value = getattr(self, name)
-            if value < 1:
-                raise InputError(f"training.{name} must be a whole number of at least 1, got {value!r}.")
-        if self.clip is not None and self.clip <= 0:
-            raise InputError(f"training.clip must be positive or null, got {self.clip!r}.")
+        require_at_least(self, 1, "steps", "batch", "seq", "log_every", "eval_every", "eval_sequences")
+        require_at_least(self, 1, "checkpoint_every", "threads")
+        require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Variants by seeds, and what the ranking compares them with.
+    """Variants that are trained with the same seeds and data, and compared with references.
+
+    Example::
+
+        from addnorm import preset
+        from addnorm.study.definition import Study, Training
+
+        study = Study(
+            name="rezero",
+            variants={"base": preset("base"), "rezero": preset("base", residual="rezero")},
+            references=("base",),
+            training=Training(steps=500),
+        )
 
     Raises:
-        InputError: no variants or seeds, a seed twice or out of range, a reference that is not a variant, a margin that
-            is not positive, or a name that cannot be a folder's.
+        FieldError: no variants or seeds, a repeated seed or one out of range, a reference that is not a variant, a margin
+            that is not positive, or a name that cannot be a folder's.
     """
 
     name: str
     about: str = ""
-    """One paragraph: what is asked, and of which source."""
+    """One paragraph: the question and its source."""
     variants: Mapping[str, ModelSpec]
-    """The models by name, in the order they are started. `vocab` and `max_seq` are set from the tokenizer and the sequence."""
+    """The models by name, in the order in which they start. `vocab` and `max_seq` are set from tokenizer and sequence."""
     references: tuple[str, ...] = ()
-    """Variants that all others are compared with; the first variant if empty."""
+    """The variants that all others are compared with; the first variant if empty."""
     seeds: tuple[int, ...] = (0, 1, 2)
     margin: float = 0.005
-    """Difference in nats per token below which two variants count as equivalent."""
+    """Largest difference, in nats per token, between variants that count as equivalent."""
     corpus: CorpusSpec = field(default_factory=Stdlib)
     tokenizer: TokenizerSpec = field(default_factory=Bytes)
     training: Training = field(default_factory=Training)
     plugins: tuple[str, ...] = ()
-    """Files with mechanisms of the user's own. A study file gives them relative to itself; loading makes them absolute."""
+    """Files with the user's own mechanisms. Paths in a study file are relative to it; loading makes them absolute."""
 
     def __post_init__(self) -> None:
-        for name in ("references", "seeds", "plugins"):  # a study in Python may hold lists, as one in YAML does
+        for name in ("references", "seeds", "plugins"):  # in Python too, lists are accepted
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(self, "study")
-        _require_file_name(self.name, "$.name")
+        _require_file_name("name", self.name)
         if not self.variants:
-            raise InputError(f"$.variants: study '{self.name}' has no variants. Give at least one.")
+            raise FieldError("study", "variants", "expected at least one variant, got none.")
         for variant in self.variants:
-            _require_file_name(variant, "$.variants")
-        if (
-            not self.seeds
-            or len(set(self.seeds)) != len(self.seeds)
-            or not all(0 <= seed < 2**63 for seed in self.seeds)
-        ):
-            raise InputError(
-                f"$.seeds: study '{self.name}' needs at least one seed, each only once and in [0, 2**63), "
-                f"got {list(self.seeds)}."
+            _require_file_name("variants", variant)
+        if not self.seeds or len(set(self.seeds)) != len(self.seeds) or not all(0 <= n < 2**63 for n in self.seeds):
+            raise FieldError(
+                "study", "seeds", f"expected at least one seed, distinct and in [0, 2**63), got {list(self.seeds)}."
             )
-        if not 0 < self.margin < math.inf:
-            raise InputError(f"$.margin: must be a positive number of nats per token, got {self.margin!r}.")
+        require(self, "margin", 0 < self.margin < math.inf, "a positive number of nats per token")
         if len(set(self.references)) != len(self.references):
-            raise InputError(f"$.references: each is named once, got {list(self.references)}.")
+            raise FieldError("study", "references", f"expected distinct variants, got {list(self.references)}.")
         for reference in self.references:
             if reference not in self.variants:
-                raise InputError(
-                    f"$.references: {reference!r} is not a variant of study '{self.name}'."
-                    f"{did_you_mean(reference, self.variants)} Known: {', '.join(self.variants)}."
+                raise FieldError(
+                    "study",
+                    "references",
+                    f"expected variants of the study, got {reference!r}.{did_you_mean(reference, self.variants)} "
+                    f"Known: {', '.join(self.variants)}.",
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSpec:
-    """One run: a variant with a seed, everything written out."""
+    """One run: a variant with a seed, every setting written out."""
 
     study: str
     variant: str
@@ -142,15 +139,17 @@ class RunSpec:
     corpus: CorpusSpec
     tokenizer: TokenizerSpec
     data_hash: str
-    """Of the prepared data set: texts, split and tokenizer."""
+    """Hash of the prepared data set: texts, split and tokenizer."""
     plugins: tuple[str, ...] = ()
-    """Absolute paths of the plugin files that the specs above come from."""
+    """Absolute paths of the plugin files that the specs come from."""
 
 
-def _require_file_name(name: str, path: str) -> None:
-    """Names become folders, on every file system."""
+def _require_file_name(field: str, name: str) -> None:
+    """Refuse a name that is not a folder name on every file system."""
     if not _FILE_NAME.fullmatch(name):
-        raise InputError(
-            f"{path}: a name is made of at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit: "
-            f"got {name!r}."
+        raise FieldError(
+            "study",
+            field,
+            "expected a name of at most 100 letters, digits, '.', '_' and '-' that begins with a letter or a digit, "
+            f"got {name!r}.",
         )

@@ -1,4 +1,4 @@
-"""Specs to plain values, and to the bytes whose hash is a spec's identity."""
+"""Specs to plain values (YAML, JSON), and to the bytes whose hash is a spec's identity."""
 
 import hashlib
 import json
@@ -13,17 +13,18 @@ from addnorm.errors import InputError
 
 
 def encode(instance: object) -> Any:
-    """A plain value that JSON and YAML can hold: every field is written out, and `kind` comes first.
+    """Encode an instance as a plain value for JSON and YAML: every field is written out, `kind` first.
 
     Raises:
-        InputError: a field holds what cannot be written down: a number that is not finite, or no plain value.
+        InputError: a field holds a number that is not finite, or an object that is not a plain value.
     """
     return _encode(instance, type(instance), "$")
 
 
 def canonical(instance: object) -> bytes:
-    """The one spelling of an instance: JSON with sorted keys, no white space, floats by `repr`. Equal instances, equal
-    bytes, on every machine.
+    """The canonical JSON of an instance: sorted keys, no white space, floats by `repr`.
+
+    Equal instances have equal bytes on every machine.
 
     Raises:
         InputError: as `encode`.
@@ -55,12 +56,14 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
     if isinstance(value, Mapping):
         return {name: _encode(entry, _entry_hint(hint, 0), f"{path}.{name}") for name, entry in value.items()}
     if isinstance(value, tuple | list):
-        return [_encode(entry, _entry_hint(hint, at), f"{path}[{at}]") for at, entry in enumerate(value)]
-    raise InputError(f"{path}: a {type(value).__name__} cannot be written into a study, got {value!r}.")
+        return [_encode(entry, _entry_hint(hint, index), f"{path}[{index}]") for index, entry in enumerate(value)]
+    raise InputError(
+        f"{path}: expected a number, text, list, mapping or dataclass, got {value!r} of type {type(value).__name__}."
+    )
 
 
 def _encode_number(value: int | float, hint: Any, path: str) -> int | float:
-    # Specs made in Python may hold 1 where 1.0 is meant, or -0.0: equal specs, so both are written alike.
+    # Specs made in Python may hold 1 for 1.0, or -0.0. Such specs are equal, so they must be encoded alike.
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if isinstance(value, int) and (int in members or float not in members):
         return int(value)
@@ -69,12 +72,12 @@ def _encode_number(value: int | float, hint: Any, path: str) -> int | float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"{path}: must be a finite number, got {value!r}.")
+        raise InputError(f"{path}: expected a finite number, got {value!r}.")
     return number
 
 
-def _entry_hint(hint: Any, at: int) -> Any:
-    """The annotation of a container's entry; of a union, its first container's."""
+def _entry_hint(hint: Any, index: int) -> Any:
+    """The annotation of a container's entry; for a union, of its first container."""
     if get_origin(hint) in (Union, UnionType):
         hint = next((member for member in get_args(hint) if get_args(member)), hint)
     members = get_args(hint)
@@ -83,4 +86,4 @@ def _entry_hint(hint: Any, at: int) -> Any:
         return members[1]
     if not members:
         return Any
-    return members[0] if members[-1] is Ellipsis else members[min(at, len(members) - 1)]
+    return members[0] if members[-1] is Ellipsis else members[min(index, len(members) - 1)]

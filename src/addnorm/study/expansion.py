@@ -1,4 +1,4 @@
-"""From a study to its runs: what each run is, and the name that this gives it."""
+"""Expansion of a study into its runs, and the names of their folders."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -9,15 +9,15 @@ import torch
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
-from addnorm.study.codec import digest
 from addnorm.study.definition import RunSpec, Study
+from addnorm.study.encoding import digest
 from addnorm.study.plugins import plugin_hash, plugin_of
 from addnorm.study.problems import Problems
 
 
 def fit_models(study: Study, vocab: int) -> Study:
-    """The study with every model's sizes fitted to the data: `vocab` ids (and one more that hides tokens, for masked
-    models), and a `max_seq` of at least the training sequence."""
+    """Adapt the sizes of every model to the data: `vocab` ids (one more for masked models, the id that hides tokens), and a
+    `max_seq` of at least the training sequence."""
 
     def fit(model: ModelSpec) -> ModelSpec:
         hidden_token = 1 if model.objective == "masked" else 0
@@ -27,7 +27,7 @@ def fit_models(study: Study, vocab: int) -> Study:
 
 
 def validate(study: Study) -> None:
-    """Build every variant without memory, so that what does not fit is found before anything starts.
+    """Build every variant on the meta device, so that errors appear before the training starts.
 
     Raises:
         InputError: variants that cannot be built, each with its path.
@@ -39,7 +39,7 @@ def validate(study: Study) -> None:
                 model.build()
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
-        except Exception as error:  # a user's plugin may raise anything while it is built; our own mistakes stay loud
+        except Exception as error:  # a user's plugin may raise anything; without one it is a bug here
             if not any(_plugins_in(model)):
                 raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
@@ -47,12 +47,12 @@ def validate(study: Study) -> None:
 
 
 def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
-    """Every run, in the order they are started: all variants of the first seed come first, so that early looks at a
-    study compare like with like.
+    """The runs in the order in which they start: all variants of a seed before the next seed, so that a study in progress
+    already compares its variants.
 
     Args:
-        study: with models fitted to the data, see `fit_models`.
-        data_hash: of the prepared data set.
+        study: the study; its models have the sizes of the data, see `fit_models`.
+        data_hash: hash of the prepared data set.
     """
     shared = [path for spec in (study.corpus, study.tokenizer, study.training) for path in _plugins_in(spec)]
     return tuple(
@@ -73,14 +73,14 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
 
 
 def run_identity(run: RunSpec) -> str:
-    """Hash of everything that decides a run's result, as 64 hex digits: the specs, the seed, the data, and the content of
-    the plugins that its specs come from. Names of study and variant decide nothing.
+    """Hash of everything that determines a run's result, as 64 hex digits: the specs, the seed, the data, and the content of
+    the plugins that the specs come from. The names of study and variant are excluded.
 
     Raises:
         InputError: a plugin's file cannot be read.
     """
-    decides = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
-    return digest({**decides, "plugins": {Path(path).stem: plugin_hash(path) for path in run.plugins}})
+    inputs = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
+    return digest({**inputs, "plugins": {Path(path).stem: plugin_hash(path) for path in run.plugins}})
 
 
 def run_name(run: RunSpec) -> str:

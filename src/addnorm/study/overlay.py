@@ -1,8 +1,8 @@
-"""One plain value laid over another: a profile over its study, settings over both, a variant over its preset.
+"""Overlay of plain values: a profile over its study, settings over both, a variant over its preset.
 
-Mappings merge name by name; anything else replaces what was there. A mapping with `kind` is a sibling written out, so it
-replaces too: the fields of the sibling before would mean nothing to it. A mapping without `kind` changes the sibling that
-is there, also where that is written short (`residual: rezero`, then `alpha_init: 0.1`).
+Mappings are merged name by name; any other value replaces the one below. A mapping with `kind` is a complete sibling and
+replaces the one below, whose fields may not exist in it. A mapping without `kind` changes the sibling below, also one in
+short form (`residual: rezero` below `alpha_init: 0.1`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from typing import Any, get_type_hints
 
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
-from addnorm.study.codec import SHORT_FORMS, encode, read
+from addnorm.study.decoding import SHORT_FORMS, read
+from addnorm.study.encoding import encode
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import read_yaml
 
@@ -22,19 +23,21 @@ _SHORT_FIELDS = {name: hint for name, hint in get_type_hints(ModelSpec).items() 
 
 @dataclass(frozen=True)
 class Setting:
-    """One `a.b=c` of the command line."""
+    """A setting of the command line, `a.b=c`."""
 
     text: str
-    """As given."""
+    """The text of the argument."""
     names: tuple[str, ...]
     value: Any
 
 
 def lay_over(below: Any, above: Any, name: str = "") -> Any:
-    """What is there when `above` is laid over `below`; neither is changed.
+    """Merge `above` over `below`; neither is changed.
 
     Args:
-        name: of the field that holds both; some fields have a short form of their own (`dropout: 0.1`).
+        below: a plain value.
+        above: the plain value that takes precedence.
+        name: name of the field that holds both, which may have a short form (`dropout: 0.1`).
     """
     if not isinstance(above, Mapping) or isinstance(above.get("kind"), str):
         return above
@@ -45,10 +48,10 @@ def lay_over(below: Any, above: Any, name: str = "") -> Any:
 
 
 def lay_over_study(study: Plain, above: Mapping[str, Any], where: str) -> Plain:
-    """A study file's content with a profile or a setting laid over it; a list of variants keeps only those, in its order.
+    """Merge a profile or a setting over the content of a study file. A list of variants selects them, in its order.
 
     Raises:
-        InputError: the list names a variant that is not there, or one twice.
+        InputError: the list has an unknown variant, or repeats one.
     """
     names, variants = above.get("variants"), study.get("variants")
     if isinstance(names, list) and isinstance(variants, Mapping):
@@ -56,7 +59,7 @@ def lay_over_study(study: Plain, above: Mapping[str, Any], where: str) -> Plain:
             if not isinstance(name, str) or name not in variants:
                 raise InputError(f"{where}: $.variants: no variant {shown(name)}{nearest(name, variants)}")
             if name in names[:index]:
-                raise InputError(f"{where}: $.variants: {name!r} is named twice. Keep one.")
+                raise InputError(f"{where}: $.variants: expected each variant once, got {name!r} twice. Keep one.")
         study = {**study, "variants": {name: variants[name] for name in names}}
         above = {key: value for key, value in above.items() if key != "variants"}
     merged: Plain = lay_over(study, above)
@@ -64,24 +67,23 @@ def lay_over_study(study: Plain, above: Mapping[str, Any], where: str) -> Plain:
 
 
 def parse_setting(text: str) -> Setting:
-    """Take `a.b=c` apart; the value is read as YAML.
+    """Parse a setting `a.b=c`; its value is YAML.
 
     Raises:
-        InputError: no `=`, an empty name, or a value that is no YAML.
+        InputError: no `=`, an empty name, or a value that is not YAML.
     """
     path, equals, value = text.partition("=")
     names = tuple(path.strip().split("."))
     if not equals or not all(names):
-        raise InputError(f"a setting is written a.b=value, got {text!r}. For instance: --set training.steps=200")
+        raise InputError(f"--set: expected NAME.NAME=VALUE, got {text!r}. For example: --set training.steps=200")
     return Setting(text, names, read_yaml(value, f"--set {text}"))
 
 
 def apply_settings(study: Plain, settings: Sequence[Setting]) -> Plain:
-    """The study with the settings laid over, first to last. Names are checked by whoever reads the result, except that a
-    setting makes no new variant and nothing beneath a list or a number.
+    """Merge settings over a study, first to last. Names are checked when the result is decoded.
 
     Raises:
-        InputError: such a setting.
+        InputError: a setting adds a variant, or a name below a list or a number.
     """
     for setting in settings:
         study = lay_over_study(study, _nested(setting, study), f"--set {setting.text}")
@@ -102,7 +104,7 @@ def _nested(setting: Setting, study: Plain) -> Any:
             here = {}
         if names and not isinstance(here, Mapping):
             raise InputError(
-                f"--set {setting.text}: {path} is {shown(here)} and has nothing beneath it. "
+                f"--set {setting.text}: {path}: expected a mapping, got {shown(here)}. "
                 f"Set it as a whole: --set {path.removeprefix('$.')}=…"
             )
     value = setting.value
@@ -112,7 +114,7 @@ def _nested(setting: Setting, study: Plain) -> Any:
 
 
 def _first_key(names: tuple[str, ...], here: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """The longest known key that the names begin with (a variant's name may hold dots), and the names after it."""
+    """The longest known key that begins the names (a variant's name may contain dots), and the names after it."""
     for count in range(len(names), 0, -1):
         key = ".".join(names[:count])
         if key in here:
@@ -124,7 +126,7 @@ def _written_out(value: Any, name: str) -> Any:
     if isinstance(value, str):
         return {"kind": value}
     if name in _SHORT_FIELDS and isinstance(value, bool | int | float):
-        unsaid = Problems()  # what does not fit stays as it is, for the reader of the whole to complain about
-        made = read(_SHORT_FIELDS[name], value, "$", unsaid)
-        return value if len(unsaid) else encode(made)
+        problems = Problems()  # a wrong value is returned unchanged and reported when the whole study is decoded
+        expanded = read(_SHORT_FIELDS[name], value, "$", problems)
+        return value if len(problems) else encode(expanded)
     return value

@@ -1,61 +1,62 @@
-"""What is wrong with an input, gathered so that it can be said at once."""
+"""Problems of an input with their paths, collected so that one error reports all of them."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, nearest_name
 
-SHOWN = 10
-"""At most this many problems are printed."""
-
-_LONGEST = 80
+_LARGEST_REPORT = 10
+"""Number of problems in one message."""
+_LARGEST_VALUE = 80
+"""Characters of a value in a message."""
 
 
 class Problems:
-    """A list of problems, each with the path of the place that has it."""
+    """A list of problems, each with the path of its place."""
 
     def __init__(self) -> None:
-        self._found: list[tuple[str, str]] = []
+        self._problems: list[tuple[str, str]] = []
 
     def add(self, path: str, text: str) -> None:
-        """Note a problem. A text that names a place below, as `$.field: …`, is put there."""
+        """Add a problem. A text that begins with a path of its own, `$.field: …`, belongs to the place below `path`."""
         if text.startswith("$."):
             below, _, text = text[1:].partition(": ")
             path += below
-        self._found.append((path, text))
+        self._problems.append((path, text))
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._problems)
 
     def raise_any(self, where: str = "") -> None:
-        """Raise what was found, if anything.
+        """Raise the problems as one error, if there are any.
 
         Args:
-            where: the file, or whatever else the paths are paths in.
+            where: the file that the paths belong to.
 
         Raises:
-            InputError: one line per problem, `$.path: what is wrong`.
+            InputError: one line per problem, `$.path: expected …, got …`.
         """
-        if not self._found:
+        if not self._problems:
             return
-        lines = [f"{path}: {text}" for path, text in dict.fromkeys(self._found)]
-        if len(lines) > SHOWN:
-            lines[SHOWN:] = [f"… and {len(lines) - SHOWN} more."]
+        lines = [f"{path}: {text}" for path, text in dict.fromkeys(self._problems)]
+        if len(lines) > _LARGEST_REPORT:
+            lines[_LARGEST_REPORT:] = [f"… and {len(lines) - _LARGEST_REPORT} more."]
         if where:
-            lines = [f"{where}: {lines[0]}"] if len(lines) == 1 else [f"{where}: {len(self._found)} problems.", *lines]
+            lines = (
+                [f"{where}: {lines[0]}"] if len(lines) == 1 else [f"{where}: {len(self._problems)} problems.", *lines]
+            )
         raise InputError("\n".join(lines))
 
 
 def nearest(name: object, known: Iterable[object]) -> str:
-    """`, did you mean 'add'? Known: add, scale.`: the end of a sentence about a name that is not known."""
+    """`, did you mean 'add'? Known: add, scale.`: the end of a sentence about an unknown name."""
     names = [str(entry) for entry in known]
-    close = get_close_matches(name, names, n=1, cutoff=0.6) if isinstance(name, str) else []
-    hint = f", did you mean {close[0]!r}?" if close else "."
-    return f"{hint} Known: {', '.join(names) or 'none'}."
+    near = nearest_name(name, names)
+    question = f", did you mean {near!r}?" if near is not None else "."
+    return f"{question} Known: {', '.join(names) or 'none'}."
 
 
 def shown(value: object) -> str:
-    """A value as the writer of a study file knows it."""
+    """A value as it is written in a study file, shortened."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -65,4 +66,4 @@ def shown(value: object) -> str:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return f"a list of {len(value)}"
     text = repr(value)
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= _LARGEST_VALUE else f"{text[:_LARGEST_VALUE]}…"

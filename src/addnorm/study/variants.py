@@ -1,4 +1,4 @@
-"""A study file's variants: a preset, what all variants share, and what each has of its own."""
+"""Variants of a study file: fields of a preset, fields shared by all variants, and fields of each variant."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -6,53 +6,54 @@ from typing import Any
 
 from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
-from addnorm.study.codec import UNREADABLE, encode, read, read_fields
+from addnorm.study.decoding import UNREADABLE, read, read_fields
+from addnorm.study.encoding import encode
 from addnorm.study.overlay import lay_over
 from addnorm.study.problems import Problems, nearest, shown
 
 
 def read_variants(model: object, variants: object, problems: Problems) -> dict[str, ModelSpec]:
-    """The models by name, without those that have problems.
+    """Decode the models by name, without those that have problems.
 
-    A variant is its own preset, else the model's, else `ModelSpec` as it stands; over that lie the model's fields, and
-    over those its own.
+    The base of a variant is its own preset, else the shared preset, else the defaults of `ModelSpec`. The fields under `model`
+    replace those of the base, and the variant's own fields replace both.
 
     Args:
-        model: what the file says under `model`, or None.
-        variants: what it says under `variants`.
-        problems: takes what is wrong.
+        model: the content of `model`, or None.
+        variants: the content of `variants`.
+        problems: receives the problems.
     """
     before = len(problems)
     shared = _own_fields(model, "$.model", problems)
     base = _preset(shared, {}, "$.model", problems)
     if len(problems) == before:
-        # By itself, so that a mistake that all variants share is reported once and in its place.
+        # Read apart from the variants, so that a problem shared by all is reported once and with its own path.
         read_fields(ModelSpec, lay_over(base, _without_preset(shared)), "$.model", problems)
     if not isinstance(variants, Mapping):
-        problems.add("$.variants", f"must be a mapping of names to models, got {shown(variants)}.")
+        problems.add("$.variants", f"expected a mapping from names to models, got {shown(variants)}.")
     if len(problems) > before or not isinstance(variants, Mapping):
         return {}
-    found = {}
+    models = {}
     for name, entry in variants.items():
         path = f"$.variants.{name}"
         if not isinstance(name, str):
-            problems.add("$.variants", f"names must be text, got {shown(name)}. Put it in quotes.")
+            problems.add("$.variants", f"expected names that are texts, got {shown(name)}. Put it in quotes.")
             continue
         own = _own_fields(entry, path, problems)
         base = _preset(own, shared, path, problems)
         if base is not UNREADABLE:
             whole = lay_over(lay_over(base, _without_preset(shared)), _without_preset(own))
-            made = read(ModelSpec, whole, path, problems)
-            if made is not UNREADABLE:
-                found[name] = made
-    return found
+            decoded = read(ModelSpec, whole, path, problems)
+            if decoded is not UNREADABLE:
+                models[name] = decoded
+    return models
 
 
 def _own_fields(value: object, path: str, problems: Problems) -> Mapping[str, Any]:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        problems.add(path, f"must be a mapping of a model's fields, got {shown(value)}.")
+        problems.add(path, f"expected a mapping with the fields of a model, got {shown(value)}.")
         return {}
     known = ("preset", *(field.name for field in fields(ModelSpec)))
     for name in value:

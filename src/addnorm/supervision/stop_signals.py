@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, counted instead of obeyed at once."""
+"""Counting of Ctrl-C and SIGTERM, in place of Python's immediate interruption."""
 
 import signal
 import threading
@@ -9,33 +9,33 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class StopSignals:
-    """Within the block, a first signal asks for an orderly end and a second one for an end at once.
+    """Context in which SIGINT and SIGTERM are counted: the first requests an orderly stop, the second an immediate one.
 
-    Python delivers signals to the main thread only; in another thread the block changes nothing and counts nothing.
+    Python delivers signals to the main thread only; in another thread the context changes nothing and counts nothing.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        """Signals that have come so far."""
-        self._woken = threading.Event()
-        self._before: dict[signal.Signals, Any] = {}
+        """Signals received so far."""
+        self._received = threading.Event()
+        self._previous: dict[signal.Signals, Any] = {}
 
-    def wait(self, wait_s: float) -> None:
-        """Sleep, but no longer than until the next signal."""
-        self._woken.wait(wait_s)
-        self._woken.clear()
+    def wait(self, timeout_s: float) -> None:
+        """Sleep until the next signal, at most `timeout_s`."""
+        self._received.wait(timeout_s)
+        self._received.clear()
 
     def __enter__(self) -> "StopSignals":
         if threading.current_thread() is threading.main_thread():
-            self._before = {number: signal.signal(number, self._came) for number in _SIGNALS}
+            self._previous = {number: signal.signal(number, self._count) for number in _SIGNALS}
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def _came(self, number: int, frame: FrameType | None) -> None:
+    def _count(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
-        self._woken.set()
+        self._received.set()

@@ -1,8 +1,8 @@
-"""What the supervisor knows about one run, and how much patience it has with it.
+"""State that the supervisor holds about one run: its worker, its failures, and when it may start again.
 
-A run that ends too soon is started again after 1, 2, 4, … times the back-off. What is counted are ends in a row that
-got no further than any attempt before: a run that comes forward between crashes is not given up, one that dies at the
-same step every time is.
+A run that crashes is started again after a back-off of 1, 2, 4, … times the initial wait. Only consecutive crashes without
+progress are counted: a run that gets further between crashes is restarted indefinitely, and one that crashes at the same
+step every time is given up.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from addnorm.store import Damaged, RunFolder, RunStatus
 from addnorm.supervision.executors import Worker
 
 _LONGEST_WAIT_S = 60.0
-_LEAST_ROOM_BYTES = 16 << 20
+_LEAST_FREE_BYTES = 16 << 20
 
 
 def free_bytes(path: Path) -> int:
@@ -24,82 +24,88 @@ def free_bytes(path: Path) -> int:
 
 
 @dataclass
-class Care:
+class SupervisedRun:
     """One run under a supervisor."""
 
-    run: RunFolder
+    folder: RunFolder
     worker: Worker | None = None
-    asked_to_stop: bool = False
+    stop_requested: bool = False
+    """True once the present worker has been asked to stop."""
     failures: int = 0
-    """Ends in a row without getting further."""
+    """Consecutive premature exits without progress."""
     furthest: int = -1
     """Highest step that any attempt reached."""
     not_before: float = 0.0
     """Earliest next start, by the monotonic clock."""
-    waits_for: dict[str, Any] | None = None
-    """Why the run is blocked, as in BLOCKED; None if it is not."""
-    aside: bool = False
-    """Not to be started again before the next `addnorm run`."""
+    block: dict[str, Any] | None = None
+    """Content of BLOCKED, also while the disk has no room for that file; None if the run is not blocked."""
+    suspended: bool = False
+    """True for a run that is not started again before the next `addnorm run`."""
     reason: str | None = None
-    """What to tell about a run that has not ended and does not run."""
+    """Why the run has neither ended nor a worker."""
 
-    def look(self) -> None:
-        """Learn how far the run is; a run whose events are damaged is set aside."""
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.folder.name
+
+    def update_progress(self) -> None:
+        """Read the newest step; suspend the run if its events are damaged."""
         try:
-            last = self.run.last_event()
+            last = self.folder.last_event()
         except Damaged as damage:
-            self.set_aside(str(damage))
+            self.suspend(str(damage))
             return
         step = int(last["step"]) if last else 0
         if step > self.furthest:
             self.furthest = step
             self.failures = 0
 
-    def fail(self, reason: str, backoff_s: float) -> None:
-        """Count an end that was none."""
-        self.look()
+    def record_failure(self, reason: str, backoff_s: float) -> None:
+        """Record a premature exit and set the earliest next start."""
+        self.update_progress()
         self.failures += 1
         self.reason = reason
         self.not_before = time.monotonic() + min(backoff_s * 2 ** (self.failures - 1), _LONGEST_WAIT_S)
 
-    def set_aside(self, reason: str) -> None:
-        """Leave the run until the next `addnorm run`."""
-        self.aside = True
+    def suspend(self, reason: str) -> None:
+        """Do not start the run again before the next `addnorm run`."""
+        self.suspended = True
         self.reason = reason
 
     def is_startable(self) -> bool:
-        """Whether the run may be started, perhaps only after a wait: see `is_due`."""
-        if self.worker is not None or self.aside:
+        """True if the run may be started, now or after its back-off (see `is_due`)."""
+        if self.worker is not None or self.suspended:
             return False
-        ending = self.run.ending()
+        ending = self.folder.ending()
         if ending is not None and ending["state"] != "blocked":
             return False
-        return self.waits_for is None or self.has_room()
+        return self.block is None or self.has_room()
 
     def is_due(self) -> bool:
-        """Whether the wait after the last end is over."""
+        """True once the back-off after the last failure is over."""
         return time.monotonic() >= self.not_before
 
     def has_room(self) -> bool:
-        """Whether the cause of a full disk seems to be gone. Other causes are looked at by the next `addnorm run`."""
-        if self.waits_for is None or self.waits_for.get("cause") != "disk":
+        """True if the run is blocked by a full disk that now has room. Other causes wait for the next `addnorm run`."""
+        if self.block is None or self.block.get("cause") != "disk":
             return False
-        need = int(self.waits_for.get("need_bytes") or self.room_bytes())
-        return free_bytes(self.run.path) >= need
+        need = int(self.block.get("need_bytes") or self.required_bytes())
+        return free_bytes(self.folder.path) >= need
 
-    def room_bytes(self) -> int:
-        """Free space without which it is of no use to start the run: three checkpoints, and never less than 16 MiB."""
-        largest = max((path.stat().st_size for path in self.run.checkpoints_path.glob("*.pt")), default=0)
-        return max(_LEAST_ROOM_BYTES, 3 * largest)
+    def required_bytes(self) -> int:
+        """Free space that a start needs: three checkpoints, at least 16 MiB."""
+        largest = max((path.stat().st_size for path in self.folder.checkpoints_path.glob("*.pt")), default=0)
+        return max(_LEAST_FREE_BYTES, 3 * largest)
 
     def status(self) -> RunStatus:
-        """The run's status, with what its files do not say yet: a worker that is starting, a block that did not fit."""
-        status = self.run.status()
+        """The run's status, corrected where its files lag behind: a worker that is starting, a BLOCKED that did not fit."""
+        status = self.folder.status()
         if status.state in ("queued", "interrupted", "blocked"):
             if self.worker is not None:
                 return replace(status, state="running", reason=None)
-            if self.waits_for is not None:
-                return replace(status, state="blocked", reason=self.waits_for["reason"])
+            if self.block is not None:
+                return replace(status, state="blocked", reason=self.block["reason"])
             if self.reason is not None:
                 return replace(status, reason=self.reason)
         return status

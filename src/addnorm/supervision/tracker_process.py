@@ -1,145 +1,144 @@
-"""The process of one mirror: `python -m addnorm.supervision.tracker_process KIND DIR` reads a study's events and hands them on.
+"""The process of one tracker: `python -m addnorm.supervision.tracker_process KIND DIR` forwards a study's events to a tool.
 
-It ends when its standard input is closed, that is when the supervisor has ended in whatever way; what is in the files by
-then is handed on first. How far it came is kept in DIR/mirrors/KIND.json, after the tool has been asked to flush: killed
-between the two, it hands the last second's numbers on twice. A step that a resumed run writes again is left out.
+The process ends when its standard input is closed, which happens however the supervisor ends; events written until then are
+forwarded first. The position in the event files is saved in DIR/mirrors/KIND.json after the tool has flushed: a process
+killed between the two sends the last second's numbers twice. Steps that a resumed run repeats are skipped.
 """
 
 import os
 import select
 import sys
 import traceback
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.store import Event, RunFolder, StudyFolder, read_events, read_json, write_json
+from addnorm.store import Event, EventFollower, RunFolder, StudyFolder, read_json, unrepeated, write_json
 from addnorm.store.files import make_folder
-from addnorm.supervision.trackers import Absent, Mirror, mirror_class
+from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
 
 FOLDER = "mirrors"
-"""In the study's folder."""
-ABSENT = 3
-"""Exit code where the tool is not installed."""
-_OURS = frozenset({"time", "attempt", "step", "type", "first", "final"})
+"""Folder of the trackers in the study's folder; the name of version 0.1, which existing studies have."""
+TOOL_MISSING = 3
+"""Exit code if the tool is not installed."""
+_NOT_FORWARDED = frozenset({"time", "attempt", "step", "type", "first", "final"})
 _TYPES = ("train", "eval")
 _PAUSE_S = 1.0
-_NICER = 10
+_NICENESS = 10
 
 
 class Follower:
-    """Hands a study's events on to a mirror, from where an earlier process stopped.
+    """Forwards a study's events to a tracker, from the position where an earlier process stopped.
 
     Args:
-        study: the study.
-        mirror: the tool.
-        kept: the file that says how far everything is.
+        study: the study's folder.
+        tracker: receives the numbers.
+        position_file: the file with the position in each run's events.
     """
 
-    def __init__(self, study: StudyFolder, mirror: Mirror, kept: Path) -> None:
-        self.study, self.mirror, self.kept = study, mirror, kept
-        self._places: dict[str, dict[str, Any]] = read_json(kept) if kept.exists() else {}
+    def __init__(self, study: StudyFolder, tracker: Tracker, position_file: Path) -> None:
+        self.study, self.tracker, self.position_file = study, tracker, position_file
+        self._positions: dict[str, dict[str, Any]] = read_json(position_file) if position_file.exists() else {}
         self._open: set[str] = set()
 
-    def look(self) -> None:
-        """Hand on what is new in every run's events.
+    def update(self) -> None:
+        """Forward the new events of every run.
 
         Raises:
             Damaged, JobError: events are damaged, or files cannot be read or written.
         """
-        moved = False
+        forwarded = False
         for run in self.study.runs():
-            place = self._places.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
-            events, offset = read_events(run.events_path, place["offset"])
+            position = self._positions.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
+            follower = EventFollower(run.events_path, position["offset"])
+            events = list(follower.read())
             ended = (run.ending() or {}).get("state")
-            if not events and ended == place["ended"]:
+            if not events and ended == position["ended"]:
                 continue
-            self._begin(run, place)
-            for step, time, values in _points(events, place["steps"]):
-                self.mirror.log(run.name, step, time, values)
-            self._places[run.name] = {**place, "offset": offset, "ended": ended}
+            self._begin(run, position)
+            for step, time, values in _points(events, position["steps"]):
+                self.tracker.log(run.name, step, time, values)
+            self._positions[run.name] = {**position, "offset": follower.position, "ended": ended}
             if ended is not None:
                 self._end(run.name, ended)
-            moved = True
-        if moved:
-            self.mirror.flush()
-            write_json(self.kept, self._places)
+            forwarded = True
+        if forwarded:
+            self.tracker.flush()
+            write_json(self.position_file, self._positions)
 
     def close(self) -> None:
         """End every run that is open."""
         for name in sorted(self._open):
             self._end(name, "interrupted")
 
-    def _begin(self, run: RunFolder, place: dict[str, Any]) -> None:
+    def _begin(self, run: RunFolder, position: dict[str, Any]) -> None:
         if run.name not in self._open:
-            place["known"] = self.mirror.begin(run.name, flat(run.spec.get("spec") or {}), place["known"])
+            position["known"] = self.tracker.begin(run.name, flatten(run.spec.get("spec") or {}), position["known"])
             self._open.add(run.name)
 
     def _end(self, name: str, state: str) -> None:
         self._open.discard(name)
-        self.mirror.end(name, state)
+        self.tracker.end(name, state)
 
 
-def flat(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """Nested tables as one: `{"training": {"steps": 5}}` becomes `{"training.steps": 5}`."""
-    found: dict[str, Any] = {}
+def flatten(value: Mapping[str, Any], path: str = "") -> dict[str, Any]:
+    """Nested mappings as one: `{"training": {"steps": 5}}` becomes `{"training.steps": 5}`."""
+    flat: dict[str, Any] = {}
     for name, entry in value.items():
-        here = f"{path}.{name}" if path else str(name)
-        found.update(flat(entry, here) if isinstance(entry, Mapping) else {here: entry})
-    return found
+        key = f"{path}.{name}" if path else str(name)
+        flat.update(flatten(entry, key) if isinstance(entry, Mapping) else {key: entry})
+    return flat
 
 
 def _points(events: list[Event], steps: dict[str, int]) -> Iterator[tuple[int, float, dict[str, float]]]:
-    """Step, time and values of every event that is new. `steps`: the largest step handed on, by type of event."""
-    furthest = defaultdict(int, steps)
-    for event in events:
-        kind, step = event["type"], event["step"]
-        if kind not in _TYPES or step <= furthest[kind]:
-            continue  # replayed after a resume: the run itself has proved that it is the same
-        furthest[kind] = steps[kind] = step
+    """Step, time and values of every measurement, each step once. `steps`: the largest step so far by event type."""
+    for event in unrepeated((event for event in events if event["type"] in _TYPES), steps):
+        kind = event["type"]
         values = {
             f"{kind}/{name}": float(value)
             for name, value in event.items()
-            if name not in _OURS and isinstance(value, int | float) and not isinstance(value, bool)
+            if name not in _NOT_FORWARDED and isinstance(value, int | float) and not isinstance(value, bool)
         }
-        yield step, float(event["time"]), values
+        yield event["step"], float(event["time"]), values
 
 
-def follow(kind: str, out: Path, *, told_to_stop: Any) -> None:
-    """Follow a study until told to stop.
+def follow(kind: str, out: Path, *, wait_for_stop: Callable[[], bool]) -> None:
+    """Follow a study until asked to stop.
 
     Args:
-        told_to_stop: waits a moment, then says whether it is time to stop.
+        kind: the tracker.
+        out: the study's folder.
+        wait_for_stop: waits a moment; returns True when the process should stop.
 
     Raises:
-        Absent: the tool is not installed.
-        AddnormError: the study's files, or the mirror's own, cannot be used.
+        ToolMissing: the tool is not installed.
+        AddnormError: the study's files, or the tracker's own, cannot be used.
     """
     folder = out / FOLDER / kind
     make_folder(folder)
     study = StudyFolder(out)
-    follower = Follower(study, mirror_class(kind)(folder, study.name), out / FOLDER / f"{kind}.json")
+    tracker: Tracker = TRACKERS.class_of(kind)(folder, study.name)
+    follower = Follower(study, tracker, out / FOLDER / f"{kind}.json")
     while True:
-        stop = told_to_stop()
-        follower.look()
+        stop = wait_for_stop()
+        follower.update()
         if stop:
             follower.close()
             return
 
 
 def main(arguments: list[str]) -> int:
-    """Mirror a study. Returns the exit code; the reason of a failure is the last line of standard error."""
+    """Track a study. Returns the exit code; the last line of standard error is the reason of a failure."""
     kind, out = arguments
     with suppress(OSError):
-        os.nice(_NICER)  # training comes first
+        os.nice(_NICENESS)  # training has precedence
     try:
-        follow(kind, Path(out), told_to_stop=_input_is_closed)
-    except Absent as error:
+        follow(kind, Path(out), wait_for_stop=_input_is_closed)
+    except ToolMissing as error:
         print(error, file=sys.stderr)  # noqa: T201  read by the supervisor
-        return ABSENT
+        return TOOL_MISSING
     except AddnormError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
@@ -158,5 +157,5 @@ def _input_is_closed() -> bool:
 if __name__ == "__main__":
     code = main(sys.argv[1:])
     sys.stderr.flush()
-    # Some tools leave threads or exit handlers that wait for a network; everything that counts has been flushed.
+    # Some tools leave threads or exit handlers that wait for a network; all numbers have been flushed.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""The supervisor's side of the mirrors: starts their processes, says once if one stops, never waits for one for long."""
+"""The supervisor's side of the trackers: start their processes, report a failure once, never wait long for one."""
 
 import subprocess
 import sys
@@ -10,27 +10,27 @@ from types import TracebackType
 from addnorm.errors import AddnormError, UnknownName
 from addnorm.store.files import make_folder
 from addnorm.supervision.tracker_process import FOLDER
-from addnorm.supervision.trackers import kinds
+from addnorm.supervision.trackers import TRACKERS
 
 PROCESS = (sys.executable, "-m", "addnorm.supervision.tracker_process")
 
 LAST_WAIT_S = 20.0
-"""How long a mirror may take to hand on the last numbers once the training is over."""
+"""Time that a tracker has to send the last numbers once the training is over."""
 
 
-class Mirroring:
-    """Mirrors of one study, as a context: they start with the first `look` and are ended with the block.
+class Tracking:
+    """The trackers of one study, as a context: they start with the first `update` and end with the block.
 
-    Nothing that a mirror does raises here: what goes wrong is said, once per mirror, and the training goes on.
+    No failure of a tracker raises here: it is reported once per tracker, and the training continues.
 
     Args:
-        names: the mirrors.
-        say: takes a line for the user.
-        command: the mirror process; only to be set by tests.
-        last_wait_s: only to be set by tests.
+        names: the trackers.
+        say: receives a line for the user.
+        command: the tracker's process; set by tests.
+        last_wait_s: see `LAST_WAIT_S`; set by tests.
 
     Raises:
-        UnknownName: no such mirror.
+        UnknownName: no such tracker.
     """
 
     def __init__(
@@ -42,15 +42,15 @@ class Mirroring:
         last_wait_s: float = LAST_WAIT_S,
     ) -> None:
         for name in names:
-            if name not in kinds():
-                raise UnknownName("mirror", name, kinds())
+            if name not in TRACKERS.kinds():
+                raise UnknownName("tracker", name, TRACKERS.kinds())
         self._names, self._say, self._command = tuple(dict.fromkeys(names)), say, tuple(command)
         self._last_wait_s = last_wait_s
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._started = False
 
-    def __enter__(self) -> "Mirroring":
+    def __enter__(self) -> "Tracking":
         return self
 
     def __exit__(
@@ -58,7 +58,7 @@ class Mirroring:
     ) -> None:
         for process in self._processes.values():
             if process.stdin is not None:
-                with suppress(OSError):  # it has ended already
+                with suppress(OSError):  # the process has ended already
                     process.stdin.close()
         for name, process in self._processes.items():
             try:
@@ -66,13 +66,13 @@ class Mirroring:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-                self._tell(
-                    name, f"did not end within {self._last_wait_s:g} s and was ended; its last numbers may be missing"
+                self._report(
+                    name, f"did not end within {self._last_wait_s:g} s and was killed; its last numbers may be missing"
                 )
-        self.look(None)
+        self.update(None)
 
-    def look(self, out: Path | None) -> None:
-        """Start the mirrors if that is still to do, and say which have stopped.
+    def update(self, out: Path | None) -> None:
+        """Start the trackers at the first call, and report those that have failed.
 
         Args:
             out: the study's folder, which exists; None to start nothing.
@@ -83,7 +83,7 @@ class Mirroring:
                 self._start(name, out)
         for name, process in self._processes.items():
             if process.poll() not in (None, 0):
-                self._tell(name, f"has stopped: {self._last_words(name)}")
+                self._report(name, f"has stopped: {self._last_line(name)}")
 
     def _start(self, name: str, out: Path) -> None:
         self._out = out
@@ -98,19 +98,19 @@ class Mirroring:
                     start_new_session=True,  # Ctrl-C is for the supervisor
                 )
         except (OSError, AddnormError) as error:
-            self._tell(name, f"could not be started: {error}")
+            self._report(name, f"could not be started: {error}")
 
     def _log(self, name: str) -> Path:
         return self._out / FOLDER / f"{name}.log"
 
-    def _last_words(self, name: str) -> str:
+    def _last_line(self, name: str) -> str:
         try:
             lines = self._log(name).read_text(encoding="utf-8", errors="replace").splitlines()
         except OSError as error:
             return f"no log ({error.strerror})"
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
-    def _tell(self, name: str, what: str) -> None:
-        if name not in self._told:
-            self._told.add(name)
-            self._say(f"Mirror {name} {what}. The runs are not affected.")
+    def _report(self, name: str, problem: str) -> None:
+        if name not in self._reported:
+            self._reported.add(name)
+            self._say(f"Tracker {name} {problem}. The runs are not affected.")

@@ -1,10 +1,10 @@
-"""What a command can be pointed at: a function, a run, a Transformers class, a folder with a checkpoint.
+"""Targets of the commands: a function, a run, a Transformers class, or a folder with a checkpoint.
 
     bert = resolve("transformers:BertModel", config={"num_hidden_layers": 2})
     bert.model(**bert.inputs)
 
-One file per kind of target. Each gives a model and example inputs for it; where inputs are given (`--inputs`), they
-stand in for the derived ones. Only a function's own module is ever executed: a folder is data.
+One file per kind of target. Each returns a model with example inputs, which `--inputs` replaces. Only the module of a
+function is executed: no code in a folder runs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,50 +25,50 @@ def resolve(
     plugins: Sequence[str | Path] = (),
     memory: int | None = None,
 ) -> Target:
-    """The model that a target names, with example inputs.
+    """Load the model that a target names, with example inputs.
 
     Args:
-        target: `module:function` or `file.py:function` returning a model, or a model and its inputs; a folder of a finished
-            run of ours, or of one that was exported; `transformers:CLASS`; or a folder with a Transformers checkpoint.
-        config: fields of the class's configuration, for `transformers:CLASS` alone.
-        inputs: in place of the derived inputs, see `addnorm.targets.input_spec`.
-        plugins: files of the user's own mechanisms that a run's model is made of.
-        memory: bytes that an audit may take. A Transformers model that needs more comes as a smaller configuration of the
-            same class, with random weights, and says so. None: whatever is asked for is built.
+        target: `module:function` or `file.py:function` that returns a model, or a model and its inputs; the folder of a
+            finished or exported run; `transformers:CLASS`; or the folder of a Transformers checkpoint.
+        config: fields of the configuration; only for `transformers:CLASS`.
+        inputs: description of the inputs, in place of derived ones; see `addnorm.targets.input_spec`.
+        plugins: files with the user's own mechanisms that a run uses.
+        memory: memory limit of an audit in bytes. A Transformers model that needs more is replaced by a reduced
+            configuration of the same class with random weights (`Target.shrunk`). None for no limit.
 
     Raises:
-        InputError: there is no such target, it is damaged, it gives no model, or its inputs cannot be derived.
+        InputError: the target does not exist, is damaged, gives no model, or its inputs cannot be derived.
     """
     kind = _kind(str(target))
     if config is not None and kind != "transformers class":
         raise InputError(
-            f"--config sets up a transformers:CLASS; {target} is a {kind}, which has its own. Leave it out."
+            f"--config: expected a transformers:CLASS, got {target}, a {kind} with a configuration of its own. Leave it out."
         )
-    # Each kind brings its own imports, some of them slow.
+    # Modules of the kinds are imported when needed because some import slow libraries.
     match kind:
         case "transformers class":
-            from addnorm.targets.transformers_class import of_class
+            from addnorm.targets.transformers_class import class_target
 
-            return of_class(str(target), config or {}, inputs, memory)
+            return class_target(str(target), config or {}, inputs, memory)
         case "checkpoint":
-            from addnorm.targets.checkpoint import of_checkpoint
+            from addnorm.targets.checkpoint import checkpoint_target
 
-            return of_checkpoint(Path(target), inputs, memory)
+            return checkpoint_target(Path(target), inputs, memory)
         case "run":
-            from addnorm.targets.run import of_run
+            from addnorm.targets.run import run_target
 
-            return of_run(Path(target), inputs, plugins)
+            return run_target(Path(target), inputs, plugins)
         case _:
-            from addnorm.targets.function import of_function
+            from addnorm.targets.function import function_target
 
-            return of_function(str(target), inputs)
+            return function_target(str(target), inputs)
 
 
 def _kind(target: str) -> str:
-    """Which kind of target a name means.
+    """Determine the kind of target from its name.
 
     Raises:
-        InputError: none.
+        InputError: the name has no known form, or the folder holds no model.
     """
     if target.startswith("transformers:"):
         return "transformers class"
@@ -82,12 +82,13 @@ def _kind(target: str) -> str:
         hint = (
             f"It holds runs; give one of them, such as {path / inside[0]}."
             if inside
-            else "A run of ours has spec.json, an exported one model.json, a Transformers checkpoint config.json."
+            else "A run has a file spec.json, an exported run model.json, a Transformers checkpoint config.json."
         )
-        raise InputError(f"{target} holds no model. {hint}")
+        raise InputError(f"expected the folder of a run or of a checkpoint, got {target}. {hint}")
     if ":" in target:
         return "function"
     raise InputError(
-        f"{target!r} is no target: there is no such folder. Give module:function, file.py:function, a folder of a run or of a "
-        "checkpoint, or transformers:CLASS such as transformers:BertModel --config '{\"num_hidden_layers\": 2}'."
+        f"expected a target, got {target!r}, which is not a folder. Give module:function, file.py:function, the folder of a "
+        "run "
+        "or of a checkpoint, or transformers:CLASS such as transformers:BertModel --config '{\"num_hidden_layers\": 2}'."
     )

@@ -1,6 +1,6 @@
 """Example inputs from a JSON file (`--inputs spec.json`).
 
-The file is one table from an input's name to what it is:
+The file is one JSON object, from the name of each input to its description:
 
     {
       "input_ids":   {"shape": [2, 12], "dtype": "int64", "low": 5, "high": 1000},
@@ -10,10 +10,9 @@ The file is one table from an input's name to what it is:
       "use_cache":   false
     }
 
-`shape` draws numbers, the same ones every time: whole numbers in [low, high), for floats standard normal ones, or
-uniform ones in [low, high) if both are given; `bool` is true everywhere. `values` is taken as written. dtype is float32
-unless given. Anything that is no table is passed on as it is. Names are keyword inputs; names that are all numbers
-("0", "1", …) are positional.
+`shape` draws numbers from a fixed seed: whole numbers in [low, high); standard normal floats, or uniform ones in [low, high)
+if both are given; `bool` is true everywhere. `values` is used as written. The dtype is float32 unless given. Values that are
+not objects are passed on unchanged. Names are keyword inputs; if all names are numbers ("0", "1", …), they are positional.
 """
 
 import json
@@ -39,40 +38,40 @@ _FIELDS = ("shape", "dtype", "low", "high", "values")
 
 
 def read_input_spec(path: Path) -> dict[str, Any]:
-    """The table in a file, not yet looked into.
+    """Read the object in a file, without checking its entries.
 
     Raises:
-        InputError: no such file, no JSON, or no table.
+        InputError: the file cannot be read or holds no JSON object.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"--inputs {path} cannot be read: {error.strerror}.") from error
     except ValueError as error:
-        raise InputError(f"--inputs {path} is no JSON: {error}.") from error
+        raise InputError(f"--inputs {path}: expected JSON, got an error: {error}.") from error
     if not isinstance(content, dict) or not content:
         raise InputError(
-            f"--inputs {path} must hold a table from an input's name to what it is, got {_short(content)}."
+            f"--inputs {path}: expected a JSON object from input names to descriptions, got {_short(content)}."
         )
     return content
 
 
 def make_inputs(spec: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
-    """Inputs as the table describes them: positional ones if all names are numbers, else keyword ones.
+    """Make the described inputs: positional ones if all names are numbers, else keyword inputs.
 
     Raises:
-        InputError: an entry is not understood; the message has its path.
+        InputError: an entry is wrong; the message has its path.
     """
     draw = torch.Generator().manual_seed(0)
     made = {name: _entry(name, entry, draw) for name, entry in spec.items()}
-    places = [name for name in made if name.isdigit()]
-    if not places:
+    positional = [name for name in made if name.isdigit()]
+    if not positional:
         return made
-    if sorted(made) != [str(place) for place in range(len(made))]:
+    if sorted(made) != [str(index) for index in range(len(made))]:
         raise InputError(
-            f"inputs: positional names must be 0, 1, … without a gap and without other names, got {', '.join(made)}."
+            f"inputs: expected positional names 0, 1, … without gaps and without other names, got {', '.join(made)}."
         )
-    return tuple(made[str(place)] for place in range(len(made)))
+    return tuple(made[str(index)] for index in range(len(made)))
 
 
 def _entry(name: str, entry: Any, draw: torch.Generator) -> Any:
@@ -85,14 +84,14 @@ def _entry(name: str, entry: Any, draw: torch.Generator) -> Any:
                 f"inputs: {path} has no field {field!r}.{did_you_mean(field, _FIELDS)} Known: {', '.join(_FIELDS)}."
             )
     if ("shape" in entry) == ("values" in entry):
-        raise InputError(f"inputs: {path} needs either 'shape' or 'values', got {_short(dict(entry))}.")
+        raise InputError(f"inputs: {path}: expected either 'shape' or 'values', got {_short(dict(entry))}.")
     given = entry.get("dtype", "float32")
     if given not in _DTYPES:
         raise UnknownName(f"dtype of input {path}", given, _DTYPES)
     dtype = _DTYPES[given]
     if "values" in entry:
         if "low" in entry or "high" in entry:
-            raise InputError(f"inputs: {path} has 'values', so 'low' and 'high' mean nothing. Leave them out.")
+            raise InputError(f"inputs: {path}: expected no 'low' and 'high' beside 'values'. Leave them out.")
         return _values(path, entry["values"], dtype)
     return _drawn(path, _shape(path, entry["shape"]), dtype, entry.get("low"), entry.get("high"), draw)
 
@@ -101,32 +100,37 @@ def _values(path: str, values: Any, dtype: torch.dtype) -> Tensor:
     try:
         return torch.tensor(values, dtype=dtype)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"inputs: {path}.values must be numbers in nested lists of equal lengths: {error}.") from error
+        raise InputError(
+            f"inputs: {path}.values: expected numbers in nested lists of equal lengths, got an error: {error}."
+        ) from error
 
 
 def _shape(path: str, shape: Any) -> list[int]:
     if not isinstance(shape, list) or not all(type(size) is int and size > 0 for size in shape):
-        raise InputError(f"inputs: {path}.shape must be a list of positive whole numbers, got {_short(shape)}.")
+        raise InputError(f"inputs: {path}.shape: expected a list of positive whole numbers, got {_short(shape)}.")
     return shape
 
 
 def _drawn(path: str, shape: list[int], dtype: torch.dtype, low: Any, high: Any, draw: torch.Generator) -> Tensor:
     for field, bound in (("low", low), ("high", high)):
         if bound is not None and (isinstance(bound, bool) or not isinstance(bound, int | float)):
-            raise InputError(f"inputs: {path}.{field} must be a number, got {_short(bound)}.")
+            raise InputError(f"inputs: {path}.{field}: expected a number, got {_short(bound)}.")
     if dtype is torch.bool:
         if low is not None or high is not None:
-            raise InputError(f"inputs: {path} is bool, which is true everywhere. Give 'values' for anything else.")
+            raise InputError(
+                f"inputs: {path}: expected no 'low' and 'high' for bool, which is true everywhere. Give 'values' for others."
+            )
         return torch.ones(shape, dtype=torch.bool)
     if not dtype.is_floating_point:
         least = 0 if low is None else low
         if high is None or int(high) <= int(least):
             raise InputError(
-                f"inputs: {path} holds whole numbers in [low, high): give 'high', above 'low' (0 unless given)."
+                f"inputs: {path}: expected 'high' above 'low' (0 unless given) for whole numbers in [low, high), got "
+                f"{_short(high)}."
             )
         return torch.randint(int(least), int(high), shape, generator=draw, dtype=dtype)
     if (low is None) != (high is None):
-        raise InputError(f"inputs: {path} needs both 'low' and 'high', or neither.")
+        raise InputError(f"inputs: {path}: expected both 'low' and 'high' or neither, got one.")
     if low is None:
         return torch.randn(shape, generator=draw).to(dtype)
     return (low + (high - low) * torch.rand(shape, generator=draw)).to(dtype)

@@ -1,4 +1,4 @@
-"""A run of ours: the folder of a finished run, or what `addnorm export` wrote of one."""
+"""The folder of a finished run, or of a run that `addnorm export` wrote."""
 
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from addnorm.training.export import SPEC, export_run, load
 _BATCH, _SEQ = 4, 12
 
 
-def of_run(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[str | Path]) -> Target:
-    """The model of a run, with random tokens.
+def run_target(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[str | Path]) -> Target:
+    """Load the model of a run, with random tokens.
 
     Raises:
-        InputError: the run has not finished, or needs plugins that are not given.
+        InputError: the run has not finished, or uses plugins that are not given.
         Damaged: its files are damaged.
     """
     if (folder / SPEC).is_file():
@@ -32,12 +32,12 @@ def of_run(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[str 
             model = load(export_run(RunFolder(folder), Path(scratch) / "exported"), plugins=plugins)
     if given is not None:
         return Target(name=str(folder), model=model, inputs=make_inputs(given), kind="run")
-    tokens = some_tokens(model)
+    tokens = random_tokens(model)
     note = f"inputs: {tokens.shape[0]} sequences of {tokens.shape[1]} random tokens, none of them padding"
     return Target(name=str(folder), model=model, inputs=tokens, kind="run", notes=(note,))
 
 
-def some_tokens(model: Transformer) -> torch.Tensor:
-    """Random tokens for a model of ours: [batch, seq], the same ones every time."""
+def random_tokens(model: Transformer) -> torch.Tensor:
+    """Draw random tokens [batch, seq] for a model, from a fixed seed."""
     shape = (_BATCH, min(_SEQ, model.spec.max_seq))
     return torch.randint(0, model.spec.vocab, shape, generator=torch.Generator().manual_seed(0))

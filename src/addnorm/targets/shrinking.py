@@ -1,10 +1,12 @@
-"""A smaller configuration of the same Transformers class, for a model whose audit would not fit into memory.
+"""A reduced configuration of the same Transformers class, for a model whose audit does not fit into memory.
 
-Verdicts are about generic weights, so random ones of another size serve as well, as long as the structure is the same.
-Layers go first, down to two or to as many as show every kind of layer; then widths, keeping the number of heads per key
-head. The result counts only if its parameters have the names of the full model's, layer numbers aside, and as many axes.
+Verdicts hold for generic weights, so random weights of another size give the same ones if the structure is the same. First
+layers are removed, down to two or to the fewest that include every kind of layer; then widths are reduced, with the number of
+query heads per key head kept. A reduced configuration is used only if its parameters have the same names, up to layer
+numbers, and the same number of axes as those of the full model.
 """
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -22,34 +24,34 @@ _HEAD_DIM = 16
 
 
 def shrunk_config(cls: Any, config: Any, budget: int) -> tuple[Any, str]:
-    """The largest smaller configuration whose audit fits, and what it is in words.
+    """Find the largest reduced configuration whose audit fits, with a description.
 
     Args:
         cls: the model's class.
         config: its full configuration.
-        budget: bytes that an audit may take.
+        budget: memory limit of an audit in bytes.
 
     Raises:
-        InputError: none fits or has the same structure.
+        InputError: no reduced configuration fits and has the same structure.
     """
     full = parameter_shapes(cls, config)
-    for settings, told in _candidates(config):
+    for settings, description in _candidates(config):
         try:
             small = config.__class__.from_dict({**config.to_dict(), **settings})
             shapes = parameter_shapes(cls, small)
-        except Exception:  # noqa: BLE001 - a class may refuse sizes anywhere in its code, with any exception
+        except Exception:  # noqa: BLE001 - a class may refuse sizes with any exception
             continue
         if _structure(shapes) == _structure(full) and needed_bytes(_count(shapes)) <= budget:
-            return small, told
+            return small, description
     raise InputError(
-        f"an audit of {cls.__name__} takes about {gb(needed_bytes(_count(full)))}, and {gb(budget)} are allowed; no smaller "
+        f"an audit of {cls.__name__} takes about {gb(needed_bytes(_count(full)))}, {gb(budget)} are allowed; no reduced "
         "configuration with the same structure fits. Allow more with --memory, or give transformers:"
         f"{cls.__name__} --config with fewer layers and a smaller vocabulary."
     )
 
 
 def parameter_shapes(cls: Any, config: Any) -> Mapping[str, tuple[int, ...]]:
-    """Every parameter's name and shape; nothing is allocated."""
+    """Names and shapes of the parameters, without allocating them."""
     with torch.device("meta"):
         return {name: tuple(each.shape) for name, each in cls(config).named_parameters()}
 
@@ -64,17 +66,11 @@ def _structure(shapes: Mapping[str, tuple[int, ...]]) -> set[tuple[str, int]]:
 
 
 def _count(shapes: Mapping[str, tuple[int, ...]]) -> int:
-    found = 0
-    for shape in shapes.values():
-        size = 1
-        for each in shape:
-            size *= each
-        found += size
-    return found
+    return sum(math.prod(shape) for shape in shapes.values())
 
 
 def _candidates(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
-    """Settings to change, from little to much, each with its words."""
+    """Changed settings with a description, from the smallest reduction on."""
     fewer, layers = _fewer_layers(config)
     yield fewer, f"{layers} layers"
     for heads in (4, 2):
@@ -84,7 +80,7 @@ def _candidates(config: Any) -> Iterator[tuple[dict[str, Any], str]]:
 
 
 def _own(config: Any, canonical: str) -> str:
-    """What this class calls a field."""
+    """Translate a field's canonical name to that of this class."""
     return str(config.attribute_map.get(canonical, canonical))
 
 
@@ -92,17 +88,17 @@ def _fewer_layers(config: Any) -> tuple[dict[str, Any], int]:
     fields = config.to_dict()
     depth = getattr(config, "num_hidden_layers", None)
     kinds = fields.get("layer_types") or []
-    # As many as show every kind of layer.
-    kept = next((n for n in range(2, len(kinds)) if set(kinds[:n]) == set(kinds)), 2)
+    # The fewest layers that include every kind.
+    fewest = next((n for n in range(2, len(kinds)) if set(kinds[:n]) == set(kinds)), 2)
     settings: dict[str, Any] = {
-        _own(config, field): min(kept, number)
+        _own(config, field): min(fewest, number)
         for field in _DEPTHS
         if isinstance(number := fields.get(_own(config, field)), int)
     }
     for field, value in fields.items():
-        if isinstance(value, list) and depth is not None and len(value) == depth > kept:
-            settings[field] = value[:kept]
-    return settings, kept
+        if isinstance(value, list) and depth is not None and len(value) == depth > fewest:
+            settings[field] = value[:fewest]
+    return settings, fewest
 
 
 def _narrower(config: Any, most_heads: int) -> tuple[dict[str, Any], int]:

@@ -1,4 +1,4 @@
-"""What every kind of target becomes."""
+"""The common result of all kinds of targets."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,24 +10,24 @@ Kind = Literal["function", "run", "transformers class", "checkpoint"]
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model with inputs that it can be called with."""
+    """A model with example inputs."""
 
     name: str
-    """As the user gave it."""
+    """As given by the user."""
     model: nn.Module
-    """In evaluation mode, unless it is a function's, which is left as the function returned it."""
+    """In evaluation mode; the model of a function is left as the function returned it."""
     inputs: Any
     """One tensor, a tuple of positional or a dict of keyword inputs."""
     kind: Kind
     notes: tuple[str, ...] = ()
-    """What was decided on the way, one sentence each: how inputs were made, where weights came from."""
+    """One sentence per decision: how inputs were made, where weights came from."""
     shrunk: str = ""
-    """What the model is instead of the one asked for, whose analysis would not fit into memory: "2 layers". Empty where it is
-    the real one."""
+    """Description of the reduced configuration, such as "2 layers", if the requested model does not fit into memory; else
+    empty."""
 
     whole: int = 0
-    """Numbers of the model that was asked for, where this one is shrunk."""
+    """Number of parameters of the requested model if this one is reduced, else 0."""
 
     def to_json(self) -> dict[str, Any]:
-        """What the target is, as plain values."""
+        """The target's description as plain values."""
         return {"name": self.name, "kind": self.kind, "shrunk": self.shrunk, "notes": list(self.notes)}

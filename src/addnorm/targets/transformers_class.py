@@ -1,4 +1,4 @@
-"""`transformers:CLASS`: a model class of Hugging Face's Transformers with random weights, from its configuration alone."""
+"""`transformers:CLASS`: a model class of Hugging Face Transformers with random weights, built from its configuration."""
 
 import contextlib
 import importlib
@@ -17,74 +17,75 @@ from addnorm.targets.shrinking import shrunk_config
 from addnorm.targets.target import Kind, Target
 
 LARGEST = 2 * 10**9
-"""Parameters of a model that is still built: 8 GB in float32."""
+"""Largest number of parameters of a model that is built: 8 GB in float32."""
 
 
-def of_class(
+def class_target(
     name: str, settings: Mapping[str, Any], given: Mapping[str, Any] | None, memory: int | None = None
 ) -> Target:
-    """A model of the class, its random weights drawn from seed 0, with inputs derived from its configuration.
+    """Build a model of the class with random weights from seed 0 and inputs derived from its configuration.
 
     Raises:
-        InputError: Transformers is not installed, no such class, a field that its configuration does not have, sizes that do
-            not fit together, a model too large to build, or inputs that cannot be derived.
+        InputError: Transformers is not installed or lacks the class, its configuration lacks a field, sizes contradict each
+            other, the model is too large to build, or inputs cannot be derived.
     """
     cls = model_class(name.removeprefix("transformers:"))
-    with silent(), torch.random.fork_rng(devices=[]):
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
         config = _config(cls, settings)
-    return of_config(name, "transformers class", cls, config, given, memory)
+    return configuration_target(name, "transformers class", cls, config, given, memory)
 
 
-def of_config(
+def configuration_target(
     name: str, kind: Kind, cls: Any, config: Any, given: Mapping[str, Any] | None, memory: int | None
 ) -> Target:
-    """A model with random weights, or a smaller one if its audit needs more than `memory` bytes.
+    """Build a model with random weights, in a reduced configuration if its audit needs more than `memory` bytes.
 
     Raises:
-        InputError: as for `of_class`.
+        InputError: as for `class_target`.
     """
-    told, whole = "", 0
-    with silent(), torch.random.fork_rng(devices=[]):
-        with refusing(f"{name} cannot be built"):
-            if memory is not None and needed_bytes(parameters_of(cls, config)) > memory:
-                whole = parameters_of(cls, config)
-                config, told = shrunk_config(cls, config, memory)
+    shrunk, full_size = "", 0
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
+        with raised_as_input_error(f"{name} cannot be built"):
+            if memory is not None and needed_bytes(num_parameters(cls, config)) > memory:
+                full_size = num_parameters(cls, config)
+                config, shrunk = shrunk_config(cls, config, memory)
         _require_size(name, cls, config)
         torch.manual_seed(0)
         model = _built(name, cls, config).eval()
     inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
     notes = ("weights: random, from seed 0", *notes)
-    return Target(name=name, model=model, inputs=inputs, kind=kind, notes=notes, shrunk=told, whole=whole)
+    return Target(name=name, model=model, inputs=inputs, kind=kind, notes=notes, shrunk=shrunk, whole=full_size)
 
 
-def parameters_of(cls: Any, config: Any) -> int:
-    """How many numbers a configuration's model has; nothing is allocated."""
+def num_parameters(cls: Any, config: Any) -> int:
+    """Count the parameters of a configuration's model without allocating them."""
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in cls(config).parameters())
 
 
 def model_class(name: str) -> Any:
-    """A concrete model class of Transformers by its name.
+    """Find a model class of Transformers by its name.
 
     Raises:
-        InputError: Transformers is not installed, or has no such model class.
+        InputError: Transformers is not installed or lacks the class.
     """
-    transformers = installed()
+    transformers = import_transformers()
     found: Any = getattr(transformers, name, None) if not name.startswith("_") else None
-    whole = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not whole or getattr(found, "config_class", None) is None:
+    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
+    if not is_model or getattr(found, "config_class", None) is None:
         endings = ("Model", "LM", "Generation", "Classification")
-        near = [known for known in dir(transformers) if known.endswith(endings) and not known.startswith("Auto")]
-        what = "is no single model class" if found is not None else "is not there"
+        classes = [each for each in dir(transformers) if each.endswith(endings) and not each.startswith("Auto")]
+        problem = "not a single model class" if found is not None else "not known"
         raise InputError(
-            f"transformers {transformers.__version__}: {name!r} {what}.{did_you_mean(name, near)} Give the name of a class "
-            "with weights, such as BertForMaskedLM."
+            f"transformers {transformers.__version__}: expected a class with weights such as BertForMaskedLM, got {name!r}, "
+            "which "
+            f"is {problem}.{did_you_mean(name, classes)}"
         )
     return found
 
 
-def installed() -> Any:
-    """The Transformers library.
+def import_transformers() -> Any:
+    """Import the Transformers library.
 
     Raises:
         InputError: it is not installed.
@@ -93,15 +94,15 @@ def installed() -> Any:
         import transformers
     except ImportError as error:
         raise InputError(
-            f"this target needs Hugging Face's Transformers, which cannot be imported ({error}). "
+            f"this target needs Hugging Face Transformers, which cannot be imported ({error}). Install it: "
             "pip install 'addnorm[transformers]'."
         ) from error
     return transformers
 
 
 @contextlib.contextmanager
-def silent() -> Iterator[None]:
-    """Transformers without its progress bars and advice, which would go between our lines."""
+def quiet_transformers() -> Iterator[None]:
+    """Suppress the progress bars and messages of Transformers."""
     logging: Any = importlib.import_module("transformers.utils.logging")
     level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -115,7 +116,7 @@ def silent() -> Iterator[None]:
 
 
 def _config(cls: Any, settings: Mapping[str, Any]) -> Any:
-    """The class's configuration; Transformers itself takes any field without a word."""
+    """Build the class's configuration. Unknown fields are refused here because Transformers accepts any."""
     config_class = cls.config_class
     known = {*config_class().to_dict(), *config_class.attribute_map}
     for field in settings:
@@ -124,40 +125,41 @@ def _config(cls: Any, settings: Mapping[str, Any]) -> Any:
                 f"--config: {config_class.__name__} has no field {field!r}.{did_you_mean(field, known)} "
                 f"Known: {', '.join(sorted(known))}."
             )
-    with refusing(f"--config does not fit {config_class.__name__}"):
+    with raised_as_input_error(f"--config is refused by {config_class.__name__}"):
         config = config_class(**settings)
     if getattr(config, "use_cache", None):
-        config.use_cache = False  # a cache of keys is no output that counts, and nothing is decoded here
+        config.use_cache = False  # cached keys and values are not an output to audit
     return config
 
 
 def _require_size(name: str, cls: Any, config: Any) -> None:
-    with refusing(f"{name} cannot be built"):
-        count = parameters_of(cls, config)
+    with raised_as_input_error(f"{name} cannot be built"):
+        count = num_parameters(cls, config)
     if count > LARGEST:
         raise InputError(
-            f"{name} has {count / 1e9:.1f} G parameters with this configuration, more than the {LARGEST / 1e9:.0f} G that are "
-            "built here. Give a smaller one, such as --config '{\"num_hidden_layers\": 2}'."
+            f"{name} is too large to build: expected at most {LARGEST / 1e9:.0f} G parameters, got {count / 1e9:.1f} G. Give "
+            "a smaller "
+            "configuration, such as --config '{\"num_hidden_layers\": 2}'."
         )
 
 
 def _built(name: str, cls: Any, config: Any) -> nn.Module:
-    with refusing(f"{name} cannot be built"):
+    with raised_as_input_error(f"{name} cannot be built"):
         model: nn.Module = cls(config)
     return model
 
 
 @contextlib.contextmanager
-def refusing(what: str) -> Iterator[None]:
-    """Turns whatever Transformers says of a configuration or a checkpoint into one message.
+def raised_as_input_error(problem: str) -> Iterator[None]:
+    """Convert any exception of Transformers to an InputError that begins with `problem`.
 
     Raises:
-        InputError: something was raised inside.
+        InputError: an exception was raised inside.
     """
     try:
         yield
     except InputError:
         raise
-    except Exception as error:  # a configuration may be refused anywhere in a class's code, with any exception
-        told = " ".join(str(error).split()).replace(os.linesep, " ")
-        raise InputError(f"{what}: {type(error).__name__}: {told[:600]}") from error
+    except Exception as error:  # a class may refuse a configuration with any exception
+        message = " ".join(str(error).split()).replace(os.linesep, " ")
+        raise InputError(f"{problem}: {type(error).__name__}: {message[:600]}") from error

@@ -2,19 +2,65 @@
 
 import ast
 import inspect
-from dataclasses import asdict, fields, replace
+from dataclasses import MISSING, asdict, fields, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from addnorm.bias import Biases
-from addnorm.catalogue import MECHANISM_ROOMS, Spec, room
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin
 from addnorm.errors import InputError, UnknownName
+from addnorm.model.architecture import Dropout
 from addnorm.model.presets import ROOM_OF_FIELD
-from addnorm.model.spec import Dropout, ModelSpec
-from addnorm.testing.laws import LAWS, BrokenLaw
+from addnorm.model.spec import ModelSpec
+from addnorm.testing.broken_law import BrokenLaw
+from addnorm.testing.laws import LAWS
 
 _FIELD_OF_ROOM = {name: field for field, name in ROOM_OF_FIELD.items()}
+
+
+def check_any(mechanism: Any) -> None:
+    """Check a spec, a spec's class or a plug-in file, as `addnorm.testing.check` does.
+
+    Raises:
+        BrokenLaw: the first law that the mechanism breaks.
+        InputError: no mechanism, a field without a default, or a file that cannot be imported.
+    """
+    if isinstance(mechanism, str | Path):
+        path = Path(mechanism).resolve()
+        loaded = any(path in home.plugins.values() for home in ROOMS.values())
+        home, kind = add_plugin(path)
+        try:
+            check_any(home.spec_class(kind))
+        finally:
+            if not loaded:
+                remove_plugin(kind)
+        return
+    if isinstance(mechanism, type) and issubclass(mechanism, Spec):
+        require_defaults(mechanism)
+        mechanism = mechanism()
+    for name in MECHANISM_ROOMS:
+        if isinstance(mechanism, _base(name)):
+            check_mechanism(name, mechanism)
+            return
+    bases = ", ".join(_base(name).__name__ for name in MECHANISM_ROOMS)
+    raise InputError(
+        f"check: expected a spec (a frozen dataclass derived from one of {bases}), its class or the path of a plug-in file, "
+        f"got {mechanism!r}. Pass the spec whose build() makes the module."
+    )
+
+
+def require_defaults(cls: type[Spec]) -> None:
+    """Raises:
+    InputError: a field of the spec has no default.
+    """
+    required = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
+    if required:
+        raise InputError(
+            f"every field of {cls.__name__} needs a default, so that the mechanism can be tried on a small model before "
+            f"it trains; without one: {', '.join(required)}."
+        )
 
 
 def check_mechanism(room_name: str, spec: Spec) -> None:
@@ -53,11 +99,17 @@ def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
     """
     if room_name not in MECHANISM_ROOMS:
         raise UnknownName("room of mechanisms", room_name, MECHANISM_ROOMS)
-    base = get_type_hints(ModelSpec)[_FIELD_OF_ROOM[room_name]]
+    base = _base(room_name)
     if not isinstance(spec, base):
         raise InputError(f"a {room_name} must be a {base.__name__}, got {spec!r}.")
     parts: dict[str, Any] = {"bias": Biases.all(True), "kv_heads": 2, _FIELD_OF_ROOM[room_name]: spec}
     return shrunk(ModelSpec(**parts), **changes)
+
+
+def _base(room_name: str) -> type[Spec]:
+    """The class of which every spec of a room of mechanisms is derived."""
+    base: type[Spec] = get_type_hints(ModelSpec)[_FIELD_OF_ROOM[room_name]]
+    return base
 
 
 def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
@@ -90,7 +142,7 @@ def fields_are_documented(room_name: str, spec: Spec) -> None:
 
 def spec_round_trips(room_name: str, spec: Spec) -> None:
     """A spec taken apart into plain values and put together again is the same spec."""
-    again = room(room_name).make(spec.kind, **asdict(spec))
+    again = type(spec)(**asdict(spec))
     if again != spec or hash(again) != hash(spec) or replace(spec) != spec:
         raise BrokenLaw(
             "spec_round_trips", f"{spec} comes back as {again}.", "Use a frozen, kw_only dataclass of plain values."

@@ -4,41 +4,24 @@ The laws build small models in float64, move every parameter off its start (a ga
 compare outputs. What counts as equal is derived from the model itself: see `rounding`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from addnorm.bias import QKBias
-from addnorm.errors import InputError
+from addnorm.model.initialisation import generator_for
 from addnorm.model.spec import ModelSpec
-from addnorm.model.transformer import Transformer, generator_for
-from addnorm.position import Position
-from addnorm.residual import Residual
-from addnorm.scores import Scores
+from addnorm.model.transformer import Transformer
+from addnorm.testing.broken_law import BrokenLaw
+from addnorm.testing.guard import floats, guard
 
 SEQ = 9
 Law = Callable[[ModelSpec], None]
-
-
-class BrokenLaw(InputError):
-    """A mechanism does what no mechanism may do.
-
-    Args:
-        law: its name.
-        finding: what happened, with numbers.
-        advice: what to do.
-        offender: what broke it.
-    """
-
-    def __init__(self, law: str, finding: str, advice: str, offender: str = "the model") -> None:
-        super().__init__(f"{offender} breaks the law '{law}': {finding} {advice}")
-        self.law, self.finding, self.advice = law, finding, advice
 
 
 def runs(spec: ModelSpec) -> None:
@@ -150,10 +133,7 @@ def ignores_padding(spec: ModelSpec) -> None:
 
 def leaves_inputs_alone(spec: ModelSpec) -> None:
     """No mechanism writes into a tensor that it was given."""
-    model = subject(spec).train()
-    for module in model.modules():
-        for verb in _verbs(module):
-            setattr(module, verb, _watched(getattr(module, verb), f"{type(module).__name__}.{verb}"))
+    model = guard(subject(spec).train())
     with torch.no_grad():
         model(some_tokens(spec))
 
@@ -265,45 +245,10 @@ def _same(law: str, got: Tensor, expected: Tensor, allowed: float, what: str, ad
 
 
 def _of_dtype(dtype: torch.dtype, module: nn.Module, args: Any) -> None:
-    for tensor in _floats(args):
+    for tensor in floats(args):
         if tensor.dtype != dtype:
             raise BrokenLaw(
                 "keeps_shape_and_dtype",
                 f"in a model in {dtype}, {type(module).__name__} meets {tensor.dtype}.",
                 "Make new tensors with x.new_zeros or .to(x.dtype), and register parameters and buffers.",
             )
-
-
-def _verbs(module: nn.Module) -> tuple[str, ...]:
-    """What the model calls on a mechanism; other modules that hold no modules are norms and projections."""
-    for base in (Residual, Scores, Position, QKBias):
-        if isinstance(module, base):
-            return tuple(name for name, value in vars(base).items() if callable(value) and not name.startswith("_"))
-    return () if module._modules else ("forward",)
-
-
-def _watched(method: Callable[..., Any], name: str) -> Callable[..., Any]:
-    def call(*args: Any, **kwargs: Any) -> Any:
-        given = [(tensor, tensor._version) for tensor in _floats((args, kwargs))]
-        out = method(*args, **kwargs)
-        if any(tensor._version != version for tensor, version in given):
-            raise BrokenLaw(
-                "leaves_inputs_alone",
-                f"{name} writes into a tensor that it was given.",
-                "Compute a new tensor: x + y, not x += y.",
-            )
-        return out
-
-    return call
-
-
-def _floats(value: Any) -> Iterator[Tensor]:
-    """Floating-point tensors inside nested arguments."""
-    if isinstance(value, Tensor):
-        if value.is_floating_point():
-            yield value
-    elif isinstance(value, Mapping):
-        yield from _floats(tuple(value.values()))
-    elif isinstance(value, tuple | list):
-        for part in cast("tuple[Any, ...]", value):
-            yield from _floats(part)

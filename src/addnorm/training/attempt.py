@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from safetensors.torch import save
 import addnorm
 from addnorm.data import Dataset
 from addnorm.errors import AddnormError, InputError
-from addnorm.store.events import EventWriter, read_events
+from addnorm.store.events import EventWriter
 from addnorm.store.files import write_atomic
+from addnorm.store.follower import EventFollower
 from addnorm.store.run import Ending, RunFolder
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins
@@ -60,7 +61,7 @@ class Attempt:
             )
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.trainer = Trainer(self.spec, dataset, device)
-        self.known = dict(_losses(run.events_path))
+        self.known = _first_losses(run.events_path)
         run.write_env(_environment(device, self.spec.training.threads))
 
     def work(self) -> int:
@@ -204,16 +205,15 @@ class Window:
         return max(self._passed_s, 1e-9)
 
 
-def _losses(events: Path) -> Iterator[tuple[int, tuple[float, float]]]:
-    """Loss and gradient norm of every step that an earlier attempt wrote down; the first attempt's are kept."""
-    seen: set[int] = set()
-    for event in read_events(events)[0]:
+def _first_losses(events: Path) -> dict[int, tuple[float, float]]:
+    """Loss and gradient norm of every step that an earlier attempt recorded; for a repeated step the first attempt's."""
+    first: dict[int, tuple[float, float]] = {}
+    for event in EventFollower(events).read():
         if event["type"] == "train":
             pairs = zip(event["losses"], event["grad_norms"], strict=True)
             for step, pair in enumerate(pairs, start=event["first"]):
-                if step not in seen:
-                    seen.add(step)
-                    yield step, pair
+                first.setdefault(step, pair)
+    return first
 
 
 def _same(before: tuple[float, float], now: tuple[float, float]) -> bool:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError, JobError
 from addnorm.store import Damaged, atomic, write_atomic
-from addnorm.store.files import disk_error, make_folder, sync_folder
+from addnorm.store.files import disk_error, make_folder, sync
 
 KEPT = 2
 """Checkpoints that stay in a run's folder."""
@@ -101,7 +101,7 @@ def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
     try:
         for old in left:
             old.unlink(missing_ok=True)
-        sync_folder(folder)
+        sync(folder)
     except OSError as error:
         raise disk_error(error, folder) from error
     return path

@@ -13,13 +13,13 @@ from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.statistics import listed, say
 from addnorm.store import Damaged, RunFolder
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
-from addnorm.study.codec import decode
+from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.encoding import encode
 from addnorm.study.plugins import load_plugins
+from addnorm.words import listed, say
 
 SPEC, WEIGHTS = "model.json", "model.safetensors"
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import InputError
-from addnorm.model.transformer import generator_for
+from addnorm.model.initialisation import generator_for
 from addnorm.study.definition import RunSpec
 from addnorm.training.objective import measure, report, score
 from addnorm.training.scalars import ScalarRecorder

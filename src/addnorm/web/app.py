@@ -26,17 +26,21 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from addnorm.errors import InputError
-from addnorm.reporting.pages import LANGUAGES, PAGES, Pages, Reader, Snapshot, View, preferred
-from addnorm.reporting.pages.curves import Selection, curves
-from addnorm.reporting.pages.render import STATIC, asset_hash, query_of, shows_results
+from addnorm.reporting.changes import EVERYTHING, shown_on
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.render import STATIC, Pages, asset_hash, query_of, shows_results
+from addnorm.reporting.sections import pages as page_names
+from addnorm.reporting.sections.curves import curves
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import MODEL_PAGE, Selection, View
 from addnorm.web.live import Live
-from addnorm.web.looks import Looks
+from addnorm.web.peeks import Peeks
 from addnorm.web.security import Guard, hosts_of, is_loopback
+from addnorm.words import LANGUAGES, preferred
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
 _REMIND_S = 15.0
 """A line at least this often keeps a connection alive through whatever stands between."""
-_CARDS = frozenset({"cards"})
 
 
 def application(
@@ -61,7 +65,7 @@ def application(
     live = live or Live(Reader(folder))
     pages = Pages()
     pages.warm(live.now()[0])
-    site = _Site(live, pages, Looks(folder))
+    site = _Site(live, pages, Peeks(folder))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -69,7 +73,7 @@ def application(
         yield
         await run_in_threadpool(live.stop)
 
-    routes = [Route("/" if name == "overview" else f"/{name}", site.page_at(name)) for name in PAGES]
+    routes = [Route("/" if name == "overview" else f"/{name}", site.page_at(name)) for name in page_names()]
     routes += [
         Route("/curves.json", site.curves),
         Route("/events", site.events),
@@ -83,8 +87,8 @@ def application(
 
 
 class _Site:
-    def __init__(self, live: Live, pages: Pages, looks: Looks) -> None:
-        self.live, self.pages, self.looks = live, pages, looks
+    def __init__(self, live: Live, pages: Pages, peeks: Peeks) -> None:
+        self.live, self.pages, self.peeks = live, pages, peeks
 
     def page_at(self, name: str) -> Callable[[Request], Any]:
         async def page(request: Request) -> Response:
@@ -107,7 +111,7 @@ class _Site:
     async def events(self, request: Request) -> Response:
         view = _view("overview", request)
         page = request.query_params.get("page", "overview")
-        if page not in PAGES:
+        if page not in page_names():
             return JSONResponse({"problem": f"no page {page!r}"}, status_code=404)
         number = self._number_of(request.headers.get("last-event-id") or request.query_params.get("after", ""))
         stream = self._changes(page, view, number)
@@ -120,7 +124,7 @@ class _Site:
             while not self.live.is_stopped:
                 woken.clear()
                 snapshot, newest, sections, runs = self.live.since(number)
-                if newest != number or "everything" in sections:
+                if newest != number or EVERYTHING in sections:
                     number = newest
                     content = await run_in_threadpool(self._change, page, view, snapshot, sections, sorted(runs))
                     yield f"event: change\nid: {self.live.epoch}-{newest}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
@@ -135,14 +139,11 @@ class _Site:
     def _change(
         self, page: str, view: View, snapshot: Snapshot, sections: frozenset[str], runs: list[str]
     ) -> dict[str, Any]:
-        if "everything" in sections:
+        if EVERYTHING in sections:
             return {"reload": True, "sections": {}, "runs": runs}
         if shows_results(page, snapshot):
-            self.looks.record(snapshot)
-        shown = set(PAGES[page]) - _CARDS
-        names = [
-            name for name in sorted(sections) if name in shown or ("cards" in PAGES[page] and name.startswith("card-"))
-        ]
+            self.peeks.record(snapshot)
+        names = shown_on(page, sections)
         if view.variant is not None:
             own = {run.run for run in snapshot.of(view.variant)}
             names = names if own & set(runs) else []
@@ -159,12 +160,12 @@ class _Site:
             view = _view(name, request)
         except InputError as error:
             return self._problem(request, str(error))
-        if (name == "model" or view.variant is not None) and view.variant not in snapshot.variants:
+        if (name == MODEL_PAGE or view.variant is not None) and view.variant not in snapshot.variants:
             return self._problem(request, str(view.variant or ""))
         # A reader that only asks for the headers sees nothing.
-        problem = self.looks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
+        problem = self.peeks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
-        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, look_problem=problem), **chrome))
+        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, peek_problem=problem), **chrome))
 
     def _problem(self, request: Request, problem: str) -> Response:
         snapshot, number = self.live.now()
@@ -197,7 +198,8 @@ class _Site:
 
 def _view(page: str, request: Request) -> View:
     query = request.query_params
-    one = page in ("model", "scalars") or (page == "overview" and query.get("page") in ("model", "scalars"))
+    of_one = (MODEL_PAGE, "scalars")
+    one = page in of_one or (page == "overview" and query.get("page") in of_one)
     return View(
         page=page,
         language=_language(request),
@@ -207,14 +209,14 @@ def _view(page: str, request: Request) -> View:
     )
 
 
-def _of_page(view: View, page: str, *, look_problem: str | None = None) -> View:
+def _of_page(view: View, page: str, *, peek_problem: str | None = None) -> View:
     return View(
         page=page,
         language=view.language,
         link=view.link,
         variant=view.variant,
         selection=view.selection,
-        look_problem=look_problem,
+        peek_problem=peek_problem,
     )
 
 

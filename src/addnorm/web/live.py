@@ -16,9 +16,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from addnorm.errors import AddnormError
-from addnorm.reporting.pages.changes import changed_sections, runs_with_news
-from addnorm.reporting.pages.reader import Reader
-from addnorm.reporting.pages.snapshot import Snapshot
+from addnorm.reporting.changes import EVERYTHING, changed_sections, runs_with_news
+from addnorm.reporting.reader import Reader
+from addnorm.reporting.snapshot import Snapshot
 
 _KEPT = 4096
 
@@ -92,7 +92,7 @@ class Live:
         with self._guard:
             after = [change for change in self._changes if change.number > number]
             if number > self._number or (number < self._number and (not after or after[0].number > number + 1)):
-                return self._snapshot, self._number, frozenset({"everything"}), frozenset()
+                return self._snapshot, self._number, frozenset({EVERYTHING}), frozenset()
             sections = frozenset().union(*(change.sections for change in after))
             runs = frozenset().union(*(change.runs for change in after))
             return self._snapshot, self._number, sections, runs

@@ -20,7 +20,7 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from addnorm.reporting.pages import phrases, preferred
+from addnorm.words import phrases, preferred
 
 HEADERS = {
     "Content-Security-Policy": (

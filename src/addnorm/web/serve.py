@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from addnorm.errors import InputError, JobError
-from addnorm.reporting.pages import Reader
+from addnorm.reporting.reader import Reader
 from addnorm.web.app import application
 from addnorm.web.live import Live
 from addnorm.web.security import is_loopback

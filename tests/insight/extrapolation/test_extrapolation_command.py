@@ -78,7 +78,7 @@ def test_tables_csv_json_and_figure_agree(folder: Path, tmp_path: Path, capsys) 
 
 
 def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
-    from addnorm.reporting.tables.extrapolation import latex
+    from addnorm.reporting.sections.lengths.table import latex
 
     _, out, _ = said(capsys, folder, *FEW, "--json")
     table = latex(json.loads(out))
@@ -98,8 +98,8 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
             ("--lengths", "1x,4x"),
             "At 4x the train length it cannot be evaluated: give --lengths 1x, or choose other variants",
         ),
-        (("--lengths", "2x,1x"), "lengths must increase: got 2x,1x"),
-        (("--lengths", "1x,1x"), "lengths must increase"),
+        (("--lengths", "2x,1x"), "lengths: expected increasing multiples, got 2x,1x"),
+        (("--lengths", "1x,1x"), "lengths: expected increasing multiples"),
         (("--lengths", "1x,two"), "got 'two'"),
         (("--lengths", "1x,4096x", "--variant", "plain"), "the longest window must fit into the held-out text"),
         (("--with", "yarn"), "variant 'none': switch 'yarn' changes the frequencies of rotary positions"),
@@ -108,11 +108,11 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
         (("--with", ""), "no switch ''"),
         (("--variant", "bias"), "no variant 'bias'. Did you mean 'biased'?"),
         (("--reference", "nobody", *FEW), "no variant to be the reference 'nobody'"),
-        (("--windows", "0"), "windows must be a whole number of at least 1"),
-        (("--workers", "0", "--lengths", "1x"), "workers must be a whole number of at least 1"),
-        (("--plot", "lengths.docx"), "a figure's file ends with one of .svg, .pdf, .png"),
+        (("--windows", "0"), "windows: expected a whole number of at least 1"),
+        (("--workers", "0", "--lengths", "1x"), "workers: expected a whole number of at least 1"),
+        (("--plot", "lengths.docx"), "expected a file name that ends with one of .svg, .pdf, .png"),
         (("--plot", "nowhere/lengths.svg"), "nowhere is no folder"),
-        (("--margin", "-1", *FEW), "the margin is a positive number"),
+        (("--margin", "-1", *FEW), "margin: expected a positive number"),
     ],
 )
 def test_mistakes_are_said_at_once_and_nothing_is_lost(folder: Path, arguments, expected: str, capsys) -> None:

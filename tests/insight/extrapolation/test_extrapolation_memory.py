@@ -11,8 +11,8 @@ import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.insight.extrapolation.lengths import Lengths
 from addnorm.insight.extrapolation.measure import measure_length
+from addnorm.insight.extrapolation.segments import Segments
 from addnorm.insight.extrapolation.switches import Reach, parse_switches, switched
-from addnorm.insight.extrapolation.windows import Stretches
 from addnorm.kernels.grouped_attention import tiles
 
 TRAINED = 64
@@ -49,7 +49,7 @@ def peak(spec, combination, length: int) -> int:
     model = spec.build().eval()
     view = switched(model, combination, Reach(trained=TRAINED, length=length, causal=True))
     tokens = np.arange(length)[None] % 11
-    text = Stretches(inputs=tokens, targets=tokens, scored=np.ones(tokens.shape, dtype=bool))
+    text = Segments(inputs=tokens, targets=tokens, scored=np.ones(tokens.shape, dtype=bool))
     with Alive() as seen:
         measure_length(
             view, text, Lengths(trained=TRAINED, multiples=(length // TRAINED,)), length, torch.device("cpu")

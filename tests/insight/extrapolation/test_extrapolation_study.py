@@ -220,7 +220,7 @@ def test_runs_that_have_not_ended_are_counted_once_however_many_switches(study: 
 
 def test_everything_asked_for_is_checked_before_anything_is_evaluated(study: Path) -> None:
     for margin in (-1.0, 0.0, math.nan):
-        with pytest.raises(InputError, match="the margin is a positive number"):
+        with pytest.raises(InputError, match="margin: expected a positive number"):
             evaluated(study, margin=margin)
     for run in study.glob("biased-s*"):
         (run / "final.safetensors").unlink()

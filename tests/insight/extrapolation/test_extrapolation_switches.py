@@ -122,7 +122,7 @@ def test_a_wrapped_position_hands_on_everything() -> None:
 @pytest.mark.parametrize("position", sorted(set(ROOMS["position"].kinds()) - {"rope"}))
 def test_a_switch_of_the_rotation_needs_one(kind: str, position: str) -> None:
     built = model(position=position)
-    with pytest.raises(InputError, match=f"switch '{kind}' .* applies to position 'rope', this model has '{position}'"):
+    with pytest.raises(InputError, match=f"switch '{kind}' .* expected position 'rope', got '{position}'"):
         switched(built, parse_switches(kind)[0], reach(64))
 
 
@@ -158,10 +158,10 @@ def test_names() -> None:
     ("text", "said"),
     [
         ("yarm", "no switch 'yarm'. Did you mean 'yarn'?"),
-        ("yarn+ntk", "yarn and ntk change the same thing"),
-        ("yarn,yarn", "named once"),
-        ("log_n+yarn,yarn+log_n", "named once"),
-        ("log_n+log_n", "named once"),
+        ("yarn+ntk", "yarn and ntk both change the rotation"),
+        ("yarn,yarn", "expected every switch once"),
+        ("log_n+yarn,yarn+log_n", "expected every switch once"),
+        ("log_n+log_n", "expected every switch once"),
         ("", "no switch ''"),
     ],
 )

@@ -106,9 +106,9 @@ def checkpoint(folder: Path) -> Path:
     for name, parameter in model.named_parameters():
         if name.endswith("k_proj.bias"):
             torch.nn.init.normal_(parameter)
-    from addnorm.targets.transformers_class import silent
+    from addnorm.targets.transformers_class import quiet_transformers
 
-    with silent():
+    with quiet_transformers():
         model.save_pretrained(folder)
     tokenizer = Tokenizer(models.WordLevel({f"w{index}": index for index in range(40)}, unk_token="w0"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -131,10 +131,10 @@ def test_a_checkpoint_by_its_path(tmp_path: Path, capsys) -> None:
     assert any(abs(value) > 1e-3 for row in found["rows"] for value in row["terms"]["qRb"]["mean"])
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     for arguments, expected in (
-        ((), "which has no text of its own: give some with --text FILE"),
-        (("--text", text, "--length", "4x"), "a number of tokens, such as 512; got '4x'"),
-        (("--text", text), "is too short: 200 tokens, one sample needs 512"),
-        (("--text", tmp_path / "none.txt"), "cannot be read as a UTF-8 text"),
+        ((), "which has no text of its own: expected --text FILE"),
+        (("--text", text, "--length", "4x"), "expected a number of tokens such as 512, got '4x'"),
+        (("--text", text), "expected at least 512 tokens, got 200"),
+        (("--text", tmp_path / "none.txt"), "expected a UTF-8 text"),
     ):
         code, out, err = said(capsys, folder, *arguments)
         assert (code, out) == (2, "")
@@ -145,11 +145,13 @@ def test_a_checkpoint_by_its_path(tmp_path: Path, capsys) -> None:
     text.write_text("w1 w45 w2 unknown", encoding="utf-8")
     code, out, err = said(capsys, folder, "--text", text, "--length", 2)
     assert (code, out) == (2, "")
-    assert "tokenizer.json gives token 49, the model knows 40: it is another model's" in " ".join(err.split())
+    assert "tokenizer.json belongs to another model: it gives token 49, the model has 40 embeddings" in " ".join(
+        err.split()
+    )
     (folder / "tokenizer.json").write_text("{}")
-    assert "is no tokenizer" in said(capsys, folder, "--text", text)[2]
+    assert "expected a tokenizer, got an error" in said(capsys, folder, "--text", text)[2]
     (folder / "tokenizer.json").unlink()
-    assert "has no tokenizer.json" in said(capsys, folder, "--text", text)[2]
+    assert "expected a tokenizer.json, got none" in said(capsys, folder, "--text", text)[2]
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_an_option_of_the_terms_without_them_is_refused(folder: Path, option: tu
     code = main(["inspect", str(run(folder, "biased")), *option])
     out, err = capsys.readouterr()
     assert (code, out) == (2, "")
-    assert f"{option[0]} belongs to --terms: give --terms too" in " ".join(err.split())
+    assert f"{option[0]}: expected together with --terms" in " ".join(err.split())
 
 
 def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
@@ -169,13 +171,13 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
     for arguments, expected in (
         ((alibi,), "four terms are those of rotary position: this model has position 'alibi', which rotates nothing"),
         ((biased, "--beside", alibi), "this model has position 'alibi'"),
-        ((biased, "--length", "64"), "a multiple of its train length, such as 4x; got '64'"),
+        ((biased, "--length", "64"), "expected a multiple of its train length such as 4x, got '64'"),
         ((biased, "--length", "9999x"), "the longest window must fit into the held-out text"),
-        ((biased, "--samples", 0), "--samples must be at least 1"),
-        ((biased, "--plot", tmp_path / "terms.txt"), "a figure's file ends with"),
+        ((biased, "--samples", 0), "--samples: expected at least 1"),
+        ((biased, "--plot", tmp_path / "terms.txt"), "expected a file name that ends with"),
         ((folder,), "is no run: there is no spec.json"),
-        ((tmp_path / "none",), "none is no folder. Give a run's, or that of a Transformers checkpoint"),
-        ((biased, "--text", tmp_path), "--text is for a checkpoint"),
+        ((tmp_path / "none",), "expected the folder of a run or of a Transformers checkpoint, got"),
+        ((biased, "--text", tmp_path), "--text: expected a checkpoint as target"),
     ):
         code, out, err = said(capsys, *arguments)
         assert (code, out) == (2, ""), err

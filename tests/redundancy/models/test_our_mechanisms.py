@@ -16,8 +16,8 @@ from addnorm import ModelSpec, audit, preset
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.model.architecture import Dropout
 from addnorm.model.presets import PRESETS
-from addnorm.model.spec import Dropout
 from addnorm.testing.contract import shrunk
 
 pytestmark = pytest.mark.compiled

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 from addnorm.catalogue import Spec
 
+__all__ = ["CorpusSpec", "Document"]
+
 
 @dataclass(frozen=True)
 class Document:

@@ -10,6 +10,8 @@ from jaxtyping import Int, Integer
 
 from addnorm.catalogue import Spec
 
+__all__ = ["Tokenizer", "TokenizerSpec"]
+
 
 class Tokenizer(ABC):
     """A fixed map from text to ids in [0, vocab)."""

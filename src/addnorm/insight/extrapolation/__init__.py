@@ -1,11 +1,12 @@
-"""Trained models on longer texts than they were trained on: `addnorm extrapolate`.
+"""Evaluation of trained models on longer texts than they were trained on: `addnorm.extrapolate`.
 
-    lengths      which lengths, and where the buckets of positions lie
-    windows      which held-out tokens: the same for every model
-    measure      a model's scores at one length, by position
-    switches/    changes at evaluation, without retraining: a room of siblings
-    evaluate     one run        recorded   what is kept of it, RUN/extrapolation.json
-    extrapolate  a study        summary    over seeds, with verdicts per length
+    lengths      test lengths and the buckets of positions
+    segments     held-out text, the same for every model
+    measure      loss and accuracy of a model at one length, by position
+    switches/    changes at evaluation, without retraining: a room
+    evaluate     all evaluations of one run        run_record   their file, RUN/extrapolation.json
+    extrapolate  all runs of a study               summary      statistics over seeds, with verdicts per length
+    workers      processes that evaluate runs
 
-What is compared with what, and why: docs/decisions/0009-extrapolation.md.
+The comparisons and their reasons: docs/decisions/0009-extrapolation.md.
 """

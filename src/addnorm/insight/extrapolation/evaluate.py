@@ -1,4 +1,4 @@
-"""One run at every length, with every switch; what is known already is not computed again."""
+"""The evaluation of one run at every length with every switch; recorded evaluations are not computed again."""
 
 from typing import Any
 
@@ -7,26 +7,26 @@ import torch
 from addnorm.data import Dataset
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.measure import measure_length
-from addnorm.insight.extrapolation.recorded import (
+from addnorm.insight.extrapolation.run_record import (
     Basis,
-    Request,
+    EvaluationRequest,
     digest_of,
-    find,
-    kept,
+    find_evaluation,
+    recorded_evaluations,
     require_finished,
     settings_of,
-    write,
+    write_record,
 )
+from addnorm.insight.extrapolation.segments import Segments, held_out_segments, num_segments
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, switched
-from addnorm.insight.extrapolation.windows import Stretches, num_stretches, stretches
 from addnorm.store import RunFolder
 from addnorm.study.definition import RunSpec
 from addnorm.training.export import run_spec
 from addnorm.training.trained import trained
 
 
-def basis_of(run: RunFolder, spec: RunSpec, dataset: Dataset, request: Request) -> Basis:
-    """What decides the run's numbers.
+def basis_of(run: RunFolder, spec: RunSpec, dataset: Dataset, request: EvaluationRequest) -> Basis:
+    """Describe everything that determines the run's numbers.
 
     Raises:
         InputError: the run has not finished, or the text is too short.
@@ -37,56 +37,55 @@ def basis_of(run: RunFolder, spec: RunSpec, dataset: Dataset, request: Request) 
         data_hash=dataset.hash,
         objective=spec.model.objective,
         trained=request.lengths.trained,
-        stretch=request.lengths.stretch,
-        stretches=num_stretches(len(dataset.held), request.lengths, request.windows),
+        segment_tokens=request.lengths.segment_tokens,
+        num_segments=num_segments(len(dataset.held), request.lengths, request.windows),
     )
 
 
-def evaluate_run(run: RunFolder, request: Request) -> int:
-    """Evaluate what is missing and keep it in the run's folder.
+def evaluate_run(run: RunFolder, request: EvaluationRequest) -> int:
+    """Compute the missing evaluations of a run and write them into its folder.
 
     Returns:
-        How many evaluations (a switch at a length) were computed; 0 if all were there.
+        How many evaluations (a switch at a length) were computed; 0 if all were recorded.
 
     Raises:
         InputError: the run has not finished, its data set is another one, or a switch does not apply to its model.
         Damaged: its files are damaged.
-        JobError: the disk refuses.
+        JobError: the disk refused a file.
     """
     spec = run_spec(run)
     dataset = Dataset.load(run.path.parent / "data")
     if dataset.hash != spec.data_hash:
         raise InputError(
-            f"{dataset.folder} holds a data set with hash {dataset.hash[:12]}, {run.name} was trained on "
-            f"{spec.data_hash[:12]}. Put the old data set back."
+            f"{dataset.folder}: expected the data set with hash {spec.data_hash[:12]} that {run.name} was trained on, got "
+            f"{dataset.hash[:12]}. Put the old data set back."
         )
     basis = basis_of(run, spec, dataset, request)
-    there = kept(run, basis)
+    recorded = recorded_evaluations(run, basis)
     missing = [
         (combination, length)
         for combination in request.switches
         for length in request.lengths.tokens
-        if find(there, name_of(combination), settings_of(combination), length) is None
+        if find_evaluation(recorded, name_of(combination), settings_of(combination), length) is None
     ]
     if not missing:
         return 0
-    text = stretches(dataset, spec.model.objective, request.lengths, request.windows)
+    text = held_out_segments(dataset, spec.model.objective, request.lengths, request.windows)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = trained(run).model().to(device)
-    found = [_evaluated(model, text, request, combination, length, device) for combination, length in missing]
-    write(run, basis, [*there, *found])
-    return len(found)
+    computed = [_evaluation(model, text, request, combination, length, device) for combination, length in missing]
+    write_record(run, basis, [*recorded, *computed])
+    return len(computed)
 
 
-def _evaluated(
-    model: Any, text: Stretches, request: Request, combination: Combination, length: int, device: torch.device
+def _evaluation(
+    model: Any, text: Segments, request: EvaluationRequest, combination: Combination, length: int, device: torch.device
 ) -> dict[str, Any]:
     lengths = request.lengths
     causal = model.spec.objective == "causal"
     view = switched(model, combination, Reach(trained=lengths.trained, length=length, causal=causal))
-    measured = measure_length(view, text, lengths, length, device)
     return {
         "switch": name_of(combination),
         "settings": settings_of(combination),
-        **measured.to_json(lengths, length),
+        **measure_length(view, text, lengths, length, device).to_json(lengths, length),
     }

@@ -1,4 +1,4 @@
-"""`addnorm extrapolate`: every finished run of a study at every length, and what that allows to say."""
+"""`addnorm.extrapolate`: the evaluation of a study's finished runs at several lengths, with verdicts per length."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,19 +10,20 @@ import torch
 from addnorm.data import Dataset
 from addnorm.errors import InputError, UnknownName
 from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_lengths
-from addnorm.insight.extrapolation.recorded import NAME, Request, settings_of
+from addnorm.insight.extrapolation.run_record import NAME, EvaluationRequest, settings_of
+from addnorm.insight.extrapolation.segments import num_segments
 from addnorm.insight.extrapolation.summary import Line, Scoring, summarise
-from addnorm.insight.extrapolation.switches import Combination, name_of, require_all
-from addnorm.insight.extrapolation.windows import num_stretches
+from addnorm.insight.extrapolation.switches import Combination, name_of, parse_switches, require_all
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
-from addnorm.statistics import Sentence, listed, require_margin, say
+from addnorm.statistics import require_margin
 from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.export import run_spec
+from addnorm.words import Sentence, listed, say
 
 WINDOWS = 24
-"""Windows of the longest length that are evaluated unless asked otherwise."""
+"""Default number of windows of the longest length."""
 
 
 def extrapolate(
@@ -30,7 +31,7 @@ def extrapolate(
     *,
     lengths: str = DEFAULT,
     windows: int = WINDOWS,
-    switches: Sequence[Combination] = (),
+    switches: str | Sequence[Combination] = (),
     scoring: Scoring = "window",
     references: Sequence[str] | None = None,
     margin: float | None = None,
@@ -39,60 +40,69 @@ def extrapolate(
     plugins: Sequence[str] = (),
     on_done: Callable[[RunFolder, Outcome, int, int], None] = lambda run, outcome, done, total: None,
 ) -> dict[str, Any]:
-    """Evaluate a study's finished runs on longer texts. What is known already is not computed again.
+    """Evaluate a study's finished runs on longer texts than they were trained on, with verdicts at each length.
 
-    Everything that could be wrong is looked for before the first run is evaluated. Each run's numbers are written into its
-    folder as soon as they are known (`RUN/extrapolation.json`), the result into the study's (`DIR/extrapolation.json`).
+    All input is checked before the first evaluation. Each run's numbers are written to `extrapolation.json` in its folder and
+    are not computed again; the result is written to `extrapolation.json` in the study's folder. The command is `addnorm
+    extrapolate`.
 
     Args:
-        folder: of a study's runs.
+        folder: of a study.
         lengths: multiples of the train length, increasing.
-        windows: windows of the longest length, the same ones for every run.
-        switches: combinations of switches to evaluate beside the models as they are; see `parse_switches`.
+        windows: number of windows of the longest length, the same ones for every run.
+        switches: changes at evaluation, without retraining, to be evaluated beside the unchanged models, such as
+            `log_n,yarn+local_window`; or combinations of `SwitchSpec`.
         scoring: which losses are ranked: `window` (every position) or `ending` (the same last targets at every length).
         references: variants to compare with, in place of the study's own.
         margin: nats per token below which a difference counts as none, in place of the study's own.
-        variants: those to evaluate; all if empty.
+        variants: to be evaluated; all if empty.
         workers: processes; one per core if not given.
-        plugins: files of the user's own mechanisms.
-        on_done: called after each run with what came of it, and how many of how many are done.
+        plugins: files with the user's own mechanisms that the runs use.
+        on_done: called after each run with its outcome, the number of finished evaluations and their total.
 
     Returns:
-        What `addnorm extrapolate --json` prints; see `summarise`.
+        The result that `addnorm extrapolate --json` prints; see `summarise`.
 
     Raises:
-        InputError: no study, no finished run, lengths that do not increase, text too short for the longest window, a length
-            beyond what a variant's position knows, a switch that does not apply, a margin that is not positive.
-        UnknownName: no such variant.
-        JobError: a worker process died, or the disk refuses; what was evaluated is kept.
+        InputError: the folder is not a study or has no finished run, lengths do not increase, the text is too short for the
+            longest window, a variant's position is limited to a shorter length, a switch does not apply, or the margin is
+            not positive.
+        UnknownName: an unknown variant or switch.
+        JobError: a worker process died, or the disk refused a file; finished evaluations are kept.
+
+    Example:
+        >>> result = addnorm.extrapolate("runs/first", lengths="1x,2x", windows=2, switches="log_n", workers=1)
+        >>> result["lengths"]
+        [16, 32]
     """
     study = StudyFolder(folder)
     load_plugins(plugins, Path.cwd())
-    chosen = _chosen(study, variants)
-    runs = [run for run in study.runs() if run.spec["variant"] in chosen]
-    specs = {variant: run_spec(next(run for run in runs if run.spec["variant"] == variant)) for variant in chosen}
-    asked = Lengths(trained=specs[chosen[0]].training.seq, multiples=parse_lengths(lengths))
-    combinations: tuple[Combination, ...] = tuple(dict.fromkeys(((), *switches)))
-    request = Request(lengths=asked, windows=windows, switches=combinations)
-    allowed = study.plan["margin"] if margin is None else margin
-    require_margin(allowed)
-    _require_positions(specs, asked)
+    selected = _selected(study, variants)
+    runs = [run for run in study.runs() if run.spec["variant"] in selected]
+    specs = {variant: run_spec(next(run for run in runs if run.spec["variant"] == variant)) for variant in selected}
+    tested = Lengths(trained=specs[selected[0]].training.seq, multiples=parse_lengths(lengths))
+    parsed = parse_switches(switches) if isinstance(switches, str) else switches
+    combinations: tuple[Combination, ...] = tuple(dict.fromkeys(((), *parsed)))
+    request = EvaluationRequest(lengths=tested, windows=windows, switches=combinations)
+    margin = study.plan["margin"] if margin is None else margin
+    require_margin(margin)
+    _require_positions(specs, tested)
     for variant, spec in specs.items():
-        with _about(variant):
+        with _naming(variant):
             for combination in combinations:
                 require_all(combination, spec.model)
-    num_stretches(len(Dataset.load(study.path / "data").held), asked, windows)
+    num_segments(len(Dataset.load(study.path / "data").held), tested, windows)
     finished = [run for run in runs if run.final_path.exists()]
     if not finished:
-        of = f" of {', '.join(chosen)}" if variants else ""
+        of_selected = f" of {', '.join(selected)}" if variants else ""
         raise InputError(
-            f"{study.path} has no finished run{of} to evaluate. Train it: addnorm run … --out {study.path}."
+            f"{study.path} has no finished run{of_selected} to evaluate. Train it: addnorm run … --out {study.path}."
         )
     for name in references or ():
-        if name not in chosen:
-            raise UnknownName("variant to be the reference", name, chosen)
-    wanted = tuple(references) if references is not None else tuple(study.plan.get("references", ()))
-    known = wanted if references is not None else tuple(name for name in wanted if name in chosen)
+        if name not in selected:
+            raise UnknownName("variant to be the reference", name, selected)
+    requested = tuple(references) if references is not None else tuple(study.plan.get("references", ()))
+    available = requested if references is not None else tuple(name for name in requested if name in selected)
     problems = {
         run.name: "its final weights are missing"
         for run in runs
@@ -109,41 +119,43 @@ def extrapolate(
         raise InputError(f"no run could be evaluated: {problems[finished[0].name]}")
     lines = [
         Line(variant=variant, switch=name_of(combination), settings=tuple(settings_of(combination)))
-        for variant in chosen
+        for variant in selected
         for combination in combinations
     ]
-    found = summarise(
+    result = summarise(
         study,
         lines,
-        asked.tokens,
-        trained=asked.trained,
+        tested.tokens,
+        trained=tested.trained,
         scoring=scoring,
-        references=known,
-        margin=allowed,
+        references=available,
+        margin=margin,
         problems=problems,
     )
     objectives = {spec.model.objective for spec in specs.values()}
-    own = _notes(found, request, wanted, known, objectives)
-    found["warnings"] = [*map(str, own), *found["warnings"]]
-    found["notes"] = [*(sentence.note for sentence in own), *found["notes"]]
-    write_json(study.path / NAME, found)
-    return found
+    notes = _notes(result, request, requested, available, objectives)
+    result["warnings"] = [*map(str, notes), *result["warnings"]]
+    result["notes"] = [*(sentence.note for sentence in notes), *result["notes"]]
+    write_json(study.path / NAME, result)
+    return result
 
 
-def _chosen(study: StudyFolder, variants: Sequence[str]) -> list[str]:
-    known = list(dict.fromkeys(run.spec["variant"] for run in study.runs()))
+def _selected(study: StudyFolder, variants: Sequence[str]) -> list[str]:
+    all_variants = list(dict.fromkeys(run.spec["variant"] for run in study.runs()))
     for variant in variants:
-        if variant not in known:
-            raise UnknownName("variant", variant, known)
-    return [variant for variant in known if variant in variants] if variants else known
+        if variant not in all_variants:
+            raise UnknownName("variant", variant, all_variants)
+    return [variant for variant in all_variants if variant in variants] if variants else all_variants
 
 
 def _require_positions(specs: dict[str, RunSpec], lengths: Lengths) -> None:
-    """Raises:
-    InputError: a variant's position does not know the longest length.
+    """Require that every variant's position reaches the longest length.
+
+    Raises:
+        InputError: one does not.
     """
     for variant, spec in specs.items():
-        with _about(variant):
+        with _naming(variant):
             _require_position(spec, lengths)
 
 
@@ -164,8 +176,8 @@ def _require_position(spec: RunSpec, lengths: Lengths) -> None:
 
 
 @contextmanager
-def _about(variant: str) -> Iterator[None]:
-    """Let complaints name the variant."""
+def _naming(variant: str) -> Iterator[None]:
+    """Begin every InputError with the variant's name."""
     try:
         yield
     except InputError as error:
@@ -173,21 +185,21 @@ def _about(variant: str) -> Iterator[None]:
 
 
 def _notes(
-    found: dict[str, Any],
-    request: Request,
-    wanted: Sequence[str],
-    known: Sequence[str],
+    result: dict[str, Any],
+    request: EvaluationRequest,
+    requested: Sequence[str],
+    available: Sequence[str],
     objectives: Collection[str],
 ) -> list[Sentence]:
-    notes = [say("not_evaluated", run=run, reason=reason) for run, reason in found["problems"].items()]
-    windows = found["stretches"] * found["stretch"] // request.lengths.longest
+    notes = [say("not_evaluated", run=run, reason=reason) for run, reason in result["problems"].items()]
+    windows = result["stretches"] * result["stretch"] // request.lengths.longest
     if windows < request.windows:
         notes.append(say("fewer_windows", windows=windows, asked=request.windows))
     if windows < 2:
         notes.append(say("one_window"))
     if len(objectives) > 1:
         notes.append(say("two_objectives"))
-    left_out = [name for name in wanted if name not in known]
+    left_out = [name for name in requested if name not in available]
     if left_out:
         notes.append(say("references_left_out", names=listed("comma", left_out)))
     return notes

@@ -26,12 +26,14 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if self.trained < 2:
-            raise InputError(f"a train length of at least two tokens is needed, got {self.trained}.")
+            raise InputError(f"train length: expected at least two tokens, got {self.trained}.")
         if not self.multiples or self.multiples[0] < 1:
-            raise InputError(f"lengths are multiples of the train length, at least 1x, got {_shown(self.multiples)}.")
+            raise InputError(
+                f"lengths: expected multiples of the train length, at least 1x, got {_shown(self.multiples)}."
+            )
         if any(b <= a for a, b in pairwise(self.multiples)):
             raise InputError(
-                f"lengths must increase: got {_shown(self.multiples)}. "
+                f"lengths: expected increasing multiples, got {_shown(self.multiples)}. "
                 f"Give each once, the shortest first: --lengths {_shown(sorted(set(self.multiples)))}."
             )
 
@@ -46,35 +48,34 @@ class Lengths:
         return self.tokens[-1]
 
     @property
-    def stretch(self) -> int:
-        """Tokens of the shortest text that every length divides: cut up at any length, it gives the same targets."""
+    def segment_tokens(self) -> int:
+        """Tokens of a segment: the least common multiple of the lengths, so that all of them give the same targets."""
         return self.trained * math.lcm(*self.multiples)
 
     @property
     def ending(self) -> int:
-        """Targets at the end of a stretch that every length is compared on: the last half of a train length."""
+        """Targets at the end of a segment that every length is compared on: the last half of a train length."""
         return self.trained // 2
 
     def edges(self, length: int) -> tuple[int, ...]:
-        """Where the buckets of positions of a window begin, and its end: 0, half the train length, then every test length
-        that is shorter than the window."""
+        """Bounds of the buckets of positions in a window: 0, half the train length, every shorter test length, the end."""
         inner = sorted({self.ending, self.trained, *self.tokens})
         return (0, *(edge for edge in inner if edge < length), length)
 
 
 def parse_lengths(text: str) -> tuple[int, ...]:
-    """`1x,2x,4x` as (1, 2, 4).
+    """Parse `1x,2x,4x` to (1, 2, 4).
 
     Raises:
-        InputError: a part is not of that form.
+        InputError: a part has another form.
     """
     found = []
     for part in text.split(","):
         matched = _MULTIPLE.fullmatch(part.strip())
         if matched is None:
             raise InputError(
-                f"lengths are whole multiples of the train length, with commas between: got {part.strip()!r} in {text!r}. "
-                f"Give for example --lengths {DEFAULT}."
+                f"lengths: expected whole multiples of the train length separated by commas, got {part.strip()!r} in {text!r}. "
+                f"Give, for example, --lengths {DEFAULT}."
             )
         found.append(int(matched[1]))
     return tuple(found)

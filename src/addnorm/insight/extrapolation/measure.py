@@ -1,4 +1,4 @@
-"""A model's cross-entropy and hits at one length, summed by position in the window.
+"""Cross-entropy and correct predictions of a model at one length, summed by position in the window.
 
 Memory: one batch of windows at a time, and one slice of their logits; linear in the length, as the model's attention is.
 """
@@ -17,10 +17,10 @@ from torch.nn import functional as F
 
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths
-from addnorm.insight.extrapolation.windows import Stretches
+from addnorm.insight.extrapolation.segments import Segments
 
 BATCH_TOKENS = 4096
-"""Tokens per forward pass; one window at least."""
+"""Tokens per forward pass; at least one window."""
 SLICE_ENTRIES = 2**22
 """Logits compared with their targets at a time."""
 
@@ -32,17 +32,17 @@ class Measured:
     nats: Float64[np.ndarray, " length"]
     """Summed cross-entropy at each position of the window."""
     hits: Int64[np.ndarray, " length"]
-    """Scored positions whose likeliest token is the target."""
+    """Scored positions whose most likely token is the target."""
     count: Int64[np.ndarray, " length"]
     """Scored positions."""
     ending: tuple[float, int, int]
-    """The same three over the targets at the stretches' ends alone."""
+    """Nats, hits and count over the targets at the ends of the segments."""
 
     def to_json(self, lengths: Lengths, length: int) -> dict[str, Any]:
         """`window` (every position), `ending`, and `buckets` of positions.
 
         Raises:
-            InputError: no position of the endings is scored, as can happen to a masked model in very little text.
+            InputError: no target at the ends is scored, which can happen to a masked model with very little text.
         """
         edges = lengths.edges(length)
         buckets = [
@@ -54,7 +54,9 @@ class Measured:
             for low, high in pairwise(edges)
         ]
         if not self.ending[2]:
-            raise InputError("no target at the windows' ends is scored: too little text. Evaluate more --windows.")
+            raise InputError(
+                "expected scored targets at the ends of windows, got none: the text is too short. Evaluate more --windows."
+            )
         return {
             "length": length,
             "multiple": length // lengths.trained,
@@ -67,21 +69,21 @@ class Measured:
 @torch.no_grad()
 def measure_length(
     model: Callable[[Int64[Tensor, "batch seq"]], Float[Tensor, "batch seq vocab"]],
-    text: Stretches,
+    text: Segments,
     lengths: Lengths,
     length: int,
     device: torch.device,
 ) -> Measured:
-    """Cut the stretches into windows of that length and run the model on each by itself.
+    """Cut the segments into windows of a length and evaluate the model on each independently.
 
     Args:
         model: from ids to logits, in evaluation mode.
-        text: what every model is evaluated on.
+        text: the segments that every model is evaluated on.
         lengths: the evaluation that the length belongs to.
-        length: in tokens; divides the stretches.
-        device: where the model is.
+        length: in tokens; divides the segments.
+        device: of the model.
     """
-    pieces = text.inputs.shape[1] // length
+    windows_per_segment = text.inputs.shape[1] // length
     inputs, targets, scored = (a.reshape(-1, length) for a in (text.inputs, text.targets, text.scored))
     nats, hits = np.zeros(inputs.shape), np.zeros(inputs.shape, dtype=bool)
     batch = max(1, BATCH_TOKENS // length)
@@ -90,12 +92,12 @@ def measure_length(
         logits = model(torch.from_numpy(np.ascontiguousarray(inputs[rows])).to(device)).flatten(0, 1)
         wanted = torch.from_numpy(np.ascontiguousarray(targets[rows])).to(device).flatten()
         step = max(1, SLICE_ENTRIES // logits.shape[-1])
-        found = [_compare(part, truth) for part, truth in zip(logits.split(step), wanted.split(step), strict=True)]
-        nats[rows] = torch.cat([nat for nat, _ in found]).double().cpu().numpy().reshape(-1, length)
-        hits[rows] = torch.cat([hit for _, hit in found]).cpu().numpy().reshape(-1, length)
+        parts = [_compare(part, truth) for part, truth in zip(logits.split(step), wanted.split(step), strict=True)]
+        nats[rows] = torch.cat([nat for nat, _ in parts]).double().cpu().numpy().reshape(-1, length)
+        hits[rows] = torch.cat([hit for _, hit in parts]).cpu().numpy().reshape(-1, length)
     nats = np.where(scored, nats, 0.0)
     hits = hits & scored
-    last = np.arange(len(inputs)) % pieces == pieces - 1
+    last = np.arange(len(inputs)) % windows_per_segment == windows_per_segment - 1
     end = slice(length - lengths.ending, length)
     return Measured(
         nats=nats.sum(axis=0),

@@ -1,4 +1,4 @@
-"""A study's evaluations put together: over seeds, per length and bucket, with the verdicts of the ranking. No torch here."""
+"""Summary of a study's evaluations: statistics over seeds per length and bucket, with verdicts. No torch here."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,18 +9,19 @@ import numpy as np
 from scipy.special import stdtrit
 
 from addnorm.errors import InputError
-from addnorm.insight.extrapolation.recorded import find, read
-from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, Sentence, rank, say
+from addnorm.insight.extrapolation.run_record import find_evaluation, read_record
+from addnorm.statistics import FEWEST_SEEDS, Ranking, Result, rank
 from addnorm.store import RunFolder, RunStatus, StudyFolder
+from addnorm.words import Sentence, say
 
 Scoring = Literal["window", "ending"]
 CONFIDENCE = 0.95
-"""Of everything that is said of all lengths together."""
+"""Simultaneous confidence of all verdicts and intervals at all lengths."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A variant with the switches that were on: one line of the tables and plots."""
+    """A variant with the switches that are applied: one line of the tables and plots."""
 
     variant: str
     switch: str
@@ -39,39 +40,41 @@ class Cell:
     run: RunFolder
     state: str
     reason: str | None
-    entry: Mapping[str, Any] | None
-    """Its evaluation; None if there is none."""
+    evaluation: Mapping[str, Any] | None
     weights: str | None
+    """SHA-256 of the weights' file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Known:
-    """What the files say of one run."""
+class EvaluatedRun:
+    """A run's status and its recorded evaluations."""
 
     run: RunFolder
     status: RunStatus
-    recorded: Mapping[str, Any] | None
+    record: Mapping[str, Any] | None
 
     @staticmethod
-    def of(run: RunFolder, problem: str | None) -> "Known":
-        """Read the run's files, unless it could not be evaluated."""
+    def of(run: RunFolder, problem: str | None) -> "EvaluatedRun":
+        """Read the run's files; without a record if its evaluation failed with `problem`."""
         status = run.status()
-        return Known(
+        return EvaluatedRun(
             run=run,
             status=status,
-            recorded=read(run) if status.state == "finished" and problem is None else None,
+            record=read_record(run) if status.state == "finished" and problem is None else None,
         )
 
     def cell(self, line: Line, length: int, problem: str | None) -> Cell:
         """The run at one length."""
-        state, kept = self.status.state, self.recorded
-        entry = None if kept is None else find(kept["evaluations"], line.switch, list(line.settings), length)
+        state, record = self.status.state, self.record
+        evaluation = (
+            None if record is None else find_evaluation(record["evaluations"], line.switch, list(line.settings), length)
+        )
         return Cell(
             run=self.run,
-            state=state if entry is not None or state != "finished" else "blocked",
+            state=state if evaluation is not None or state != "finished" else "blocked",
             reason=problem or self.status.reason,
-            entry=entry,
-            weights=None if kept is None else kept["basis"]["weights"],
+            evaluation=evaluation,
+            weights=None if record is None else record["basis"]["weights"],
         )
 
 
@@ -86,38 +89,40 @@ def summarise(
     margin: float,
     problems: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Everything that `addnorm extrapolate --json` prints, from the files of the runs.
+    """Summarise a study's records in the form that `addnorm extrapolate --json` prints.
 
     The confidence is shared among the lengths (Bonferroni), so verdicts and intervals of all lengths hold together.
 
     Args:
         folder: the study.
-        lines: what is compared.
+        lines: variants and switches to compare.
         lengths: in tokens.
         trained: the train length in tokens.
-        scoring: the losses that are ranked: of every position, or of the targets at the stretches' ends.
-        references: variants that all lines are compared with, without a switch.
+        scoring: the losses that are ranked: of every position, or of the targets at the segments' ends.
+        references: variants, without switches, that all lines are compared with.
         margin: in nats per token.
         problems: runs that could not be evaluated, with the reason.
 
     Raises:
-        InputError: runs that were evaluated on different text.
+        InputError: runs were evaluated on different text.
     """
     confidence = 1 - (1 - CONFIDENCE) / len(lengths)
     variants = {line.variant for line in lines}
-    known = [Known.of(run, problems.get(run.name)) for run in folder.runs() if run.spec["variant"] in variants]
-    text = _one_text([one.recorded["basis"] for one in known if one.recorded is not None])
+    evaluated = [
+        EvaluatedRun.of(run, problems.get(run.name)) for run in folder.runs() if run.spec["variant"] in variants
+    ]
+    text = _one_text([each.record["basis"] for each in evaluated if each.record is not None])
     rows: list[dict[str, Any]] = []
     rankings: dict[str, Any] = {}
     warnings: list[Sentence] = []
     for length in lengths:
-        # At the train length a switch changes nothing: its line repeats the plain one and is not ranked.
+        # At the train length switches are the identity, so lines with a switch repeat the plain line and are not ranked.
         ranked = [line for line in lines if line.switch == "none" or length > trained]
         cells = {
             line.label: [
-                one.cell(line, length, problems.get(one.run.name))
-                for one in known
-                if one.run.spec["variant"] == line.variant
+                each.cell(line, length, problems.get(each.run.name))
+                for each in evaluated
+                if each.run.spec["variant"] == line.variant
             ]
             for line in lines
         }
@@ -157,18 +162,18 @@ def _one_text(bases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     texts = {tuple(basis[name] for name in ("data_hash", "stretch", "stretches")) for basis in bases}
     if len(texts) != 1:
         raise InputError(
-            f"runs can be compared on one text alone, these were evaluated on {len(texts)}. Evaluate anew."
+            f"expected runs that were evaluated on one text, got {len(texts)} different texts. Evaluate them again."
         )
-    data_hash, stretch, stretches = texts.pop()
-    return {"data_hash": data_hash, "stretch": stretch, "stretches": stretches}
+    data_hash, segment_tokens, num_segments = texts.pop()
+    return {"data_hash": data_hash, "stretch": segment_tokens, "stretches": num_segments}
 
 
 def _result(folder: StudyFolder, line: Line, cell: Cell, length: int, scoring: Scoring) -> Result:
-    scores = {} if cell.entry is None else cell.entry[scoring]
+    scores = {} if cell.evaluation is None else cell.evaluation[scoring]
     finite = scores.get("loss") is not None
-    diverged = cell.entry is not None and not finite
+    diverged = cell.evaluation is not None and not finite
     return Result(
-        run=cell.run.name if line.switch == "none" or cell.entry is None else f"{cell.run.name} +{line.switch}",
+        run=cell.run.name if line.switch == "none" or cell.evaluation is None else f"{cell.run.name} +{line.switch}",
         variant=line.label,
         seed=cell.run.spec["seed"],
         state="diverged" if diverged else cell.state,
@@ -191,8 +196,12 @@ def _row(
     confidence: float,
     ranking: Ranking | None,
 ) -> dict[str, Any]:
-    entries = [cell.entry for cell in cells if cell.entry is not None and cell.entry[scoring]["loss"] is not None]
-    scores = [entry[scoring] for entry in entries]
+    evaluations = [
+        cell.evaluation
+        for cell in cells
+        if cell.evaluation is not None and cell.evaluation[scoring]["loss"] is not None
+    ]
+    scores = [evaluation[scoring] for evaluation in evaluations]
     loss = _over_seeds([score["loss"] for score in scores], confidence)
     accuracy = _over_seeds([score["accuracy"] for score in scores], confidence)
     return {
@@ -209,11 +218,15 @@ def _row(
         "perplexity": _perplexity(loss["mean"]),
         "targets": scores[0]["count"] if scores else None,
         "buckets": [
-            _bucket([entry["buckets"][at] for entry in entries], confidence) for at in range(_num_buckets(entries))
+            _bucket([evaluation["buckets"][index] for evaluation in evaluations], confidence)
+            for index in range(_num_buckets(evaluations))
         ],
         "values": [
             {"run": cell.run.name, "seed": cell.run.spec["seed"], "state": cell.state, "reason": cell.reason}
-            | {name: None if cell.entry is None else cell.entry[scoring][name] for name in ("loss", "accuracy")}
+            | {
+                name: None if cell.evaluation is None else cell.evaluation[scoring][name]
+                for name in ("loss", "accuracy")
+            }
             for cell in cells
         ],
         "versus": {}
@@ -222,33 +235,33 @@ def _row(
     }
 
 
-def _num_buckets(entries: Sequence[Mapping[str, Any]]) -> int:
-    return len(entries[0]["buckets"]) if entries else 0
+def _num_buckets(evaluations: Sequence[Mapping[str, Any]]) -> int:
+    return len(evaluations[0]["buckets"]) if evaluations else 0
 
 
-def _bucket(entries: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
-    known = [entry for entry in entries if entry["loss"] is not None]
-    loss = _over_seeds([entry["loss"] for entry in known], confidence)
-    accuracy = _over_seeds([entry["accuracy"] for entry in known], confidence)
+def _bucket(of_runs: Sequence[Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+    finite = [bucket for bucket in of_runs if bucket["loss"] is not None]
+    loss = _over_seeds([bucket["loss"] for bucket in finite], confidence)
+    accuracy = _over_seeds([bucket["accuracy"] for bucket in finite], confidence)
     return {
-        "from": entries[0]["from"],
-        "to": entries[0]["to"],
+        "from": of_runs[0]["from"],
+        "to": of_runs[0]["to"],
         "loss": loss["mean"],
         "loss_interval": loss["interval"],
         "accuracy": accuracy["mean"],
         "accuracy_interval": accuracy["interval"],
         "perplexity": _perplexity(loss["mean"]),
-        "targets": entries[0]["count"],
+        "targets": of_runs[0]["count"],
     }
 
 
 def _perplexity(loss: float | None) -> float | None:
-    """Of the mean loss; held where a float can hold it."""
+    """Perplexity of the mean loss, limited to what a float can represent."""
     return None if loss is None else math.exp(min(loss, 700.0))
 
 
 def _over_seeds(values: Sequence[float], confidence: float) -> dict[str, Any]:
-    """Mean and t interval; no interval from fewer seeds than a verdict needs."""
+    """Mean and t interval; no interval with fewer seeds than a verdict needs."""
     if not values:
         return {"mean": None, "interval": None}
     mean = float(np.mean(values))

@@ -1,5 +1,4 @@
-"""Runs evaluated side by side: one process per core, each with one thread, so that no run's numbers depend on how many
-are evaluated at once."""
+"""Parallel evaluation of runs: one process per core with one thread each, so that results do not depend on their number."""
 
 import multiprocessing
 import os
@@ -15,45 +14,47 @@ import torch
 
 from addnorm.errors import AddnormError, InputError, JobError
 from addnorm.insight.extrapolation.evaluate import evaluate_run
-from addnorm.insight.extrapolation.recorded import Request
+from addnorm.insight.extrapolation.run_record import EvaluationRequest
 from addnorm.store import RunFolder
 from addnorm.study.plugins import load_plugins
 
 
 def default_workers() -> int:
-    """One per core that this process may use; one where a GPU does the work."""
+    """Count the cores that this process may use; 1 with a GPU."""
     return 1 if torch.cuda.is_available() else len(os.sched_getaffinity(0))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What came of one run."""
+    """The result of one run's evaluation."""
 
     computed: int
-    """Evaluations that were not there before."""
+    """Evaluations that had not been recorded before."""
     problem: str | None
-    """Why there are none; None if all went well."""
+    """Reason why the run could not be evaluated; None if it was."""
 
 
 def evaluate_runs(
-    runs: Sequence[RunFolder], request: Request, *, workers: int, plugins: Sequence[str] = ()
+    runs: Sequence[RunFolder], request: EvaluationRequest, *, workers: int, plugins: Sequence[str] = ()
 ) -> Iterator[tuple[RunFolder, Outcome]]:
-    """Evaluate the runs, and give each with what came of it as soon as it is done.
+    """Evaluate the runs and yield each with its outcome as soon as it is done.
 
     Args:
-        workers: processes; 1 evaluates in this one.
-        plugins: files of the user's own mechanisms.
+        runs: finished runs.
+        request: the evaluations.
+        workers: processes; with 1, the calling process evaluates.
+        plugins: files with the user's own mechanisms.
 
     Raises:
-        InputError: workers below one.
-        JobError: a worker process died. What other runs had written stays.
+        InputError: `workers` is below one.
+        JobError: a worker process died. Records of other runs are kept.
     """
     if workers < 1:
-        raise InputError(f"workers must be a whole number of at least 1, got {workers}.")
+        raise InputError(f"workers: expected a whole number of at least 1, got {workers}.")
     if min(workers, len(runs)) <= 1:
         with _one_thread():
             for run in runs:
-                yield run, _tried(run.path, request)
+                yield run, _evaluate_safely(run.path, request)
         return
     pool = ProcessPoolExecutor(
         min(workers, len(runs)),
@@ -62,14 +63,16 @@ def evaluate_runs(
         initargs=(tuple(plugins),),
     )
     try:
-        waiting: dict[Future[Outcome], RunFolder] = {pool.submit(_tried, run.path, request): run for run in runs}
+        waiting: dict[Future[Outcome], RunFolder] = {
+            pool.submit(_evaluate_safely, run.path, request): run for run in runs
+        }
         while waiting:
             done, _ = wait(waiting, return_when=FIRST_COMPLETED)
             for future in done:
                 yield waiting.pop(future), future.result()
     except BrokenProcessPool as error:
         raise JobError(
-            "a worker process ended in the middle of its work (out of memory, perhaps). Runs that were done are kept; give "
+            "a worker process died during an evaluation, possibly for lack of memory. Finished evaluations are kept; give "
             "the same command again, with fewer --workers or shorter --lengths."
         ) from error
     finally:
@@ -77,13 +80,13 @@ def evaluate_runs(
 
 
 def _begin(plugins: Sequence[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that the user talks to
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent process
     torch.set_num_threads(1)
     load_plugins(plugins, Path.cwd())
 
 
-def _tried(folder: Path, request: Request) -> Outcome:
-    # One run's trouble must not hide the other runs. Errors travel as words: not all of them can be pickled.
+def _evaluate_safely(folder: Path, request: EvaluationRequest) -> Outcome:
+    # An error of one run must not hide the other runs. Errors are sent as text because not all can be pickled.
     try:
         return Outcome(computed=evaluate_run(RunFolder(folder), request), problem=None)
     except AddnormError as error:

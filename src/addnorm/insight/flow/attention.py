@@ -12,7 +12,8 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from addnorm.model.forward_context import Pattern
+from addnorm.kernels.grouped_attention import num_visible
+from addnorm.model.trace import AttentionTrace
 
 ONE_HOT = 0.9
 """A row with more than this share of its attention at one position counts as one-hot."""
@@ -53,39 +54,39 @@ class AttentionTally:
     """Of the attention averaged over heads."""
 
     @torch.no_grad()
-    def add(self, patterns: Sequence[Pattern]) -> None:
+    def add(self, attentions: Sequence[AttentionTrace]) -> None:
         """Take in one pass."""
         if not self.measures:
-            self.measures = [{} for _ in patterns]
-            self.mean_similarity = [RowTally() for _ in patterns]
-        spreads = [_Spread() for _ in patterns]
-        for columns in _blocks(patterns):
-            for spread, pattern in zip(spreads, patterns, strict=True):
-                spread.add(_probabilities(pattern, columns))
-        for place, (spread, pattern) in enumerate(zip(spreads, patterns, strict=True)):
-            visible = _visible(pattern)
+            self.measures = [{} for _ in attentions]
+            self.mean_similarity = [RowTally() for _ in attentions]
+        spreads = [_Spread() for _ in attentions]
+        for columns in _blocks(attentions):
+            for spread, attention in zip(spreads, attentions, strict=True):
+                spread.add(_probabilities(attention, columns))
+        for place, (spread, attention) in enumerate(zip(spreads, attentions, strict=True)):
+            visible = _visible(attention)
             where = torch.nonzero(visible > 1).flatten()
             entropy = spread.entropy
             self._tally(place, "entropy", entropy, where)
             self._tally(place, "entropy_share", entropy / visible.log(), where)
             self._tally(place, "one_hot", (spread.largest / spread.mass > ONE_HOT).double(), where)
-        self._compare(patterns, [spread.mass for spread in spreads])
+        self._compare(attentions, [spread.mass for spread in spreads])
 
-    def _compare(self, patterns: Sequence[Pattern], masses: Sequence[Rows]) -> None:
+    def _compare(self, attentions: Sequence[AttentionTrace], masses: Sequence[Rows]) -> None:
         """The similarity of each attention to the one before it."""
-        pairs = range(1, len(patterns))
-        divergence, of_means = [[_Divergence() for _ in patterns] for _ in range(2)]
-        for columns in _blocks(patterns):
+        pairs = range(1, len(attentions))
+        divergence, of_means = [[_Divergence() for _ in attentions] for _ in range(2)]
+        for columns in _blocks(attentions):
             before: Block | None = None
-            for place, (pattern, mass) in enumerate(zip(patterns, masses, strict=True)):
-                now = _probabilities(pattern, columns).double() / mass[..., None]
+            for place, (attention, mass) in enumerate(zip(attentions, masses, strict=True)):
+                now = _probabilities(attention, columns).double() / mass[..., None]
                 if before is not None:
                     if before.shape == now.shape:
                         divergence[place].add(before, now)
                     of_means[place].add(before.mean(1, keepdim=True), now.mean(1, keepdim=True))
                 before = now
         for place in pairs:
-            where = torch.nonzero(_visible(patterns[place]) > 1).flatten()
+            where = torch.nonzero(_visible(attentions[place]) > 1).flatten()
             if divergence[place].total is not None:
                 self._tally(place, "similarity", divergence[place].similarity, where)
             self.mean_similarity[place].add(of_means[place].similarity, where)
@@ -131,24 +132,20 @@ class _Divergence:
         return 1 - self.total / math.log(2)
 
 
-def _blocks(patterns: Sequence[Pattern]) -> Iterator[slice]:
-    length = patterns[0].keys[0].shape[2] if patterns else 0
+def _blocks(attentions: Sequence[AttentionTrace]) -> Iterator[slice]:
+    length = attentions[0].problem.key if attentions else 0
     return (slice(first, min(first + COLUMNS, length)) for first in range(0, length, COLUMNS))
 
 
-def _probabilities(pattern: Pattern, columns: slice) -> Block:
-    """The pattern's probabilities at some key positions."""
-    key = pattern.keys[-1]
-    batch, kv_heads, length, _ = key.shape
-    identity = torch.zeros(length, columns.stop - columns.start, dtype=key.dtype, device=key.device)
-    identity[columns] = torch.eye(columns.stop - columns.start, dtype=key.dtype, device=key.device)
-    return pattern.apply(identity.expand(batch, kv_heads, *identity.shape))
+def _probabilities(attention: AttentionTrace, columns: slice) -> Block:
+    """The attention's probabilities at some key positions."""
+    p, count = attention.problem, columns.stop - columns.start
+    dtype, device = p.value.dtype, p.value.device
+    identity = torch.zeros(p.key, count, dtype=dtype, device=device)
+    identity[columns] = torch.eye(count, dtype=dtype, device=device)
+    return attention.apply(identity.expand(p.batch, p.kv_heads, *identity.shape))
 
 
-def _visible(pattern: Pattern) -> Float64[Tensor, " query"]:
-    """Positions that each row sees."""
-    query, key = pattern.queries[-1].shape[2], pattern.keys[-1].shape[2]
-    device = pattern.keys[-1].device
-    if not pattern.causal:
-        return torch.full((query,), float(key), dtype=torch.float64, device=device)
-    return torch.arange(key - query + 1, key + 1, dtype=torch.float64, device=device)
+def _visible(attention: AttentionTrace) -> Float64[Tensor, " query"]:
+    """Number of positions that each row sees."""
+    return num_visible(attention.problem).double()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from addnorm.insight.flow.observe import watched
 from addnorm.insight.flow.stream import Squares
+from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Measured, Scored, compare
 
@@ -37,29 +37,27 @@ def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     sums: list[Tensor | None] = [None] * len(parameters)
     streams: list[Squares] = []
-    branches: list[nn.Module] = []
-    count = 0
-    with _as_in_training(model), watched(model) as seen, torch.enable_grad():
+    trace, count = Trace(), 0
+    with _as_in_training(model), torch.enable_grad():
         for batch in batches:
-            measured: Measured = compare(model(batch.inputs), batch)
-            after = [site.after for site in seen.sites]
-            found = torch.autograd.grad(measured.nats, [*parameters, *after], allow_unused=True)
-            for place, gradient in enumerate(found[: len(parameters)]):
+            measured: Measured = compare(model(batch.inputs, trace=trace), batch)
+            after = [site.after for site in trace.sites]
+            gradients_of_batch = torch.autograd.grad(measured.nats, [*parameters, *after], allow_unused=True)
+            for place, gradient in enumerate(gradients_of_batch[: len(parameters)]):
                 before = sums[place]
                 if gradient is not None:
                     sums[place] = gradient if before is None else before + gradient
-            branches = [site.branch for site in seen.sites]
             streams = streams or [Squares() for _ in after]
-            for squares, gradient in zip(streams, found[len(parameters) :], strict=True):
+            for squares, gradient in zip(streams, gradients_of_batch[len(parameters) :], strict=True):
                 if gradient is not None:
                     squares.add(gradient)
             count += measured.count
-    of = {id(parameter): total for parameter, total in zip(parameters, sums, strict=True)}
+    total_of = {id(parameter): total for parameter, total in zip(parameters, sums, strict=True)}
 
     def norm(module: nn.Module) -> float:
         squares = Squares()
         for parameter in module.parameters():
-            total = of.get(id(parameter))
+            total = total_of.get(id(parameter))
             if total is not None:
                 squares.add(total)
         return squares.norm / count
@@ -67,7 +65,7 @@ def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
     return Gradients(
         whole=norm(model),
         embedding=norm(model.embedding),
-        sites=tuple(norm(branch) for branch in branches),
+        sites=tuple(norm(branch) for branch in model.branches()),
         layers=tuple(norm(layer) for layer in model.layers),
         streams=tuple(squares.norm / count if squares.entries else None for squares in streams),
     )

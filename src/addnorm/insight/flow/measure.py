@@ -12,9 +12,9 @@ from torch import Tensor
 from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.early_exit import exits
 from addnorm.insight.flow.gradients import Gradients, gradients
-from addnorm.insight.flow.observe import SeenSite, watched
 from addnorm.insight.flow.own_scores import ScoreTally
 from addnorm.insight.flow.stream import StreamTally
+from addnorm.model.trace import SiteTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Measured, Scored
 
@@ -40,28 +40,25 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
     model.eval()
     try:
         grads = gradients(model, windows.batches)
-        stream, losses, sites = StreamTally(), defaultdict[int, list[Measured]](list), list[SeenSite]()
+        stream, losses, trace = StreamTally(), defaultdict[int, list[Measured]](list), Trace()
         attention, scores = AttentionTally(), ScoreTally()
-        with torch.no_grad(), watched(model) as seen:
+        with torch.no_grad():
             for batch in windows.batches:
-                model(batch.inputs)
-                stream.add(seen)
-                for layer, measured in exits(model, seen, batch).items():
+                model(batch.inputs, trace=trace)
+                stream.add(trace)
+                for layer, measured in exits(model, trace, batch).items():
                     losses[layer].append(measured)
             for batch in windows.maps:
-                model(batch.inputs)
-                attention.add(seen.patterns)
-                scores.add(seen.patterns)
-            sites = seen.sites
+                model(batch.inputs, trace=trace)
+                attention.add(trace.attentions)
+                scores.add(trace.attentions)
     finally:
         model.train(training)
-    placed = [_place(site) for site in sites]
-    rows = [_place(site) | stream.of_site(place) | _gradients_of(grads, place) for place, site in enumerate(sites)]
-    attended = [
-        placed[place] | _attention_of(attention, scores, site.pattern)
-        for place, site in enumerate(sites)
-        if site.pattern is not None
+    rows = [
+        _place(site) | stream.of_site(place) | _gradients_of(grads, place) for place, site in enumerate(trace.sites)
     ]
+    attending = [site for site in trace.sites if site.attention is not None]
+    attended = [_place(site) | _attention_of(attention, scores, place) for place, site in enumerate(attending)]
     by_layer = {layer: _loss(measured) for layer, measured in losses.items()}
     return _finite(
         {
@@ -84,7 +81,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
     )
 
 
-def _place(site: SeenSite) -> dict[str, Any]:
+def _place(site: SiteTrace) -> dict[str, Any]:
     return {"site": site.site.index, "layer": site.site.layer, "role": site.site.role}
 
 
@@ -93,14 +90,14 @@ def _gradients_of(grads: Gradients, place: int) -> dict[str, float]:
     return {"gradient": grads.sites[place]} | ({} if stream is None else {"stream_gradient": stream})
 
 
-def _attention_of(attention: AttentionTally, scores: ScoreTally, pattern: int) -> dict[str, Any]:
-    per_head = {name: tally.means for name, tally in attention.measures[pattern].items() if tally.means}
-    shares = scores.shares(pattern)
+def _attention_of(attention: AttentionTally, scores: ScoreTally, place: int) -> dict[str, Any]:
+    per_head = {name: tally.means for name, tally in attention.measures[place].items() if tally.means}
+    shares = scores.shares(place)
     if shares is not None:
         per_head["own_share"] = shares[:, -1].tolist()
     found: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
-    if attention.mean_similarity[pattern].means:
-        found["mean_similarity"] = attention.mean_similarity[pattern].means[0]
+    if attention.mean_similarity[place].means:
+        found["mean_similarity"] = attention.mean_similarity[place].means[0]
     if shares is not None:
         found["score_shares"] = shares.mean(0).tolist()
     heads = range(max(map(len, per_head.values()), default=0))

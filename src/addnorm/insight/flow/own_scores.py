@@ -14,7 +14,8 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from addnorm.model.forward_context import Pattern
+from addnorm.kernels.grouped_attention import AttentionProblem, band
+from addnorm.model.trace import AttentionTrace
 
 ROWS = 128
 """Query positions looked at together."""
@@ -27,9 +28,10 @@ class ScoreTally:
         self.covariances: list[Float64[Tensor, "heads terms"] | None] = []
 
     @torch.no_grad()
-    def add(self, patterns: Sequence[Pattern]) -> None:
+    def add(self, attentions: Sequence[AttentionTrace]) -> None:
         """Take in one pass."""
-        found = [covariances(pattern) if len(pattern.queries) > 1 else None for pattern in patterns]
+        problems = [attention.problem for attention in attentions]
+        found = [covariances(problem) if len(problem.queries) > 1 else None for problem in problems]
         if not self.covariances:
             self.covariances = found
             return
@@ -44,21 +46,21 @@ class ScoreTally:
         return None if found is None else found / found.sum(-1, keepdim=True)
 
 
-def covariances(pattern: Pattern) -> Float64[Tensor, "heads terms"]:
+def covariances(problem: AttentionProblem) -> Float64[Tensor, "heads terms"]:
     """Σ over rows of Σ over visible positions of (T_i - mean T_i)(S - mean S), per head; their sum over i is S's own."""
-    heads = pattern.queries[0].shape[1]
-    weights = torch.as_tensor(pattern.weights, dtype=torch.float64, device=pattern.keys[0].device)
-    weights = weights.expand(heads, len(pattern.queries)).T[:, None, :, None, None]  # [terms, 1, heads, 1, 1]
-    keys = torch.stack([key.double().repeat_interleave(heads // key.shape[1], dim=1) for key in pattern.keys])
-    total = torch.zeros(heads, len(pattern.queries), dtype=torch.float64, device=keys.device)
-    length, offset = keys.shape[3], keys.shape[3] - pattern.queries[0].shape[2]
-    for first in range(0, pattern.queries[0].shape[2], ROWS):
-        queries = torch.stack([query[:, :, first : first + ROWS].double() for query in pattern.queries])
+    p, num_terms = problem, len(problem.queries)
+    weights = p.weights[0] if isinstance(p.weights, Tensor) else torch.tensor(p.weights, dtype=torch.float64)
+    weights = weights.to(p.value.device, torch.float64).expand(p.heads, num_terms)
+    weights = weights.T[:, None, :, None, None]  # [terms, 1, heads, 1, 1]
+    keys = torch.stack([key.double().repeat_interleave(p.group, dim=1) for key in p.keys])
+    total = torch.zeros(p.heads, num_terms, dtype=torch.float64, device=keys.device)
+    for first in range(0, p.query, ROWS):
+        rows = slice(first, min(first + ROWS, p.query))
+        queries = torch.stack([query[:, :, rows].double() for query in p.queries])
         terms = queries @ keys.mT * weights  # [terms, batch, heads, rows, key]
-        rows = torch.arange(first, first + queries.shape[3], device=keys.device)
-        seen = torch.ones(len(rows), length, dtype=torch.bool, device=keys.device)
-        if pattern.causal:
-            seen = torch.arange(length, device=keys.device) <= rows[:, None] + offset
+        seen = band(p, rows, slice(0, p.key))
+        if seen is None:
+            seen = torch.ones(terms.shape[-2:], dtype=torch.bool, device=keys.device)
         terms = terms * seen
         mean = terms.sum(-1, keepdim=True) / seen.sum(-1)[:, None]
         terms = (terms - mean) * seen

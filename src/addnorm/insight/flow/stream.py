@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from addnorm.insight.flow.observe import Seen, SeenSite
+from addnorm.model.trace import SiteTrace, Trace
 
 
 @dataclass
@@ -39,11 +39,11 @@ class StreamTally:
     written: dict[int, Squares] = field(default_factory=dict)
     added: dict[int, Squares] = field(default_factory=dict)
 
-    def add(self, seen: Seen) -> None:
+    def add(self, trace: Trace) -> None:
         """Take in one pass."""
-        if seen.entry is not None:
-            self.entry.add(seen.entry)
-        for place, site in enumerate(seen.sites):
+        if trace.entry is not None:
+            self.entry.add(trace.entry)
+        for place, site in enumerate(trace.sites):
             self.after.setdefault(place, Squares()).add(site.after)
             if comparable(site):
                 self.written.setdefault(place, Squares()).add(site.written)
@@ -58,6 +58,6 @@ class StreamTally:
         return found
 
 
-def comparable(site: SeenSite) -> bool:
+def comparable(site: SiteTrace) -> bool:
     """Whether what joined can be told from the streams before and after."""
     return site.before.shape == site.written.shape

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from addnorm.data import Dataset
 from addnorm.errors import InputError
 from addnorm.insight.extrapolation.lengths import Lengths
-from addnorm.insight.extrapolation.recorded import digest_of, require_finished
-from addnorm.insight.extrapolation.windows import num_stretches, stretches
+from addnorm.insight.extrapolation.run_record import digest_of, require_finished
+from addnorm.insight.extrapolation.segments import held_out_segments, num_segments
 from addnorm.insight.score_terms import hugging_face, ours
 from addnorm.insight.score_terms.measured import measure
 from addnorm.store import RunFolder, write_json
@@ -44,7 +44,7 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     """
     run, spec, dataset = require_terms(folder, multiple=multiple, samples=samples)
     lengths = Lengths(trained=spec.training.seq, multiples=(multiple,))
-    tokens = torch.from_numpy(stretches(dataset, spec.model.objective, lengths, samples).inputs.copy())
+    tokens = torch.from_numpy(held_out_segments(dataset, spec.model.objective, lengths, samples).inputs.copy())
     causal = spec.model.objective == "causal"
     found = _described(
         name=run.name,
@@ -79,7 +79,7 @@ def require_terms(
     ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
     require_finished(run)
     dataset = Dataset.load(run.path.parent / "data")
-    num_stretches(len(dataset.held), Lengths(trained=spec.training.seq, multiples=(multiple,)), samples)
+    num_segments(len(dataset.held), Lengths(trained=spec.training.seq, multiples=(multiple,)), samples)
     return run, spec, dataset
 
 

@@ -1,21 +1,20 @@
-"""A layer's parts from a model of ours, recorded in one forward pass in float64."""
+"""A layer's parts from a model of ours, taken from the trace of one forward pass in float64."""
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from jaxtyping import Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from addnorm.errors import InputError
-from addnorm.insight.positioned import Wrapped, with_position
 from addnorm.insight.score_terms.parts import Parts
 from addnorm.model.attention import Attention
 from addnorm.model.gau import GatedAttentionUnit
+from addnorm.model.trace import AttentionTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 
@@ -28,14 +27,14 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     """
     require_rotation(model.spec.position.kind, model.position)
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
-    recording = Recording(model.position)
-    bodies = [module for module in model.modules() if isinstance(module, Attention | GatedAttentionUnit)]
-    with _inputs(bodies) as inputs:
-        with_position(model, recording)(tokens)
+    trace = Trace()
+    model(tokens, trace=trace)
     _, seq = tokens.shape
     prepared = model.position.prepare(0, seq, torch.zeros(1, 1, dtype=torch.float64, device=tokens.device))
-    for body, x, (query, key) in zip(bodies, inputs, recording.turned, strict=True):
-        yield _parts(model, body, x, query, key, prepared)
+    for site, branch in zip(trace.sites, model.branches(), strict=True):
+        if site.attention is not None:
+            body = cast(Attention | GatedAttentionUnit, branch.body)
+            yield _parts(model, body, branch.input_norm(site.read), site.attention, prepared)
 
 
 def require_rotation(kind: str, position: Position) -> None:
@@ -47,31 +46,6 @@ def require_rotation(kind: str, position: Position) -> None:
             f"four terms are those of rotary position: this model has position '{kind}', which rotates nothing, so that no "
             "term of a bias depends on the distance. Inspect a run with rope or xpos."
         )
-
-
-class Recording(Wrapped):
-    """Keeps the queries and keys of every layer as they were turned."""
-
-    def __init__(self, inner: Position) -> None:
-        super().__init__(inner)
-        self.turned: list[tuple[Tensor, Tensor]] = []
-
-    def rotate(self, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        query, key = super().rotate(query, key, prepared)
-        self.turned.append((query, key))
-        return query, key
-
-
-@contextmanager
-def _inputs(bodies: Sequence[nn.Module]) -> Iterator[list[Tensor]]:
-    """What each module was given first, in the order of the calls."""
-    found: list[Tensor] = []
-    handles = [body.register_forward_pre_hook(lambda _, arguments: found.append(arguments[0])) for body in bodies]
-    try:
-        yield found
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +77,9 @@ def _projected(body: Attention | GatedAttentionUnit, x: Tensor) -> _Projected:
 
 
 def _parts(
-    model: Transformer, body: Attention | GatedAttentionUnit, x: Tensor, query: Tensor, key: Tensor, prepared: Any
+    model: Transformer, body: Attention | GatedAttentionUnit, x: Tensor, attention: AttentionTrace, prepared: Any
 ) -> Parts:
+    query, key = attention.query, attention.key
     a, b = body.qk_bias.vectors() if body.qk_bias is not None else (None, None)
     heads, kv_heads, head_dim = query.shape[1], key.shape[1], query.shape[-1]
     query_bias = query.new_zeros(heads, head_dim) if a is None else a.view(heads, head_dim)

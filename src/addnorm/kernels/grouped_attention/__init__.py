@@ -1,19 +1,32 @@
 """Grouped attention: softmax( Σ_i s_i Q_i K_iᵀ + bias + mask ) V over the terms of several layers, exactly."""
 
-from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose
+from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose, solve
+from addnorm.kernels.grouped_attention.arguments import problem_of, with_value
 from addnorm.kernels.grouped_attention.counting import count_in_place_products, counting_at_once
 from addnorm.kernels.grouped_attention.distance import DistanceBias
-from addnorm.kernels.grouped_attention.problem import Normalisation
-from addnorm.kernels.grouped_attention.reference import weigh
+from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention, SeparateLayers
+from addnorm.kernels.grouped_attention.masks import band, num_visible
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation
+from addnorm.kernels.grouped_attention.rows import DecodingRows
+from addnorm.kernels.grouped_attention.running import RunningSum
 
 count_in_place_products()
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "AttentionProblem",
+    "DecodingRows",
     "DistanceBias",
+    "LayerwiseAttention",
     "Normalisation",
+    "RunningSum",
+    "SeparateLayers",
     "attend",
+    "band",
     "choose",
     "counting_at_once",
-    "weigh",
+    "num_visible",
+    "problem_of",
+    "solve",
+    "with_value",
 ]

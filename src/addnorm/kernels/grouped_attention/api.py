@@ -10,13 +10,13 @@ from addnorm.errors import UnknownName
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.gpu import triton
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
 from addnorm.kernels.grouped_attention.streaming import streaming
 
 # A plain dict: torch.compile breaks its graph at a mapping proxy once any dict has changed before it.
-IMPLEMENTATIONS: Mapping[str, Callable[[Problem], Tensor]] = {
+IMPLEMENTATIONS: Mapping[str, Callable[[AttentionProblem], Tensor]] = {
     "reference": reference,
     "sdpa": sdpa,
     "streaming": streaming,
@@ -88,13 +88,23 @@ def attend(
         seed=seed,
         normalisation=normalisation,
     )
+    return solve(problem, impl)
+
+
+def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch heads query value_dim"]:
+    """The attended values of a checked problem.
+
+    Raises:
+        InputError: `impl` cannot do what is asked.
+        UnknownName: no such `impl`.
+    """
     name = choose(problem) if impl == "auto" else impl
     if name not in IMPLEMENTATIONS:
         raise UnknownName("attention implementation", impl, ("auto", *IMPLEMENTATIONS))
     return IMPLEMENTATIONS[name](problem)
 
 
-def choose(problem: Problem) -> str:
+def choose(problem: AttentionProblem) -> str:
     """The implementation that impl="auto" takes: "sdpa" or "streaming"; when it computes, never one that holds a matrix.
 
     While torch.export traces, "sdpa" wherever it can, also where that holds one: a loop over tiles would be unrolled,

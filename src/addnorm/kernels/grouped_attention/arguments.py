@@ -1,7 +1,8 @@
-"""From what a caller passes to a checked `Problem`; a message names the argument, what came and what is expected."""
+"""From what a caller passes to a checked `AttentionProblem`; a message names the argument, what came and what is expected."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import cast, get_args
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.kernels.grouped_attention.distance import DistanceBias
-from addnorm.kernels.grouped_attention.problem import Normalisation, Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation
 
 FLOATING = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -27,7 +28,7 @@ def problem_of(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     normalisation: str = "softmax",
-) -> Problem:
+) -> AttentionProblem:
     """The arguments of `attend`, checked and in one form.
 
     Raises:
@@ -72,7 +73,7 @@ def problem_of(
         raise InputError(f"dropout is a share of at least 0 and below 1, got {dropout!r}.")
     if normalisation not in get_args(Normalisation):
         raise UnknownName("normalisation", normalisation, get_args(Normalisation))
-    return Problem(
+    return AttentionProblem(
         queries=q,
         keys=k,
         value=value,
@@ -86,6 +87,16 @@ def problem_of(
         seed=_seed(seed, dropout, value),
         normalisation=cast(Normalisation, normalisation),
     )
+
+
+def with_value(problem: AttentionProblem, value: Tensor) -> AttentionProblem:
+    """The same attention of another value, of any width; under dropout, other probabilities drop.
+
+    Raises:
+        InputError: the value does not fit the keys.
+    """
+    _check_projections(problem.queries, problem.keys, value)
+    return replace(problem, value=value, seed=_seed(None, problem.dropout, value))
 
 
 def _terms(name: str, given: Sequence[Tensor] | Tensor) -> tuple[Tensor, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.flop_counter import baddbmm_flop, flop_registry, register_flop_formula
 
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import Tile, spans
 
 
@@ -45,12 +45,12 @@ def counting_at_once() -> Iterator[None]:
         _AT_ONCE.reset(token)
 
 
-def at_once(problem: Problem) -> bool:
+def at_once(problem: AttentionProblem) -> bool:
     """Whether this problem's tiles are to be counted at once."""
     return problem.value.device.type == "meta" and _AT_ONCE.get()
 
 
-def count_tiles(problem: Problem, tile: Tile, *, width: int) -> None:
+def count_tiles(problem: AttentionProblem, tile: Tile, *, width: int) -> None:
     """One product that costs what the tiles' products do.
 
     Args:

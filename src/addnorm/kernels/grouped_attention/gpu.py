@@ -5,11 +5,11 @@ import importlib.util
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention.differentiable import differentiable
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.autograd_function import attend_by_passes
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
-def triton(problem: Problem) -> Tensor:
+def triton(problem: AttentionProblem) -> Tensor:
     """The attended values by kernels that hold no query × key tensor, with first derivatives.
 
     Raises:
@@ -17,10 +17,10 @@ def triton(problem: Problem) -> Tensor:
     """
     if (reason := kernel_refusal(problem)) is not None:
         raise InputError(reason)
-    return differentiable(problem, "triton")
+    return attend_by_passes(problem, "triton")
 
 
-def kernel_refusal(problem: Problem) -> str | None:
+def kernel_refusal(problem: AttentionProblem) -> str | None:
     """Why the kernels cannot do what is asked, as the message of an error; None where they can."""
     if importlib.util.find_spec("triton") is None:
         return (

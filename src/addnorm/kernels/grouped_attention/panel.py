@@ -12,7 +12,8 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.distance import add_diagonals, part
 from addnorm.kernels.grouped_attention.dropout import block
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.masks import band
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
 class Panel:
@@ -32,7 +33,7 @@ class Panel:
     weights: tuple[Tensor, ...] | None
     """Each term's own weight, Float[Tensor, "#item #head 1 1"]."""
 
-    def __init__(self, problem: Problem, batch: slice, kv_heads: slice) -> None:
+    def __init__(self, problem: AttentionProblem, batch: slice, kv_heads: slice) -> None:
         self.problem, self.batch, self.kv_heads = problem, batch, kv_heads
         self.heads = slice(kv_heads.start * problem.group, kv_heads.stop * problem.group)
         self.num_items, self.num_heads = batch.stop - batch.start, self.heads.stop - self.heads.start
@@ -45,7 +46,7 @@ class Panel:
         self.queries = self._side_by_side(queries).unflatten(0, (-1, problem.group))
         self.keys = self._side_by_side([key[batch, kv_heads] for key in problem.keys])
         self.value = self._side_by_side([problem.value[batch, kv_heads]])
-        self._later: dict[int, Tensor] = {}
+        self._diagonal: dict[int, Tensor | None] = {}
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Tensor:
         """Float[Tensor, "item*head position entry"] of tensors "item head position part of the entries"."""
@@ -75,23 +76,24 @@ class Panel:
         if p.bias is not None:
             by_head.add_(self.bias(p.bias, rows))
         if p.causal:
-            size = rows.stop - rows.start
-            by_head[..., -size:].masked_fill_(self.later(size), float("-inf"))
-            if p.sliding_window is not None and size > 1:
-                # Windows of the tile's later rows begin later, by at most this many keys.
-                left = rows.stop - 1 + p.offset - p.sliding_window + 1 - seen.start
-                if left > 0:
-                    gone = torch.ones(size, left, dtype=torch.bool, device=scores.device).tril(left - size)
-                    by_head[..., :left].masked_fill_(gone, float("-inf"))
+            self._mask(by_head, rows)
         if p.padding is not None:
             by_head.masked_fill_(~p.padding[self.batch, None, None, seen], float("-inf"))
         return scores
 
-    def later(self, size: int) -> Tensor:
-        """Bool[Tensor, "size size"], True above the diagonal."""
-        if size not in self._later:
-            self._later[size] = torch.ones(size, size, dtype=torch.bool, device=self.keys.device).triu(1)
-        return self._later[size]
+    def _mask(self, by_head: Tensor, rows: slice) -> None:
+        """Set the scores "item head rows key" that a row may not see to -inf, in the few columns where there are any."""
+        p, seen, size = self.problem, self.problem.keys_seen(rows), rows.stop - rows.start
+        # The last keys of a tile are the positions of its rows, so tiles of one size share a mask.
+        if size not in self._diagonal:
+            self._diagonal[size] = band(p, rows, slice(seen.stop - size, seen.stop))
+        # The window of a later row begins later: keys at the front of the tile are too old for it.
+        oldest_of_last_row = seen.start if p.sliding_window is None else rows.stop + p.offset - p.sliding_window
+        front = slice(seen.start, max(seen.start, oldest_of_last_row))
+        if (visible := self._diagonal[size]) is not None:
+            by_head[..., -size:].masked_fill_(~visible, float("-inf"))
+        if (visible := band(p, rows, front)) is not None:
+            by_head[..., : front.stop - front.start].masked_fill_(~visible, float("-inf"))
 
     def probabilities(self, buffer: Tensor, rows: slice) -> Tensor:
         """Float[Tensor, "slab line key"], in `buffer`: the softmax of the scores; a row without a key is zero."""

@@ -1,8 +1,8 @@
 r"""Exact grouped attention without the score matrix: tile by tile, forward and backward.
 
 Nothing is kept between the passes but inputs and result: backward computes each tile's probabilities again. Formulas,
-costs and memory: derivation.md. The cut into tiles: tiles.py. Their number type: `Problem.tile_dtype`. Where operations
-are only counted, all tiles are one product (counting.py).
+costs and memory: derivation.md. The cut into tiles: tiles.py. Their number type: `AttentionProblem.tile_dtype`. Where
+operations are only counted, all tiles are one product (counting.py).
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import spans, tile_of
 
 
@@ -29,7 +29,7 @@ class Gradients:
     """None unless asked for."""
 
 
-def attend_tiles(problem: Problem, budget: int | None = None) -> Tensor:
+def attend_tiles(problem: AttentionProblem, budget: int | None = None) -> Tensor:
     """The attended values."""
     p, tile = problem, tile_of(problem, budget)
     # Positions before heads in memory, so that the caller joins the heads without a copy.
@@ -50,7 +50,9 @@ def attend_tiles(problem: Problem, budget: int | None = None) -> Tensor:
     return out
 
 
-def differentiate_tiles(problem: Problem, grad: Tensor, *, bias_needed: bool, budget: int | None = None) -> Gradients:
+def differentiate_tiles(
+    problem: AttentionProblem, grad: Tensor, *, bias_needed: bool, budget: int | None = None
+) -> Gradients:
     """Gradients of sum(grad * attended values)."""
     p, tile = problem, tile_of(problem, budget)
     terms = len(p.queries)

@@ -25,7 +25,7 @@ MULTIPLIES_BFLOAT16: bool = _CAPABILITIES.get("avx512_bf16", False) or _CAPABILI
 
 
 @dataclass(frozen=True, kw_only=True)
-class Problem:
+class AttentionProblem:
     """Tensors and settings of one call, already checked; nothing here is optional to honour."""
 
     queries: tuple[Tensor, ...]

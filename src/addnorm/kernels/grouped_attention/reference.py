@@ -8,10 +8,11 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.distance import matrix
 from addnorm.kernels.grouped_attention.dropout import block
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.masks import visible
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 
-def reference(problem: Problem) -> Tensor:
+def reference(problem: AttentionProblem) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; differentiable to any order."""
     p, scores = problem, masked_scores(problem)
     if p.normalisation == "softmax":
@@ -33,7 +34,7 @@ def weigh(scores: Tensor) -> Tensor:
     return scores.relu().square() / seen
 
 
-def masked_scores(problem: Problem) -> Tensor:
+def masked_scores(problem: AttentionProblem) -> Tensor:
     """Float[Tensor, "batch heads query key"]: the summed scores with bias; what a row may not see is -inf."""
     p, dtype = problem, problem.dtype
     keys = (key.repeat_interleave(p.group, 1).to(dtype) for key in p.keys)
@@ -42,21 +43,11 @@ def masked_scores(problem: Problem) -> Tensor:
     scores = (terms * weights).sum(-1)
     if p.bias is not None:
         scores = scores + bias_matrix(p, p.bias).to(dtype)
-    return scores.masked_fill(~visible(p), float("-inf"))
+    seen = visible(p)
+    return scores if seen is None else scores.masked_fill(~seen, float("-inf"))
 
 
-def bias_matrix(problem: Problem, bias: Tensor) -> Tensor:
+def bias_matrix(problem: AttentionProblem, bias: Tensor) -> Tensor:
     """Float[Tensor, "#batch #heads query key"] of the problem's bias, in whatever form it was given."""
     p = problem
     return bias if p.first_distance is None else matrix(bias, p.first_distance, p.query, p.key)
-
-
-def visible(problem: Problem) -> Tensor:
-    """Bool[Tensor, "#batch 1 query key"]: True where a query may attend to a key."""
-    p = problem
-    seen = torch.ones(1, 1, p.query, p.key, dtype=torch.bool, device=p.value.device)
-    if p.causal:
-        seen = seen.tril(p.offset)
-    if p.sliding_window is not None:
-        seen = seen.triu(p.offset - p.sliding_window + 1)
-    return seen if p.padding is None else seen & p.padding[:, None, None, :]

@@ -14,11 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.masks import visible
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import bias_matrix
 
 
-def sdpa(problem: Problem) -> Tensor:
+def sdpa(problem: AttentionProblem) -> Tensor:
     """The attended values; linear in memory where `refusal` and `holds_matrix` say nothing.
 
     Raises:
@@ -42,7 +43,7 @@ def sdpa(problem: Problem) -> Tensor:
     return attended if alive is None else attended.masked_fill(~alive, 0.0)
 
 
-def refusal(problem: Problem) -> str | None:
+def refusal(problem: AttentionProblem) -> str | None:
     """Why this implementation cannot do what is asked, as the message of an error; None where it can."""
     if problem.normalisation != "softmax":
         return f"impl='sdpa' takes normalisation='softmax', got '{problem.normalisation}'. Use impl='streaming'."
@@ -54,7 +55,7 @@ def refusal(problem: Problem) -> str | None:
     )
 
 
-def holds_matrix(problem: Problem) -> bool:
+def holds_matrix(problem: AttentionProblem) -> bool:
     """Whether a query × key tensor comes into being here that the caller did not pass."""
     p = problem
     apart = p.causal and 1 < p.query != p.key
@@ -64,7 +65,7 @@ def holds_matrix(problem: Problem) -> bool:
     return apart or masked or p.causal or p.first_distance is not None or p.bias.requires_grad
 
 
-def _side_by_side(p: Problem) -> tuple[Tensor, Tensor]:
+def _side_by_side(p: AttentionProblem) -> tuple[Tensor, Tensor]:
     if isinstance(p.weights, float):
         queries = p.queries
     else:
@@ -79,7 +80,7 @@ def _filled(tensor: Tensor, width: int) -> Tensor:
     return tensor if tensor.shape[-1] == width else F.pad(tensor, (0, width - tensor.shape[-1]))
 
 
-def _mask(p: Problem) -> tuple[Tensor | None, Tensor | None]:
+def _mask(p: AttentionProblem) -> tuple[Tensor | None, Tensor | None]:
     """Torch's mask, and True at rows that see some key (None: all do).
 
     A row that sees none is given all of its keys, so that no kernel divides by zero, and its result is dropped later.
@@ -87,15 +88,14 @@ def _mask(p: Problem) -> tuple[Tensor | None, Tensor | None]:
     whole = not p.causal or p.query == p.key or p.query == 1
     if p.bias is None and p.padding is None and p.sliding_window is None and whole:
         return None, None
-    seen = torch.ones(1, 1, 1, p.key, dtype=torch.bool, device=p.value.device)
-    if p.padding is not None:
-        seen = seen & p.padding[:, None, None, :]
-    if p.causal and (p.query > 1 or p.sliding_window is not None):
-        band = torch.ones(p.query, p.key, dtype=torch.bool, device=p.value.device).tril(p.offset)
-        seen = seen & (band if p.sliding_window is None else band.triu(p.offset - p.sliding_window + 1))
+    seen = visible(p)
     if p.bias is None:
+        if seen is None:
+            return None, None
         alive = seen.any(-1, keepdim=True)
         return seen | ~alive, alive
-    mask = bias_matrix(p, p.bias).to(p.value.dtype).masked_fill(~seen, float("-inf"))
+    mask = bias_matrix(p, p.bias).to(p.value.dtype)
+    if seen is not None:
+        mask = mask.masked_fill(~seen, float("-inf"))
     alive = (mask > float("-inf")).any(-1, keepdim=True)
     return mask.masked_fill(~alive, 0.0), alive

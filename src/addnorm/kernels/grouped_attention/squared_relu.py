@@ -13,32 +13,32 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from addnorm.kernels.grouped_attention.differentiable import plain_precision
 from addnorm.kernels.grouped_attention.dropout import block
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import masked_scores, weigh
 from addnorm.kernels.grouped_attention.tiles import LEAST_ROWS, budget_of, spans
 
 
-def squared_relu(problem: Problem, budget: int | None = None) -> Tensor:
+def squared_relu(problem: AttentionProblem, budget: int | None = None) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"], some rows at a time.
 
     Memory: max(budget, 64 · batch · heads · key) scores at a time, in both passes; `budget` replaces the one of tiles.py.
     """
     p = problem
     step = max(LEAST_ROWS, (budget or budget_of(p.value)) // (p.batch * p.heads * p.key))
-    with plain_precision(p.value):
+    with without_autocast(p.value):
         return torch.cat([_tile(p, rows) for rows in spans(p.query, step)], dim=2)
 
 
-def _tile(problem: Problem, rows: slice) -> Tensor:
+def _tile(problem: AttentionProblem, rows: slice) -> Tensor:
     if torch.is_grad_enabled():
         tile: Tensor = checkpoint(_attend_rows, problem, rows, use_reentrant=False, preserve_rng_state=False)
         return tile
     return _attend_rows(problem, rows)
 
 
-def _attend_rows(problem: Problem, rows: slice) -> Tensor:
+def _attend_rows(problem: AttentionProblem, rows: slice) -> Tensor:
     p, part = problem, rows_of(problem, rows)
     attention = weigh(masked_scores(part))
     if p.seed is not None:
@@ -49,7 +49,7 @@ def _attend_rows(problem: Problem, rows: slice) -> Tensor:
     return (attention @ value).to(p.value.dtype)
 
 
-def rows_of(problem: Problem, rows: slice) -> Problem:
+def rows_of(problem: AttentionProblem, rows: slice) -> AttentionProblem:
     """The same problem for some of its rows, and for the keys that they may see."""
     p = problem
     keys = rows.stop + p.offset if p.causal else p.key

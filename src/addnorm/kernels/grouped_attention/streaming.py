@@ -2,13 +2,13 @@
 
 from torch import Tensor
 
-from addnorm.kernels.grouped_attention.differentiable import differentiable
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.autograd_function import attend_by_passes
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.squared_relu import squared_relu
 
 
-def streaming(problem: Problem, budget: int | None = None) -> Tensor:
+def streaming(problem: AttentionProblem, budget: int | None = None) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; `budget` replaces the one of tiles.py."""
     if problem.normalisation == "squared_relu":
         return squared_relu(problem, budget)
-    return differentiable(problem, "streaming", budget)
+    return attend_by_passes(problem, "streaming", budget)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 CPU_BUDGET = 2**19
 """Score entries of one tile on a CPU, and on the meta device, where only operations are counted."""
@@ -51,7 +51,7 @@ class Tile:
         return self.batch * self.kv_heads
 
 
-def tile_of(problem: Problem, budget: int | None = None) -> Tile:
+def tile_of(problem: AttentionProblem, budget: int | None = None) -> Tile:
     """The tile that the rule above gives; `budget` replaces the device's number of entries."""
     keys = problem.key if problem.sliding_window is None else min(problem.key, problem.sliding_window + MOST_ROWS - 1)
     row = problem.group * keys
@@ -66,7 +66,7 @@ def tile_of(problem: Problem, budget: int | None = None) -> Tile:
     return Tile(batch=min(problem.batch, slabs // problem.kv_heads), kv_heads=problem.kv_heads, rows=rows, keys=keys)
 
 
-def products_at_once(problem: Problem) -> int:
+def products_at_once(problem: AttentionProblem) -> int:
     """Products that should be worked on at a time: one for each thread, but bfloat16's share the threads well."""
     shared = problem.tile_dtype == torch.bfloat16 or problem.value.device.type not in ("cpu", "meta")
     return 1 if shared else _threads()

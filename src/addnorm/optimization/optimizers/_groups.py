@@ -1,13 +1,13 @@
-"""Which parameters decay.
+"""Parameter groups with and without weight decay.
 
-A parameter is a matrix if its role says so (embedding, head or hidden matrix, see `addnorm.roles`) and it is not marked
-`no_decay`; all others act element by element: biases, gains, learned scalars, tables, and what no module declares. A module
-marks a matrix by its name in a class attribute, which copies and reloads of the model keep:
+A parameter is a matrix if its role is that of a matrix (embedding, head or hidden matrix, see `addnorm.roles`) and it is not
+marked `no_decay`. All others act element by element: biases, gains, learned scalars, tables, and parameters without a
+declared role. A module marks a matrix by its name in a class attribute, which copies of the model keep:
 
     class Fixed(nn.Linear):
         no_decay = ("weight",)
 
-A parameter with an attribute `no_decay` that is true counts as marked too, but `copy.deepcopy` drops such attributes.
+A parameter with a true attribute `no_decay` is marked too, but `copy.deepcopy` drops such attributes.
 """
 
 from typing import Literal, TypedDict
@@ -21,22 +21,24 @@ Role = Literal["matrix", "elementwise"]
 
 
 class Group(TypedDict):
-    """One entry of what `OptimizerSpec.build` takes."""
+    """A parameter group, as `OptimizerSpec.build` takes it."""
 
     params: list[nn.Parameter]
     weight_decay: float
     role: Role
-    """What the parameters are to the layer; Tiger scales its steps by it."""
+    """The role of the parameters in their layer, which scales the steps of Tiger."""
 
 
 def parameter_groups(model: nn.Module, *, weight_decay: float, decay_on: DecayOn) -> list[Group]:
-    """The trainable parameters, each once (tied ones too), in the model's order: matrices, then the rest.
+    """Sort the trainable parameters, each once (tied ones too) and in the model's order, into matrices and the others.
 
     Args:
-        decay_on: `matrices` leaves the rest without decay; `everything` gives all of them the same.
+        model: the model.
+        weight_decay: weight decay of the parameters that decay.
+        decay_on: `matrices`: the other parameters do not decay; `everything`: all parameters do.
 
     Raises:
-        InputError: a module declares roles for parameters that it does not have, or a role that does not exist.
+        InputError: a module declares a role for a parameter that it does not have, or an unknown role.
     """
     marked = _marked(model)
     by_role: dict[Role, list[nn.Parameter]] = {"matrix": [], "elementwise": []}

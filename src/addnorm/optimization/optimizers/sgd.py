@@ -2,11 +2,11 @@ r"""SGD with momentum and decoupled weight decay.
 
     m = mu m + g,    theta = theta - lr m - lr wd theta
 
-Why: the plain reference. Nothing rescales the gradient, so a scalar's move shows its gradient.
+Why: the reference without rescaling, in which the change of a learned scalar is proportional to its gradients.
 
 Source: Loshchilov and Hutter 2017, arXiv:1711.05101, algorithm 1 (SGDW).
-Differs from the source: the decay is multiplied by the learning rate and the learning rate by nothing inside m, as in
-PyTorch; torch.optim.SGD itself adds the decay to the gradient, hence to the momentum.
+Differs from the source: the learning rate multiplies the decay and is not part of m, as in PyTorch. (torch.optim.SGD adds
+the decay to the gradient, and therefore to the momentum.)
 """
 
 from collections.abc import Callable
@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from addnorm.optimization.optimizers import Group, OptimizerSpec, require_share
+from addnorm.fields import require
+from addnorm.optimization.optimizers import Group, OptimizerSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,32 +24,32 @@ class Sgd(OptimizerSpec):
     """Spec of SGD.
 
     Raises:
-        InputError: a field is out of range.
+        FieldError: a field is out of range.
     """
 
     learning_rate: float = 0.1
     weight_decay: float = 0.0
     momentum: float = 0.9
-    """Share of the momentum that stays in a step."""
+    """Decay rate of the momentum."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_share("momentum", self.momentum)
+        require(self, "momentum", 0 <= self.momentum < 1, "a number from 0 to below 1")
 
     def build(self, groups: list[Group]) -> "DecoupledSgd":
-        """The optimizer."""
+        """Construct the optimizer."""
         return DecoupledSgd(groups, lr=self.learning_rate, momentum=self.momentum)
 
 
 class DecoupledSgd(torch.optim.Optimizer):
-    """SGD whose weight decay stays out of the momentum."""
+    """SGD whose momentum excludes the weight decay."""
 
     def __init__(self, groups: Any, *, lr: float, momentum: float) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:

@@ -4,15 +4,15 @@ r"""Tiger: the sign of the momentum, scaled by each matrix's own size.
     theta = theta - eta (sign(m) + wd theta),    eta = lr · max(RMS(theta), rms_floor)   for matrices
                                                  eta = lr / 2                            for everything else
 
-Why: one state per parameter instead of AdamW's two, and a learning rate that is a relative step, so it carries over
-between widths. Su (2023) trains its models with it.
+Why: one state per parameter instead of AdamW's two, and a learning rate that is a relative step size, which transfers between
+widths. Su (2023) trains its models with it.
 
 Source: Su Jianlin 2023, "Tiger: A Tight-fisted Optimizer", https://kexue.fm/archives/9512 (update rule, learning rate
 and defaults beta 0.965, weight decay 0.01, learning rate 0.001 to 0.002); code https://github.com/bojone/tiger.
-Differs from the source: which parameters are matrices goes by their roles (see parameter_groups), not by name; a
-matrix that starts at zero may move, through rms_floor (in the source its step is zero for ever); the page's one RMS
-per matrix also for embeddings (the code takes one per row); no step is skipped for a gradient with NaN, and gradients
-are not accumulated in the momentum: a run that diverges is reported, and the training loop accumulates.
+Differs from the source: matrices are recognised by their roles (see parameter_groups), not by name. A matrix that starts at
+zero can change, through rms_floor (in the source its step stays zero). Embeddings have one RMS per matrix, as on the page
+(the code has one per row). No step is skipped for a gradient with NaN; the run is reported as failed instead. Gradients are
+not accumulated in the momentum.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ from typing import Any
 
 import torch
 
-from addnorm.errors import InputError
-from addnorm.optimization.optimizers import Group, OptimizerSpec, require_share
+from addnorm.fields import require, require_at_least
+from addnorm.optimization.optimizers import Group, OptimizerSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,33 +30,32 @@ class TigerSpec(OptimizerSpec):
     """Spec of Tiger.
 
     Raises:
-        InputError: a field is out of range.
+        FieldError: a field is out of range.
     """
 
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     beta: float = 0.965
-    """Share of the momentum that stays in a step."""
+    """Decay rate of the momentum."""
     rms_floor: float = 1e-3
-    """Least size a matrix is taken to have; 0 is the source's rule, which never moves a matrix that starts at zero."""
+    """Lower bound on a matrix's RMS; 0 is the source's rule, under which a matrix of zeros never changes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_share("beta", self.beta)
-        if not self.rms_floor >= 0:
-            raise InputError(f"rms_floor must be 0 or more, got {self.rms_floor}.")
+        require(self, "beta", 0 <= self.beta < 1, "a number from 0 to below 1")
+        require_at_least(self, 0, "rms_floor")
 
     def build(self, groups: list[Group]) -> "Tiger":
-        """The optimizer."""
+        """Construct the optimizer."""
         return Tiger(groups, lr=self.learning_rate, beta=self.beta, rms_floor=self.rms_floor)
 
     def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
-        """Share of the parameter that weight decay takes away: eta · weight_decay."""
+        """Share of the parameter that weight decay removes: eta · weight_decay."""
         return float(_eta(parameter, {"rms_floor": self.rms_floor, **group}) * group["weight_decay"])
 
 
 class Tiger(torch.optim.Optimizer):
-    """Tiger; a group's `role` says whether its parameters are matrices."""
+    """Tiger. A group's `role` is `matrix` or `elementwise`."""
 
     def __init__(self, groups: Any, *, lr: float, beta: float, rms_floor: float) -> None:
         defaults = {"lr": lr, "beta": beta, "rms_floor": rms_floor, "weight_decay": 0.0, "role": "matrix"}
@@ -64,7 +63,7 @@ class Tiger(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run
-        """One update of every parameter that has a gradient."""
+        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is None:
@@ -73,12 +72,12 @@ class Tiger(torch.optim.Optimizer):
                 if "momentum" not in state:
                     state["momentum"] = torch.zeros_like(parameter)
                 momentum = state["momentum"].lerp_(parameter.grad, 1 - group["beta"])
-                move = torch.sign(momentum).add_(parameter, alpha=group["weight_decay"])
-                parameter.sub_(move.mul_(_eta(parameter, group)))
+                step = torch.sign(momentum).add_(parameter, alpha=group["weight_decay"])
+                parameter.sub_(step.mul_(_eta(parameter, group)))
 
 
 def _eta(parameter: torch.Tensor, group: Mapping[str, Any]) -> float | torch.Tensor:
-    # One-dimensional parameters are element-wise whatever the group says, so hand-made groups are safe too.
+    # One-dimensional parameters are element-wise in any group, so that groups made by hand are safe too.
     if group["role"] == "elementwise" or parameter.ndim < 2:
         return float(group["lr"] / 2)
     rms: torch.Tensor = parameter.detach().square().mean().sqrt()

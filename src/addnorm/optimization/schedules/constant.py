@@ -1,6 +1,6 @@
 """Constant: the peak learning rate throughout, after the warm-up.
 
-Why: a run may be stopped or prolonged at any step and stays comparable.
+Why: runs of different length are comparable step by step.
 
 Source: none.
 """
@@ -15,5 +15,5 @@ class Constant(ScheduleSpec):
     """Spec of the constant schedule."""
 
     def after_warmup(self, progress: float) -> float:
-        """One."""
+        """The factor 1."""
         return 1.0

@@ -1,4 +1,4 @@
-"""Linear maps that know when they are mostly zeros or the identity."""
+"""Linear maps that exploit zero rows and the identity."""
 
 from dataclasses import dataclass, replace
 
@@ -15,9 +15,9 @@ class LinearMap:
     matrix: torch.Tensor | None
     """float64 [k, width]; None is the identity (k = width)."""
     regular: bool = False
-    """Proved, factor by factor, that only x = 0 gives y = 0; True as well where the matrix is the identity."""
+    """True if it is proved, factor by factor, that only x = 0 gives y = 0; always True for the identity."""
     condition: float = 1.0
-    """How many times smaller than its largest a singular value that is not zero may be; infinite: nobody knows."""
+    """Upper bound of the ratio of the largest singular value to the smallest one that is not zero; infinite if unknown."""
 
     def __post_init__(self) -> None:
         if self.matrix is None:
@@ -29,13 +29,13 @@ class LinearMap:
         return len(self.rows) if self.matrix is None else self.matrix.shape[1]
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """y for x of shape [width] or [width, columns]."""
+        """Return y for x of shape [width] or [width, columns]."""
         y = torch.zeros((self.height, *x.shape[1:]), dtype=torch.float64)
         y[self.rows] = x if self.matrix is None else self.matrix @ x
         return y
 
     def after(self, first: "LinearMap") -> "LinearMap":
-        """This map applied to the result of `first`."""
+        """Return the composition: this map applied to the result of `first`."""
         if self.matrix is None:
             if len(self.rows) == first.height == self.height and torch.equal(self.rows, torch.arange(self.height)):
                 return first
@@ -51,11 +51,11 @@ class LinearMap:
         )
 
     def plus(self, other: "LinearMap") -> "LinearMap":
-        """The sum of two maps of equal shape."""
+        """Return the sum of two maps of equal shape."""
         return dense(self.height, self.dense() + other.dense(), condition=max(self.condition, other.condition))
 
     def dense(self) -> torch.Tensor:
-        """float64 [height, width]."""
+        """Return the matrix, float64 [height, width]."""
         whole = torch.zeros(self.height, self.width, dtype=torch.float64)
         if self.matrix is None:
             whole[self.rows, torch.arange(self.width)] = 1.0
@@ -64,7 +64,7 @@ class LinearMap:
         return whole
 
     def only(self, columns: torch.Tensor) -> "LinearMap":
-        """The map on some of its inputs (int64 [m])."""
+        """Return the map restricted to some of its inputs (int64 [m])."""
         if self.matrix is None:
             return LinearMap(height=self.height, rows=self.rows[columns], matrix=None)
         return replace(self, matrix=self.matrix[:, columns])
@@ -75,10 +75,10 @@ def _ordered(rows: torch.Tensor) -> bool:
 
 
 def identity(size: int) -> LinearMap:
-    """y = x."""
+    """Return the map y = x."""
     return LinearMap(height=size, rows=torch.arange(size), matrix=None)
 
 
 def dense(height: int, matrix: torch.Tensor, *, regular: bool = False, condition: float = 1.0) -> LinearMap:
-    """y = matrix @ x."""
+    """Return the map y = matrix @ x."""
     return LinearMap(height=height, rows=torch.arange(height), matrix=matrix, regular=regular, condition=condition)

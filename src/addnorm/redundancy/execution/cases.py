@@ -1,4 +1,5 @@
-"""The inputs and points that a model is looked at: fresh values at every length that it takes."""
+"""Cases: pairs of a point of the tracked parameters and inputs, with fresh values at every length that the model
+takes."""
 
 from dataclasses import dataclass
 
@@ -6,47 +7,47 @@ import torch
 from torch import nn
 
 from addnorm.redundancy.execution.checks import check_call
-from addnorm.redundancy.execution.fresh_inputs import Kind, cast, lengths, runs
+from addnorm.redundancy.execution.fresh_inputs import InputTemplate, accepts, cast, lengths
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cases:
-    """Numbered pairs of a point of the tracked parameters and inputs, as many as asked for."""
+    """An unlimited sequence of numbered pairs of a point of the tracked parameters and inputs."""
 
-    kinds: tuple[Kind, ...]
-    """The example's kind first, then those at other lengths."""
+    templates: tuple[InputTemplate, ...]
+    """The example's own template first, then those at other lengths."""
     lengths: tuple[int, ...]
     """The other lengths."""
     fresh: bool
-    """Whether the model takes random inputs of the example's kind."""
+    """True if the model takes random inputs from the example's template."""
 
     @classmethod
-    def of(cls, copied: nn.Module, given: Inputs, observe: Observe) -> "Cases":
-        """Try which inputs a float64 copy takes.
+    def of(cls, copied: nn.Module, inputs: Inputs, observe: Observe) -> "Cases":
+        """Determine which inputs a float64 copy takes.
 
         Raises:
-            InputError: not even those given.
+            InputError: it rejects the given ones.
         """
-        example = cast(given, torch.float64)
+        example = cast(inputs, torch.float64)
         check_call(copied, example, observe)
-        kind = Kind.of(copied, example)
-        if not runs(copied, kind.fresh(1), observe):
-            return cls(kinds=(kind,), lengths=(), fresh=False)
-        others = lengths(copied, kind, observe)
-        return cls(kinds=(kind, *others.values()), lengths=tuple(others), fresh=True)
+        template = InputTemplate.of(copied, example)
+        if not accepts(copied, template.fresh(1), observe):
+            return cls(templates=(template,), lengths=(), fresh=False)
+        others = lengths(copied, template, observe)
+        return cls(templates=(template, *others.values()), lengths=tuple(others), fresh=True)
 
     @property
     def sweep(self) -> int:
-        """Cases after which every row of every table that integers select from was read; 0 where there is none."""
-        steps = [kind.step for kind in self.kinds]
+        """Number of cases that together read every row of every table that integer inputs index; 0 if there is none."""
+        steps = [template.step for template in self.templates]
         if not self.fresh or not all(steps):
             return 0
-        return 1 + -(-self.kinds[0].most_rows // min(steps))
+        return 1 + -(-self.templates[0].most_rows // min(steps))
 
     def __call__(self, number: int) -> tuple[int, Inputs]:
-        """Case 0 is the example at the model's own values."""
-        kind = self.kinds[number % len(self.kinds)]
-        start = sum(self.kinds[each % len(self.kinds)].step for each in range(1, number))
-        return number, kind.fresh(number, start) if self.fresh and number else kind.example
+        """Return a case. Case 0 is the example at the model's own values."""
+        template = self.templates[number % len(self.templates)]
+        start = sum(self.templates[each % len(self.templates)].step for each in range(1, number))
+        return number, template.fresh(number, start) if self.fresh and number else template.example

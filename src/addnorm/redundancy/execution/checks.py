@@ -1,4 +1,4 @@
-"""What an audit refuses before it starts, in one sentence each."""
+"""Checks of the model and its inputs before an audit."""
 
 from typing import Any
 
@@ -7,57 +7,59 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import call, device_of
-from addnorm.redundancy.execution.float64 import Lift
+from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 
 
 def check_model(model: Any) -> None:
-    """Refuse what cannot be audited before any work is done.
+    """Refuse a model that cannot be audited.
 
     Raises:
-        InputError: no module, without parameters, on several devices, or with NaN among its weights.
+        InputError: not a module, an uninitialised parameter, several devices, or NaN among the weights.
     """
     if not isinstance(model, nn.Module):
         raise InputError(
-            f"an audit needs a torch.nn.Module, not {type(model).__name__}. Build the model and pass the instance."
+            f"expected a torch.nn.Module, got {type(model).__name__}. Build the model and pass the instance."
         )
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise InputError(f"parameter {name!r} is lazy and has no values yet. Run the model once before the audit.")
+            raise InputError(
+                f"expected initialised parameters, got {name!r}, which is lazy. Run the model once before the audit."
+            )
     device_of(model)
     for name, parameter in model.named_parameters():
         if parameter.is_floating_point() and bool(torch.isnan(parameter).any()):
             raise InputError(
-                f"weights must be numbers, but {name!r} holds NaN. Audit a checkpoint from before it diverged."
+                f"expected finite weights, got NaN in {name!r}. Audit a checkpoint from before the divergence."
             )
 
 
 def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tensor, ...]:
-    """Run a float64 copy of the model once and return what is observed.
+    """Call a float64 copy of the model once and return the observed tensors.
 
     Raises:
-        InputError: the inputs do not fit the model (its own error is quoted), or what comes out is not finite.
+        InputError: the inputs do not fit the model (its own error is quoted), or its output contains no finite number.
     """
     try:
-        with torch.no_grad(), Lift():
+        with torch.no_grad(), Float64Mode():
             output = call(model, inputs)
-    except Exception as error:  # whatever a model raises on inputs that do not fit it
-        said = str(error).strip().splitlines() or [""]
+    except Exception as error:  # a model may raise anything on inputs that do not fit it
+        lines = str(error).strip().splitlines() or [""]
         raise InputError(
-            f"the inputs do not fit the model: {type(model).__qualname__} raised {type(error).__name__}: {said[0]} "
-            f"Given: {describe(inputs)}."
+            f"expected inputs that fit {type(model).__qualname__}, got {describe(inputs)}: it raised {type(error).__name__}: "
+            f"{lines[0]}"
         ) from error
-    found = observed(output, observe)
-    if not all(bool(torch.isfinite(tensor).any()) for tensor in found):
+    tensors = observed(output, observe)
+    if not all(bool(torch.isfinite(tensor).any()) for tensor in tensors):
         raise InputError(
-            "the model returns no finite number at these inputs, so nothing can be compared. Check the inputs."
+            "expected finite outputs, got none at these inputs, so nothing can be compared. Check the inputs."
         )
-    return found
+    return tensors
 
 
 def describe(inputs: Inputs) -> str:
-    """The shapes and dtypes of a call, for messages."""
+    """Describe the shapes and dtypes of a call."""
 
     def one(value: Any) -> str:
         if isinstance(value, Tensor):

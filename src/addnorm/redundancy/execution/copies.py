@@ -1,4 +1,4 @@
-"""Copies of a model to look at, and calls of them, with nothing of the original or of the process's state touched."""
+"""Copies of a model and calls of them that change neither the original nor the process's state."""
 
 import copy
 import threading
@@ -10,24 +10,26 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
-from addnorm.redundancy.execution.inputs import Inputs, own
+from addnorm.redundancy.execution.inputs import Inputs, cloned
 
-# torch's generators and what torch.export patches belong to the process, so two audits in two threads take turns.
-PROCESS = threading.RLock()
+PROCESS_LOCK = threading.RLock()
+"""Serialises audits in several threads: torch's generators and the patches of torch.export belong to the process."""
 
 
 def copy_of(
     model: nn.Module, dtype: torch.dtype | None, numbers: Callable[[Tensor], Tensor] = Tensor.detach
 ) -> nn.Module:
-    """A copy on the CPU that shares no storage with the model, ties kept, floating-point tensors in `dtype` (None: as is).
+    """Copy a model to the CPU, without shared storage, with tied parameters, and floating-point tensors in `dtype`
+    (None: as is).
 
-    The CPU, because an index beyond a table (a length that the model does not take) is an error there and the end of the
-    process on a GPU. Every tensor is converted while it is copied, so the copy in float64 never has a float32 twin in memory.
+    The CPU is used because an index beyond a table (a length that the model rejects) raises there, whereas it ends the
+    process on a GPU. Tensors are converted while they are copied, so that no second copy in the original precision
+    exists.
 
     Args:
-        model: what to copy.
+        model: the model.
         dtype: of the copy.
-        numbers: what a parameter or buffer of the model holds in the copy.
+        numbers: maps a parameter or buffer of the model to its numbers in the copy.
 
     Raises:
         InputError: the model cannot be copied.
@@ -41,7 +43,7 @@ def copy_of(
 
 
 def plain_copy(model: nn.Module) -> nn.Module:
-    """A copy where the model is, numbers and all.
+    """Copy a model on its device.
 
     Raises:
         InputError: the model cannot be copied.
@@ -53,7 +55,9 @@ def _copied(model: nn.Module, memo: dict[int, object]) -> nn.Module:
     try:
         return copy.deepcopy(model, memo)
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
-        raise InputError(f"the model cannot be copied, and it is never modified in place: {error}.") from error
+        raise InputError(
+            f"expected a model that copy.deepcopy can copy, because it is never modified in place, got an error: {error}."
+        ) from error
 
 
 def _converted(tensor: Tensor, value: Tensor, dtype: torch.dtype | None) -> Tensor:
@@ -63,37 +67,38 @@ def _converted(tensor: Tensor, value: Tensor, dtype: torch.dtype | None) -> Tens
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers from `seed` inside, for dropout; the process's generator is as before afterwards."""
-    with PROCESS, torch.random.fork_rng([]):
+    """Seed the random numbers inside, for dropout; restore the process's generator afterwards."""
+    with PROCESS_LOCK, torch.random.fork_rng([]):
         torch.default_generator.manual_seed(seed)
         yield
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model's parameters live.
+    """Return the device of the model's parameters.
 
     Raises:
-        InputError: on several devices, or nowhere.
+        InputError: they are on several devices, or on the meta device.
     """
     places = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(places) > 1:
         raise InputError(
-            f"a model is audited on one device, but its parameters are on {', '.join(places)}. Move it first."
+            f"expected all parameters on one device, got {', '.join(places)}. Move the model first, for example "
+            "model.to('cpu')."
         )
     if places == ["meta"]:
         raise InputError(
-            "the model's parameters are on the meta device and have no values. Load or initialise it first."
+            "expected parameters with values, got a model on the meta device. Load or initialise it first."
         )
     return torch.device(places[0]) if places else torch.device("cpu")
 
 
 def call(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
-    """The output of a copy, on the CPU, with its random numbers fixed and no autocast around it; on inputs of its own, since
-    a model may write into them."""
-    return call_on(model, own(inputs), seed)
+    """Call a copy on the CPU with fixed random numbers and without autocast, on clones of the inputs, into which a
+    model may write."""
+    return call_on(model, cloned(inputs), seed)
 
 
 def call_on(model: nn.Module, inputs: Inputs, seed: int = 0) -> Any:
-    """The same on the very inputs given."""
+    """Call a copy as `call` does, on the given inputs themselves."""
     with seeded(seed), torch.autocast("cpu", enabled=False):
         return model(*inputs.args, **inputs.kwargs)

@@ -1,24 +1,29 @@
-"""Running a float64 copy in float64 throughout, although the model's code casts to float32 in places."""
+"""Computation in float64 throughout, although a model casts to float32 in places or is stored in a lower precision."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
 
-_LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
+from addnorm.redundancy.execution.perturbation import STEP
+
+_LOWER = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _CASTS: dict[Any, Any] = {Tensor.float: Tensor.double, Tensor.half: Tensor.double, Tensor.bfloat16: Tensor.double}
 
 _GROUPED = {getattr(torch, "_grouped_mm", None), getattr(torch.nn.functional, "grouped_mm", None)} - {None}
+_LOOKUPS = frozenset({torch.nn.functional.embedding, torch.embedding})
+"""Operations that read few rows of their first floating-point argument: the rows are converted, not the table."""
 
 
-class Lift(TorchFunctionMode):
-    """Inside, every cast to a lower floating-point type casts to float64, and every new tensor of such a type is converted.
+class Float64Mode(TorchFunctionMode):
+    """Replaces casts to a lower floating-point type by casts to float64, and converts every new tensor of such a type.
 
-    Models in the field compute norms, softmax and rotary tables in float32 whatever their weights are; a copy in float64 would
-    round there, and an exact identity would look like a small difference. `eps` is the unit roundoff of the lowest precision
-    that data still went through.
+    Many models compute norms, softmax and rotary tables in float32 whatever the type of their weights. A copy in
+    float64 would round there, and an exact identity would look like a small difference. `eps` is the unit roundoff of
+    the lowest precision that data still passed through.
     """
 
     def __init__(self) -> None:
@@ -28,16 +33,57 @@ class Lift(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args = [torch.float64 if _is_low(arg) else arg for arg in args]
-        kwargs = {key: torch.float64 if _is_low(arg) else arg for key, arg in (kwargs or {}).items()}
+        args = [torch.float64 if _is_lower(arg) else arg for arg in args]
+        kwargs = {key: torch.float64 if _is_lower(arg) else arg for key, arg in (kwargs or {}).items()}
         if func in _GROUPED and len(args) == 2 and _only_ends(kwargs):
             return _grouped(args[0], args[1], kwargs["offs"])
         made = _CASTS.get(func, func)(*args, **kwargs)
-        if isinstance(made, Tensor) and made.dtype in _LOW:
+        if isinstance(made, Tensor) and made.dtype in _LOWER:
             if made.requires_grad:
                 self.eps = max(self.eps, torch.finfo(made.dtype).eps)
             return made.double()
         return made
+
+
+class WideningMode(Float64Mode):
+    """Computes in float64 with a model of any precision, without a float64 copy of it: an operation's arguments are
+    converted when it reads them.
+
+    The numbers are those of a float64 copy: the conversion is exact, every operation gets float64 arguments, and the
+    model is not written. The cost is one conversion per operation and run; the memory is that of the largest weight.
+    """
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func not in _LOOKUPS:
+            args, kwargs = tree_map(self._widened, (tuple(args), dict(kwargs or {})))
+        return super().__torch_function__(func, types, args, kwargs)
+
+    def _widened(self, value: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point() or value.dtype == torch.float64:
+            return value
+        return self.widen(value)
+
+    def widen(self, tensor: Tensor) -> Tensor:
+        """Convert a tensor of the model to float64."""
+        return tensor.double()
+
+
+class PerturbedWideningMode(WideningMode):
+    """As `WideningMode`, with every weight that an operation reads multiplied by 1 ± `STEP`, as `perturbed` does to a
+    copy."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def widen(self, tensor: Tensor) -> Tensor:
+        value = super().widen(tensor)
+        if isinstance(tensor, nn.Parameter):
+            signs = torch.randint(0, 2, value.shape, generator=self._generator, dtype=torch.int8)
+            value = value * (1 + STEP * (2 * signs - 1).double())
+        return value
 
 
 def _only_ends(kwargs: dict[str, Any]) -> bool:
@@ -45,11 +91,12 @@ def _only_ends(kwargs: dict[str, Any]) -> bool:
 
 
 def _grouped(rows: Tensor, matrices: Tensor, ends: Tensor) -> Tensor:
-    """Rows up to each end times the next matrix, [row, in] x [group, in, out] -> [row, out]: torch's own knows no float64."""
+    """Rows up to each end times the next matrix, [row, in] x [group, in, out] -> [row, out]; torch's kernel lacks
+    float64."""
     starts = [0, *ends.tolist()]
     parts = [rows[start:end] @ matrix for start, end, matrix in zip(starts, starts[1:], matrices, strict=False)]
     return torch.cat([*parts, rows.new_zeros(len(rows) - starts[-1], matrices.shape[2])])
 
 
-def _is_low(value: Any) -> bool:
-    return isinstance(value, torch.dtype) and value in _LOW
+def _is_lower(value: Any) -> bool:
+    return isinstance(value, torch.dtype) and value in _LOWER

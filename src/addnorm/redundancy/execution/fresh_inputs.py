@@ -1,4 +1,4 @@
-"""Inputs of the same kind as an example: fresh values, and other lengths where the model takes them."""
+"""Inputs like an example: fresh values, and other lengths if the model takes them."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,17 +13,17 @@ from torch.utils._pytree import tree_leaves, tree_map
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.checks import check_call
 from addnorm.redundancy.execution.copies import call_on
-from addnorm.redundancy.execution.float64 import Lift
-from addnorm.redundancy.execution.inputs import Inputs, own
+from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.inputs import Inputs, cloned
 from addnorm.redundancy.execution.observation import Observe
 
 _MASKED = -1e4
-"""Entries at or below this are masks."""
+"""Largest entry that counts as masked."""
 
 
 @dataclass
 class _Lookups(TorchFunctionMode):
-    """Notes how many rows the tables have that each integer tensor looks up."""
+    """Records the number of rows of the tables that each integer tensor indexes."""
 
     rows: dict[int, int] = field(default_factory=dict)
 
@@ -41,37 +41,37 @@ class _Lookups(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _note(self, index: Tensor, table: Tensor) -> None:
-        place = index.data_ptr()
-        self.rows[place] = min(self.rows.get(place, table.shape[0]), table.shape[0])
+        address = index.data_ptr()
+        self.rows[address] = min(self.rows.get(address, table.shape[0]), table.shape[0])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Kind:
-    """What fresh inputs look like: the example, and the range of every integer tensor that is looked up in a table."""
+class InputTemplate:
+    """A template of inputs: the example, and the range of every integer tensor that indexes a table."""
 
     example: Inputs
     rows: tuple[int | None, ...]
-    """For each tensor of the example, how many rows the table has that it selects from; None where it selects none."""
+    """Per tensor of the example, the number of rows of the table that it indexes; None if it indexes none."""
 
     @classmethod
-    def of(cls, model: nn.Module, example: Inputs) -> "Kind":
-        """Watch one call of a copy of the model.
+    def of(cls, model: nn.Module, example: Inputs) -> "InputTemplate":
+        """Observe one call of a copy of the model.
 
         A view of an input counts as the input: `ids[:, :-1]` starts at the same address.
         """
-        lookups, mine = _Lookups(), own(example)
-        with torch.no_grad(), Lift(), lookups:
-            call_on(model, mine)
-        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(mine)))
+        lookups, inputs = _Lookups(), cloned(example)
+        with torch.no_grad(), Float64Mode(), lookups:
+            call_on(model, inputs)
+        return cls(example=example, rows=tuple(lookups.rows.get(leaf.data_ptr()) for leaf in _tensors(inputs)))
 
     def fresh(self, seed: int, start: int = 0) -> Inputs:
-        """The example with other values: rows in turn for what selects rows, floats of the same mean and spread; masks,
-        flags, and integers that select nothing are kept.
+        """Return the example with other values: successive rows for indices, floats of the same mean and standard
+        deviation. Masks, flags, and integers that index nothing are kept.
 
         Args:
-            seed: of the random numbers.
-            start: how far through the rows to begin; the rows come in a random order that depends on their number alone, so
-                calls that begin where others ended read all of them.
+            seed: seed of the random numbers.
+            start: position of the first row. The random order of the rows depends only on their number, so that calls
+                that start where others ended read all of them.
         """
         generator = torch.Generator().manual_seed(seed)
         rows, alone = iter(self.rows), len(self.rows) == 1
@@ -79,29 +79,30 @@ class Kind:
 
     @property
     def step(self) -> int:
-        """Rows that one call reads of every table that its integers select from; 0 where they select from none."""
+        """Number of rows that one call reads of every table that its integers index; 0 if they index none."""
         read = [int((leaf >= 0).sum()) for leaf, rows in self._selecting]
         return min(read, default=0)
 
     @property
     def most_rows(self) -> int:
-        """Rows of the longest table that integers select from."""
+        """Number of rows of the longest table that integers index."""
         return max((rows for _, rows in self._selecting), default=0)
 
     @property
     def _selecting(self) -> list[tuple[Tensor, int]]:
-        both = zip(_tensors(self.example), self.rows, strict=True)
-        return [(leaf, rows) for leaf, rows in both if rows is not None and not leaf.is_floating_point()]
+        pairs = zip(_tensors(self.example), self.rows, strict=True)
+        return [(leaf, rows) for leaf, rows in pairs if rows is not None and not leaf.is_floating_point()]
 
-    def resized(self, dim: int, size: int) -> "Kind | None":
-        """The same call at another length (dimension 1) or batch size (dimension 0): every tensor's dimensions from `dim` on
-        that have the old size get the new one. None where no tensor has such a dimension."""
+    def resized(self, dim: int, size: int) -> "InputTemplate | None":
+        """Return the same call at another length (dimension 1) or batch size (dimension 0): every tensor's dimensions
+        from `dim` on that have the old size get the new one. None if no tensor has such a dimension."""
         sizes = [leaf.shape[dim] for leaf in _tensors(self.example) if leaf.dim() > dim]
         if not sizes or size < 1:
             return None
         old = sizes[0]
-        # An integer tensor's trailing dimensions are positions; a float's last one is its width, except for square masks.
-        return Kind(example=_each(self.example, lambda leaf: _resize(leaf, dim, old, size)), rows=self.rows)
+        # An integer tensor's trailing dimensions are positions; a float's last one is its width, except for square
+        # masks.
+        return InputTemplate(example=_each(self.example, lambda leaf: _resize(leaf, dim, old, size)), rows=self.rows)
 
 
 def _each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
@@ -114,7 +115,7 @@ def _each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 
 def cast(inputs: Inputs, dtype: torch.dtype) -> Inputs:
-    """The same call on the CPU, floating-point tensors in `dtype`."""
+    """Move a call to the CPU, with floating-point tensors in `dtype`."""
     return _each(inputs, lambda leaf: leaf.detach().to("cpu", dtype if leaf.is_floating_point() else leaf.dtype))
 
 
@@ -125,7 +126,7 @@ def _tensors(inputs: Inputs) -> list[Tensor]:
 def _fresh(leaf: Tensor, rows: int | None, alone: bool, generator: torch.Generator, start: int) -> Tensor:
     if rows is not None and not leaf.is_floating_point():
         return _rows_in_turn(leaf, rows, generator, start)
-    if leaf.is_floating_point() and (alone or not _is_mask(leaf)):  # a lone tensor of ones is data, not a mask
+    if leaf.is_floating_point() and (alone or not _is_mask(leaf)):  # a single tensor of ones is data, not a mask
         spread = float(leaf.double().std(correction=0)) or 1.0
         noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float64)
         return (noise * spread + float(leaf.double().mean())).to(leaf)
@@ -159,24 +160,24 @@ def _resize(leaf: Tensor, dim: int, old: int, size: int) -> Tensor:
     return leaf.clone()
 
 
-def lengths(model: nn.Module, kind: Kind, observe: Observe) -> dict[int, Kind]:
-    """The kinds of input at other lengths that the model takes, by length; empty where it takes only its example's.
+def lengths(model: nn.Module, template: InputTemplate, observe: Observe) -> dict[int, InputTemplate]:
+    """Return templates at other lengths that the model takes, by length; empty if it takes only the example's.
 
-    A length is taken when the model runs there and its output is finite: models that check their lengths refuse by raising.
+    A length is taken if the model runs and its output is finite: models that check lengths raise.
     """
-    found: dict[int, Kind] = {}
-    sizes = [leaf.shape[1] for leaf in _tensors(kind.example) if leaf.dim() > 1]
+    templates: dict[int, InputTemplate] = {}
+    sizes = [leaf.shape[1] for leaf in _tensors(template.example) if leaf.dim() > 1]
     if not sizes:
-        return found
+        return templates
     for size in sorted({max(2, math.ceil(sizes[0] / 2)), sizes[0] + 1, sizes[0] + 5} - {sizes[0]}):
-        other = kind.resized(1, size)
-        if other is not None and runs(model, other.example, observe):
-            found[size] = other
-    return found
+        other = template.resized(1, size)
+        if other is not None and accepts(model, other.example, observe):
+            templates[size] = other
+    return templates
 
 
-def runs(model: nn.Module, inputs: Inputs, observe: Observe) -> bool:
-    """Whether the model takes these inputs."""
+def accepts(model: nn.Module, inputs: Inputs, observe: Observe) -> bool:
+    """Test whether the model takes these inputs."""
     try:
         check_call(model, inputs, observe)
     except InputError:

@@ -1,11 +1,11 @@
-"""Generic weights for a model: what holds for them holds for almost all weights of that architecture.
+"""Generic weights for a model: a property that holds for them holds for almost all weights of that architecture.
 
-A freshly initialised model has zeros (a last layer started at zero), equal numbers (norm scales of one) and tiny
-numbers (layer scale 1e-6) that make biases look redundant which training will use. Every floating parameter gets noise
-of its own size, and running statistics of batch norms become generic too. Other buffers (masks, rotary frequencies,
+A freshly initialised model has zeros (a last layer initialised to zero), equal numbers (norm scales of one) and tiny numbers
+(layer scale 1e-6), because of which biases look redundant that training will use. Noise of its own magnitude is added to every
+floating-point parameter, and running statistics of batch norms become generic too. Other buffers (masks, rotary frequencies,
 slopes) are part of the architecture and stay.
 
-The numbers are made one tensor at a time, so that no second model of the first one's precision is ever in memory.
+The numbers are computed one tensor at a time, so that no second model in the original precision is in memory.
 """
 
 import hashlib
@@ -17,17 +17,16 @@ from torch import Tensor, nn
 from addnorm.redundancy.execution.copies import copy_of
 
 _FLOOR = 0.1
-"""Noise for a parameter that is zero or nearly so."""
+"""Standard deviation of the noise for a parameter that is zero or nearly zero."""
 _PIECE = 2**20
-"""Numbers converted to float64 at once."""
+"""Number of entries converted to float64 at once."""
 
 
-class Generic:
-    """A model's tensors at a generic point: moved by noise drawn from hash(seed, name), in their own precision. The model
-    stays as it is.
+class GenericWeights:
+    """A model's tensors at a generic point: with noise drawn from hash(seed, name), in their own precision. The model
+    is not changed.
 
-    Magnitudes stay: noise has half the parameter's own root mean square, at least 0.1, so that norms and softmaxes
-    stay in range.
+    The noise has half the parameter's own root mean square, at least 0.1, so that norms and softmaxes stay in range.
     """
 
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
@@ -44,12 +43,12 @@ class Generic:
                     self._statistics[id(getattr(module, field))] = f"{name}.{field}"
 
     def named(self, name: str) -> Tensor:
-        """A parameter's or buffer's numbers, by any of its names."""
+        """Return a parameter's or buffer's numbers, by any of its names."""
         return self.of(self._tensors[name])
 
     @torch.no_grad()
     def of(self, tensor: Tensor) -> Tensor:
-        """The numbers of a tensor of the model; the tensor itself where it stays."""
+        """Return the numbers of a tensor of the model; the tensor itself if it stays."""
         name = self._names.get(id(tensor))
         if name is not None and tensor.is_floating_point() and tensor.numel():
             fan = tensor[0].numel() if tensor.dim() > 1 else 1
@@ -63,8 +62,8 @@ class Generic:
 
 
 def generic(model: nn.Module, dtype: torch.dtype | None = None, *, seed: int = 0) -> nn.Module:
-    """A copy on the CPU with generic weights, floating-point tensors in `dtype` (None: as they are)."""
-    return copy_of(model, dtype, Generic(model, seed=seed).of)
+    """Copy a model to the CPU with generic weights, floating-point tensors in `dtype` (None: as they are)."""
+    return copy_of(model, dtype, GenericWeights(model, seed=seed).of)
 
 
 def _root_mean_square(tensor: Tensor) -> float:

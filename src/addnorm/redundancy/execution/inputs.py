@@ -1,4 +1,4 @@
-"""What a user passes to a model: a tensor, a tuple of positional or a dict of keyword arguments, in one form."""
+"""Example inputs of a model: a tensor, a tuple of positional or a dict of keyword arguments, in one form."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from addnorm.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Arguments of one call of the model."""
+    """The arguments of one call of the model."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
 
 
 def bind(inputs: object) -> Inputs:
-    """One tensor, a tuple (or list) of positional or a mapping of keyword arguments as `Inputs`.
+    """Convert one tensor, a tuple or list of positional or a mapping of keyword arguments to `Inputs`.
 
     Raises:
-        InputError: anything else arrived.
+        InputError: any other type.
     """
     match inputs:
         case Inputs():
@@ -35,15 +35,15 @@ def bind(inputs: object) -> Inputs:
             return Inputs(args=(), kwargs={str(name): value for name, value in inputs.items()})
         case _:
             raise InputError(
-                f"the example inputs of an audit are a tensor, a tuple of positional or a dict of keyword arguments; "
-                f"{type(inputs).__name__} arrived."
+                "expected example inputs as a tensor, a tuple of positional or a dict of keyword arguments, got "
+                f"{type(inputs).__name__}."
             )
 
 
-def own(inputs: Inputs) -> Inputs:
-    """The same numbers in other memory: a model may write into what it is given."""
+def cloned(inputs: Inputs) -> Inputs:
+    """Clone all tensors of a call."""
 
-    def copied(value: Any) -> Any:
+    def clone(value: Any) -> Any:
         return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
-    return Inputs(args=tree_map(copied, inputs.args), kwargs=tree_map(copied, inputs.kwargs))
+    return Inputs(args=tree_map(clone, inputs.args), kwargs=tree_map(clone, inputs.kwargs))

@@ -1,15 +1,14 @@
-"""What of a model's output counts: the part of the audit's question that decides what "cannot matter" means.
+"""Observed output: the tensors of a model's output that a redundant parameter must not change.
 
 logits    the output itself. Of a named output (a dataclass or dict, as Transformers returns) every floating tensor except
           a loss, the key-value cache, and lists of inner states and attentions; nor, beside entries whose name contains
-          "logits", the states that these are made of. Boxes, masks and embeddings beside logits count.
-softmax   log_softmax over the last axis of the same, beside logits of those alone: a shift that is equal for all classes
-          does not matter.
+          "logits", the states from which these are computed. Boxes, masks and embeddings beside logits count.
+softmax   log_softmax over the last axis of the same (where there are logits, of them only): a shift that is equal for
+          all classes has no effect.
 loss      the entry `loss` where the output has one, or the output itself if it is one number; else as softmax, since
           every cross-entropy is a function of it.
 
-The choice is part of the graph (`Observed` wraps the model), so the static and the numerical method observe the same
-thing.
+The choice is part of the graph (`Observed` wraps the model), so that both methods observe the same tensors.
 """
 
 from collections.abc import Mapping
@@ -24,17 +23,17 @@ from addnorm.errors import InputError, UnknownName
 Observe = Literal["logits", "softmax", "loss"]
 
 _ASIDE = ("loss", "past_key_values", "hidden_states", "attentions", "cache", "mems")
-"""Named outputs that are no prediction: a cache changes with the key bias although no prediction does."""
+"""Named outputs that are not predictions: a cache changes with the key bias although no prediction does."""
 _INNER = (*_ASIDE, "last_hidden_state", "pooler_output", "model_output")
-"""Those that are none where logits were made of them."""
+"""Named outputs that are not predictions if logits are computed from them."""
 
 
 def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
-    """The tensors of a model's output that the audit watches.
+    """Return the observed tensors of a model's output.
 
     Raises:
-        UnknownName: no such observation.
-        InputError: nothing in the output is a floating tensor.
+        UnknownName: unknown observation.
+        InputError: the output contains no floating-point tensor.
     """
     if observe not in get_args(Observe):
         raise UnknownName("observation", observe, get_args(Observe))
@@ -45,19 +44,19 @@ def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
         if isinstance(output, torch.Tensor) and output.dim() == 0:
             return (output,)
     scores, others = _prediction(named) if named is not None else (output, ())
-    watched = _tensors(scores)
-    if not watched and not _tensors(others):
+    tensors = _tensors(scores)
+    if not tensors and not _tensors(others):
         raise InputError(
-            f"an audit watches the floating tensors that the model returns; {type(output).__name__} holds none. "
-            "Wrap the model so that it returns its prediction."
+            f"expected a model that returns floating-point tensors, got {type(output).__name__} without any. Wrap the model so "
+            "that it returns its prediction."
         )
     if observe != "logits":
-        watched = tuple(torch.log_softmax(each, dim=-1) for each in watched)
-    return (*watched, *_tensors(others))
+        tensors = tuple(torch.log_softmax(each, dim=-1) for each in tensors)
+    return (*tensors, *_tensors(others))
 
 
 def _named(value: Any) -> dict[Any, Any] | None:
-    """The entries of a named output; None of any other."""
+    """The entries of a named output; None for any other."""
     if isinstance(value, Mapping):
         return dict(value)
     if is_dataclass(value) and not isinstance(value, type):
@@ -66,7 +65,7 @@ def _named(value: Any) -> dict[Any, Any] | None:
 
 
 def _prediction(named: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """What a softmax may stand behind, and what else counts."""
+    """The entries to which a softmax may be applied, and the other observed ones."""
     logits = {name: value for name, value in named.items() if "logits" in str(name) and value is not None}
     if not logits:
         return {name: value for name, value in named.items() if not str(name).endswith(_ASIDE)}, {}
@@ -75,7 +74,8 @@ def _prediction(named: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
 
 
 def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
-    """Floating tensors (of complex ones both parts) inside nested tuples, lists, dicts and dataclasses, in order."""
+    """Floating-point tensors (of complex ones both parts) inside nested tuples, lists, dicts and dataclasses, in
+    order."""
     if isinstance(value, torch.Tensor):
         if value.is_complex():
             return (torch.view_as_real(value.resolve_conj()),)
@@ -89,7 +89,7 @@ def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
 
 
 class Observed(nn.Module):
-    """The model followed by the observation; its parameters keep their names behind `model.`."""
+    """The model followed by the observation; its parameters' names get the prefix `model.`."""
 
     def __init__(self, model: nn.Module, observe: Observe) -> None:
         super().__init__()
@@ -98,5 +98,5 @@ class Observed(nn.Module):
         self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
-        """The watched tensors."""
+        """Return the observed tensors."""
         return observed(self.model(*args, **kwargs), self.observe)

@@ -1,4 +1,4 @@
-"""How a model uses its parameters, seen by running it once."""
+"""Uses of a model's parameters, recorded during one call."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import plain_copy
-from addnorm.redundancy.execution.inputs import Inputs, own
+from addnorm.redundancy.execution.inputs import Inputs, cloned
 
-Kind = Literal["added", "looked up", "joined", "other"]
+UseKind = Literal["added", "looked up", "joined", "other"]
 
 _MOVES = frozenset(
     {
@@ -48,7 +48,7 @@ _MOVES = frozenset(
         "copy",
     }
 )
-"""Operations whose output is the parameter's numbers in another order or shape (or their negatives)."""
+"""Operations that return the parameter's numbers, or their negatives, in another order or shape."""
 _ADDITIONS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _BIAS_AT = {
     "addmm": 0,
@@ -73,26 +73,25 @@ _BIAS_AT = {
     "_batch_norm_with_update": 2,
     "cudnn_batch_norm": 2,
 }
-"""Where an operation takes its bias."""
+"""Position of an operation's bias among its arguments."""
 _RECURRENT = frozenset(
     {"mkldnn_rnn_layer", "lstm", "gru", "rnn_tanh", "rnn_relu", "_thnn_fused_lstm_cell", "_cudnn_rnn"}
 )
-"""Fused recurrent layers: their vectors are biases."""
+"""Fused recurrent layers, whose vectors are biases."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
     """One use of a parameter."""
 
-    kind: Kind
+    kind: UseKind
     constant_enough: bool = True
-    """For `added`: constant along the data's first axis and one more, or data of fewer than three axes, or one axis
-    of its own.
-    """
+    """If `kind` is `added`: the parameter is constant along the data's first axis and one more, or the data have fewer
+    than three axes, or the parameter has one."""
 
 
-class _Watch(TorchDispatchMode):
-    """Follows parameters through moves and notes how each is used."""
+class _UseRecorder(TorchDispatchMode):
+    """Follows parameters through views and copies, and records how each is used."""
 
     def __init__(self, parameters: dict[str, torch.Tensor], original: nn.Module) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -101,7 +100,7 @@ class _Watch(TorchDispatchMode):
         """The first parameter of the original, not of the copy, that the copy reads."""
         self.names = {id(parameter): {name} for name, parameter in parameters.items()}
         self.kept: list[torch.Tensor] = []  # an id stays unique only while its tensor lives
-        self.found: dict[str, list[Use]] = {}
+        self.recorded: dict[str, list[Use]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -109,40 +108,40 @@ class _Watch(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         op = func.overloadpacket.__name__
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        mine = [leaf for leaf in given if id(leaf) in self.names]
+        tracked = [leaf for leaf in given if id(leaf) in self.names]
         for leaf in given:
             if leaf.numel() and leaf.layout == torch.strided and not self.foreign:
                 self.foreign = self.original.get(leaf.untyped_storage().data_ptr(), "")
-        if mine:
-            self._note(op, func, args, out, mine)
+        if tracked:
+            self._record(op, args, out, tracked)
         return out
 
-    def _note(self, op: str, func: Any, args: tuple[Any, ...], out: Any, mine: list[torch.Tensor]) -> None:
+    def _record(self, op: str, args: tuple[Any, ...], out: Any, tracked: list[torch.Tensor]) -> None:
         tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
         alone = all(id(leaf) in self.names for leaf in tensors)
-        scaled = op in ("mul", "div") and len(tensors) - len(mine) <= (1 if op == "mul" else 0)
+        scaled = op in ("mul", "div") and len(tensors) - len(tracked) <= (1 if op == "mul" else 0)
         moved = op in _MOVES or (op in ("cat", "stack", "constant_pad_nd") and alone)
-        combined = op in _ADDITIONS and alone  # a sum of parameters is no use yet, what is done with it is
+        combined = op in _ADDITIONS and alone  # a sum of parameters is not a use; the use of the sum is
         if moved or combined or (scaled and all(leaf.dim() == 0 for leaf in tensors if id(leaf) not in self.names)):
-            names = set().union(*(self.names[id(leaf)] for leaf in mine))
+            names = set().union(*(self.names[id(leaf)] for leaf in tracked))
             for leaf in tree_leaves(out):
                 if isinstance(leaf, torch.Tensor):
                     self.names[id(leaf)] = names
                     self.kept.append(leaf)
             return
-        for leaf in mine:
+        for leaf in tracked:
             use = self._use(op, args, out, leaf)
             for name in self.names[id(leaf)]:
-                self.found.setdefault(name, []).append(use)
+                self.recorded.setdefault(name, []).append(use)
 
     def _use(self, op: str, args: tuple[Any, ...], out: Any, leaf: torch.Tensor) -> Use:
         if op in _ADDITIONS:
             return Use(kind="added", constant_enough=_constant_enough(leaf.shape, out.shape))
         if op in _RECURRENT:
             return Use(kind="added" if leaf.dim() == 1 else "other")
-        place = _BIAS_AT.get(op)
-        if place is not None and place < len(args) and args[place] is leaf:
-            others = [each for at, each in enumerate(args) if at != place]
+        position = _BIAS_AT.get(op)
+        if position is not None and position < len(args) and args[position] is leaf:
+            others = [each for at, each in enumerate(args) if at != position]
             return Use(kind="added" if all(each is not leaf for each in others) else "other")
         if op in ("embedding", "index_select", "index", "gather") and args[0] is leaf:
             return Use(kind="looked up")
@@ -156,51 +155,52 @@ def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
     return padded[0] == 1 and sum(size == 1 for size in padded) >= 2
 
 
-def uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
-    """Every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
+def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
+    """Record every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
 
     Raises:
-        InputError: the inputs do not fit the model, it cannot be watched, or a copy of it is not on its own.
+        InputError: the inputs do not fit the model, its operations cannot be recorded, or a copy reads the original's
+            weights.
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
-        call(plain_copy(model).eval(), inputs)  # where the inputs are at fault, that is what it says
+        call(plain_copy(model).eval(), inputs)  # reports unfit inputs as such
     spare = plain_copy(model).eval()
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
         parameter.requires_grad_(parameter.is_floating_point())
-    watch = _Watch(dict(spare.named_parameters()), model)
+    recorder = _UseRecorder(dict(spare.named_parameters()), model)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         try:
-            with watch:
+            with recorder:
                 call(spare, inputs)
         except InputError as error:
             raise InputError(
-                f"an audit watches the operations of {type(model).__name__}, and one of them cannot be watched, as torch.cond "
-                f"or torch.func inside a model: {error.__cause__} Audit the parts of the model that do without it."
+                f"expected a model whose operations can be recorded, got {type(model).__name__} with one that cannot, such as "
+                f"torch.cond or torch.func: {error.__cause__} Audit the parts of the model without it."
             ) from error
-    if watch.foreign:
+    if recorder.foreign:
         raise InputError(
-            f"an audit moves parameters of a copy, but a copy of {type(model).__name__} reads {watch.foreign} of the original: "
-            "a function or hook that it holds refers to it. Let the function take the module as an argument."
+            f"expected a copy of {type(model).__name__} to read its own parameters, got one that reads {recorder.foreign} of "
+            "the original, through a function or hook that refers to it. Let the function take the module as an argument."
         )
-    return {name: tuple(found) for name, found in watch.found.items()}
+    return {name: tuple(each) for name, each in recorder.recorded.items()}
 
 
 def call(model: Callable[..., Any], inputs: Inputs) -> Any:
-    """Run the model on example inputs.
+    """Call the model on example inputs.
 
     Raises:
-        InputError: it raised; the message is its own.
+        InputError: the model raised; its message is quoted.
     """
-    mine = own(inputs)
+    clones = cloned(inputs)
     try:
-        return model(*mine.args, **mine.kwargs)
-    # Any model may raise anything on inputs that do not fit it; whatever it is, the user has to see it as such.
+        return model(*clones.args, **clones.kwargs)
+    # A model may raise anything on inputs that do not fit it, and the user needs to see it.
     except Exception as error:
         shapes = [
             list(leaf.shape) for leaf in tree_leaves((inputs.args, inputs.kwargs)) if isinstance(leaf, torch.Tensor)
         ]
         raise InputError(
-            f"the example inputs must fit the model; tensors of shapes {shapes} arrived and it raised "
-            f"{type(error).__name__}: {error}"
+            f"expected example inputs that fit the model, got tensors of shapes {shapes}: it raised {type(error).__name__}: "
+            f"{error}"
         ) from error

@@ -1,21 +1,21 @@
-"""Which numbers of a model the audit follows, and where each stands in one long vector delta.
+"""Tracked parameters: the numbers of a model that an audit moves, and their positions in one vector delta.
 
-What is followed is decided by use, not by name (a causal mask may be called `bias`, a bias may be called `u`). The
-model runs once and every use of every parameter is seen, through views, slices and concatenations (`uses.py`). A
-parameter is
+The choice depends on the use of a parameter, not on its name (a causal mask may be called `bias`, a bias may be called
+`u`). The model is called once, and every use of every parameter is recorded through views, slices and concatenations
+(`parameter_uses.py`). A parameter is a
 
-bias      if each of its uses adds it to data: as an operand of + or -, or as the bias of a linear map, a
-          convolution or a norm; and if, added to data of three or more axes, it is constant along the first axis and
-          at least one more (so a learned position table, which varies along the positions, is none). One axis always
-          makes a bias.
-table     if it is looked up (an embedding), or added or concatenated without being a bias: position tables,
+bias      if each of its uses adds it to data: as an operand of + or -, or as the bias of a linear map, a convolution or a
+          norm; and if, added to data of three or more axes, it is constant along the first axis and at least one more
+          (a learned position table, which varies along the positions, is not). A parameter with one axis is always a
+          bias.
+table     if it is indexed (an embedding), or added or concatenated without being a bias: position tables,
           relative-position tables, class tokens.
-scalar    if it is none of these, has no or one axis and at most 64 numbers: residual scales, temperatures, exponents.
+scalar    otherwise, if it has no or one axis and at most 64 numbers: residual scales, temperatures, exponents.
 
-`track` chooses: "bias"; "bias+tables"; "scalars"; or a regular expression searched for in the names, whatever the use.
-Tables of up to 1024 numbers are followed entry by entry, larger ones only as their common row: the change that adds
-one vector to every row (along the last axis). Names of one shared parameter are aliases of one entry. Unused
-parameters are not followed.
+`track` selects: "bias"; "bias+tables"; "scalars"; or a regular expression over the names, whatever the use. Tables of
+up to 1024 numbers are tracked entry by entry, larger ones only as their common row: the change that adds one vector to
+every row (along the last axis). All names of a shared parameter are aliases of one entry. Parameters without a use are
+not tracked.
 """
 
 import re
@@ -31,32 +31,32 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.inputs import bind
-from addnorm.redundancy.execution.parameter_uses import Use, uses
+from addnorm.redundancy.execution.parameter_uses import Use, parameter_uses
 
 Role = Literal["bias", "table", "scalar", "named"]
 Coordinates = Literal["entries", "common row"]
 
 LARGEST_TABLE = 1024
-"""Numbers of a table up to which every entry is followed."""
+"""Largest number of entries of a table that is tracked entry by entry."""
 LARGEST_SCALARS = 64
-"""Numbers of a parameter up to which it counts as learned scalars."""
+"""Largest number of entries of a parameter that counts as learned scalars."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """One followed parameter."""
+class TrackedParameter:
+    """One tracked parameter."""
 
     name: str
     """Its first name in the model."""
     aliases: tuple[str, ...]
-    """All its names, the first included."""
+    """All its names, including the first."""
     shape: tuple[int, ...]
-    """Of the parameter."""
+    """Shape of the parameter."""
     coordinates: Coordinates
-    """`entries`: one coordinate per number; `common row`: one per column, added to every row."""
+    """`entries`: one coordinate per entry; `common row`: one per column, added to every row."""
     role: Role
     offset: int
-    """Where its coordinates start in the vector of all."""
+    """Position of its first coordinate in delta."""
 
     @property
     def size(self) -> int:
@@ -65,31 +65,30 @@ class Entry:
 
     @property
     def coordinate_shape(self) -> tuple[int, ...]:
-        """Shape in which a change of this entry is given: the parameter's, or one row of it."""
+        """Shape of a change: the parameter's, or that of one row."""
         return self.shape if self.coordinates == "entries" else self.shape[-1:]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tracked:
-    """Everything followed in one model. A change `delta` is a dict from name to a tensor of `coordinate_shape`;
-    absent means zero.
-    """
+class TrackedParameters:
+    """All tracked parameters of a model. A change `delta` is a dict from name to a tensor of `coordinate_shape`; absent
+    names do not change."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[TrackedParameter, ...]
     unused: tuple[str, ...] = ()
-    """Parameters that would be followed if the model's forward pass read them."""
+    """Parameters that would be tracked if the model's forward pass read them."""
 
     @cached_property
-    def by_name(self) -> dict[str, Entry]:
-        """Every alias to its entry."""
+    def by_name(self) -> dict[str, TrackedParameter]:
+        """Map every alias to its entry."""
         return {alias: entry for entry in self.entries for alias in entry.aliases}
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> TrackedParameter:
         return self.by_name[name]
 
     @property
     def names(self) -> tuple[str, ...]:
-        """First names, in the order of the vector."""
+        """First names, in the order of delta."""
         return tuple(entry.name for entry in self.entries)
 
     @property
@@ -98,7 +97,7 @@ class Tracked:
         return sum(entry.size for entry in self.entries)
 
     def flatten(self, delta: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """A change as one float64 vector of `size` numbers."""
+        """Convert a change to one float64 vector of `size` numbers."""
         vector = torch.zeros(self.size, dtype=torch.float64)
         for name, change in delta.items():
             entry = self[name]
@@ -106,14 +105,14 @@ class Tracked:
         return vector
 
     def split(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The reverse of `flatten`, every entry included."""
+        """Invert `flatten`, with all entries."""
         return {
             entry.name: vector[entry.offset : entry.offset + entry.size].reshape(entry.coordinate_shape)
             for entry in self.entries
         }
 
     def moved(self, model: nn.Module, delta: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """New tensors for the changed parameters under all their names, for `torch.func.functional_call` or
+        """Return new tensors for the changed parameters under all their names, for `torch.func.functional_call` or
         `load_state_dict`.
         """
         state = dict(model.named_parameters(remove_duplicate=False))
@@ -126,35 +125,35 @@ class Tracked:
         return replaced
 
 
-def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
-    """Decide what to follow by running the model once, without gradients and in evaluation mode, on a copy.
+def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -> TrackedParameters:
+    """Choose the tracked parameters by calling a copy of the model once in evaluation mode.
 
     Args:
-        model: left as it is.
+        model: the model, which is not changed.
         inputs: example inputs that the model accepts (see `inputs.bind`).
         track: "bias", "bias+tables", "scalars" or a regular expression over parameter names.
 
     Raises:
         InputError: the inputs do not fit the model, a weight is not finite, parameters lie on several devices or share
-            memory, or `track` is no regular expression.
+            memory, or `track` is not a regular expression.
     """
-    _usable(model)
-    seen = uses(model, bind(inputs))
+    _check_weights(model)
+    uses = parameter_uses(model, bind(inputs))
     pattern = None if track in ("bias", "bias+tables", "scalars") else _pattern(track)
     aliases: dict[int, list[str]] = {}
     parameters: dict[int, nn.Parameter] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         aliases.setdefault(id(parameter), []).append(name)
         parameters[id(parameter)] = parameter
-    held = [(name, tensor, _memory(tensor)) for name, tensor in _held(model)]
-    entries: list[Entry] = []
+    tensors = [(name, tensor, _memory(tensor)) for name, tensor in _tensors_of(model)]
+    entries: list[TrackedParameter] = []
     unused: list[str] = []
     offset = 0
     for key, names in aliases.items():
         shape = tuple(parameters[key].shape)
         if not parameters[key].is_floating_point() or 0 in shape:
             continue
-        used = seen.get(names[0], ())
+        used = uses.get(names[0], ())
         role = _role(shape, used, track, pattern, names)
         if role is None:
             continue
@@ -162,7 +161,7 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
             unused.append(names[0])
             continue
         whole = role != "table" or prod(shape) <= LARGEST_TABLE
-        entry = Entry(
+        entry = TrackedParameter(
             name=names[0],
             aliases=tuple(names),
             shape=shape,
@@ -170,27 +169,27 @@ def follow(model: nn.Module, inputs: object, *, track: str = "bias") -> Tracked:
             role=role,
             offset=offset,
         )
-        _check_alone(parameters[key], names, held)
+        _check_unshared(parameters[key], names, tensors)
         entries.append(entry)
         offset += entry.size
-    return Tracked(entries=tuple(entries), unused=tuple(unused))
+    return TrackedParameters(entries=tuple(entries), unused=tuple(unused))
 
 
-def _check_alone(
-    parameter: nn.Parameter, names: list[str], held: list[tuple[str, torch.Tensor, tuple[int, int, int]]]
+def _check_unshared(
+    parameter: nn.Parameter, names: list[str], tensors: list[tuple[str, torch.Tensor, tuple[int, int, int]]]
 ) -> None:
-    """Refuse a parameter whose memory another tensor of the model uses too: a step of training would change both."""
-    mine = _memory(parameter)
-    for other, tensor, theirs in held:
-        if tensor is not parameter and mine[0] == theirs[0] and mine[1] < theirs[2] and theirs[1] < mine[2]:
+    """Refuse a parameter that shares memory with another tensor of the model: a step of training would change both."""
+    storage, first, end = _memory(parameter)
+    for other, tensor, (other_storage, other_first, other_end) in tensors:
+        if tensor is not parameter and storage == other_storage and first < other_end and other_first < end:
             raise InputError(
-                f"an audit moves parameters one by one, but {names[0]} and {other} are two names of the same memory without "
-                "being one parameter. Assign the parameter itself under both names, or clone one."
+                f"expected parameters that can be moved one by one, got {names[0]} and {other}, which are two names of the "
+                "same memory without being one parameter. Assign the parameter itself under both names, or clone one."
             )
 
 
-def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """All tensors of a model: parameters, buffers, and those in plain attributes."""
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """All tensors of a model: parameters, buffers, and plain attributes."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
     for path, module in model.named_modules():
@@ -201,24 +200,24 @@ def _held(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _memory(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Its storage, and the first entry used and the one behind the last."""
+    """Its storage, the first entry in it, and the entry after the last."""
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
     first = int(tensor.storage_offset())
     return tensor.untyped_storage().data_ptr(), first, first + last + 1 if tensor.numel() else first
 
 
-def _usable(model: nn.Module) -> None:
+def _check_weights(model: nn.Module) -> None:
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     if len(devices) > 1:
         raise InputError(
-            f"an audit needs all parameters on one device; they are on {', '.join(devices)}. Move the model first, for "
-            "example model.to('cpu')."
+            f"expected all parameters on one device, got {', '.join(devices)}. Move the model first, for example "
+            "model.to('cpu')."
         )
     for name, parameter in model.named_parameters():
         if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
             raise InputError(
-                f"an audit needs finite weights; {name} holds NaN or infinity, so every output would be NaN. "
-                "Load a sound checkpoint first."
+                f"expected finite weights, got NaN or infinity in {name!r}, with which every output would be NaN. "
+                "Load a checkpoint with finite weights."
             )
 
 
@@ -227,15 +226,15 @@ def _pattern(track: str) -> re.Pattern[str]:
         return re.compile(track)
     except re.error as error:
         raise InputError(
-            "`track` is 'bias', 'bias+tables', 'scalars' or a regular expression over parameter names; "
-            f"{track!r} arrived: {error}."
+            "expected `track` to be 'bias', 'bias+tables', 'scalars' or a regular expression over parameter names, got "
+            f"{track!r}: {error}."
         ) from error
 
 
 def _role(
     shape: tuple[int, ...], used: tuple[Use, ...], track: str, pattern: re.Pattern[str] | None, names: list[str]
 ) -> Role | None:
-    """The role in which a parameter is followed; None if it is not."""
+    """The role in which a parameter is tracked; None if it is not."""
     if pattern is not None:
         return "named" if any(pattern.search(name) for name in names) else None
     if track == "scalars":

@@ -1,1 +1,1 @@
-"""The static method: constraints on parameter shifts, read off the exported graph."""
+"""The static method: shifts propagated through the exported graph, and the constraints on them."""

@@ -1,128 +1,130 @@
-r"""Solving demands one by one: each takes away free coordinates, and everything else is re-expressed in what is left.
+r"""Elimination: each demand is solved for some free coordinates, and all shifts are expressed in the remaining ones.
 
-A demand says that a shift vanishes, or is the same all along some axes: linear equations between the free coordinates.
+A demand says that a shift vanishes, or that it is constant along some axes: linear equations in the free coordinates.
 
-1. A coordinate that occurs in one equation only (through the identity: a bias just added) is solved for, equation by
-equation: no
-   arithmetic but the substitution, no decision about ranks. "Constant along an axis" brings its constant along as a
-   new free coordinate. This covers nearly everything that networks do, and keeps the rest sparse.
-2. What remains falls into independent sets of equations (per head, per channel); each goes to the one null-space
-routine.
+1. A coordinate that occurs in a single equation, with a coefficient that is not small, is solved for: the bias that was
+added last.
+   This is a substitution, which decides no rank. "Constant along an axis" introduces the constant as a new free
+   coordinate. Nearly all demands of real networks are of this kind, and the maps stay sparse.
+2. The remaining equations are split into independent sets (per head, per channel), each of which is solved by a singular value
+   decomposition.
 
-Solved coordinates leave through `rewrite`; shifts that still name them are brought up to date when they are next read.
+Solved coordinates are recorded in `solutions`; shifts that refer to them are updated when they are next read. What must
+hold: the solutions of all demands so far are exactly the values of the free coordinates. Too few solved coordinates
+would be a false proof, too many would hide freedom. Random networks with known counts (tests/redundancy/test_blocks.py,
+test_fuzz.py) check both.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import hypot, inf, prod
 
-import numpy as np
 import torch
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
-from addnorm.redundancy.algebra.null_space import conditioned, kernel_and_clarity, rank
-from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, cleaned
+from addnorm.redundancy.algebra.rank import conditioned, rank
+from addnorm.redundancy.graph.equations import compressed, differences, equations, kernel_by_components, levelled
+from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, without_rounding
 
-Note = Callable[[int, int], None]
-"""Called with a block and the degrees of freedom that a demand takes from it."""
+OnLoss = Callable[[int, int], None]
+"""Receives a block and the number of degrees of freedom that a demand takes from it."""
 
 _PIVOT = 1e-3
-"""Smallest pivot relative to its equation's largest coefficient: smaller ones would enlarge rounding."""
-_EVEN = 1e4
-"""Largest condition of a block that is solved for as a whole."""
-_CHUNK = 2**25
-"""Numbers of equations held at once."""
+"""Smallest pivot relative to its equation's largest coefficient: division by a smaller one would amplify rounding errors."""
+_WELL_CONDITIONED = 1e4
+"""Largest condition number of a square block that is solved for as a whole."""
+_LARGEST_SYSTEM = 2**25
+"""Largest number of coefficients for which coordinates are eliminated one by one."""
 
 
 class Elimination:
-    """The free coordinates, and how the solved ones depend on them."""
+    """The blocks of coordinates, and the solved ones as functions of the free ones."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}
         self.owner: dict[int, str] = {}
-        self.rewrite: dict[int, dict[int, LinearMap]] = {}
+        self.solutions: dict[int, dict[int, LinearMap]] = {}
 
-    def block(self, size: int, owner: str) -> int:
-        """New free coordinates."""
+    def new_block(self, size: int, owner: str) -> int:
+        """Introduce free coordinates, attributed to a parameter."""
         name = len(self.sizes)
         self.sizes[name], self.owner[name] = size, owner
         return name
 
     def express(self, block: int) -> dict[int, LinearMap]:
-        """A block's coordinates from those that are free now."""
-        if block not in self.rewrite:
+        """Express a block's coordinates in those that are still free."""
+        if block not in self.solutions:
             return {block: identity(self.sizes[block])}
         total: dict[int, LinearMap] = {}
-        for inner, outer in self.rewrite[block].items():
+        for inner, outer in self.solutions[block].items():
             for free, step in self.express(inner).items():
                 path = outer.after(step)
                 total[free] = total[free].plus(path) if free in total else path
-        self.rewrite[block] = total
+        self.solutions[block] = total
         return total
 
-    def now(self, shift: Shift) -> Shift:
-        """The shift in terms of what is free now, without what is rounding only."""
-        if not any(block in self.rewrite for block in shift.terms):
+    def current(self, shift: Shift) -> Shift:
+        """Express a shift in the coordinates that are still free, without rounding errors."""
+        if not any(block in self.solutions for block in shift.terms):
             return shift
         terms: dict[int, Term] = {}
         for block, term in shift.terms.items():
-            if block not in self.rewrite:
+            if block not in self.solutions:
                 _accumulate(terms, block, term)
                 continue
             for free, path in self.express(block).items():
                 _accumulate(terms, free, _substituted(term, path))
-        return cleaned(Shift(shift.shape, terms))
+        return without_rounding(Shift(shift.shape, terms))
 
-    def demand(self, shift: Shift, axes: Sequence[int] | None, note: Note) -> None:
-        """Solve "the shift vanishes" (axes None) or "the shift is constant along these axes together"."""
-        shift = cleaned(self.now(shift))
+    def demand(self, shift: Shift, axes: Sequence[int] | None, on_loss: OnLoss) -> None:
+        """Impose that the shift vanishes (`axes` None) or is constant along all of these axes together."""
+        shift = without_rounding(self.current(shift))
         try:
-            self._impose(shift, axes, note)
+            self._impose(shift, axes, on_loss)
         except TooLarge:
-            # Forbidding these coordinates to move at all implies the demand.
+            # Setting these coordinates to zero implies the demand. It may hide freedom but proves nothing false.
             for block in shift.terms:
-                if block not in self.rewrite:
-                    note(block, self.sizes[block])
-                    self.rewrite[block] = {}
+                if block not in self.solutions:
+                    on_loss(block, self.sizes[block])
+                    self.solutions[block] = {}
 
-    def _impose(self, shift: Shift, axes: Sequence[int] | None, note: Note) -> None:
+    def _impose(self, shift: Shift, axes: Sequence[int] | None, on_loss: OnLoss) -> None:
+        # From the cheapest method to the most general one: a diagonal pivot, a regular map (whose block must vanish,
+        # whatever its singular values are), coordinates that occur once, a square block, and a singular value
+        # decomposition. Only the last one decides a rank, which depends on rounding.
         terms = {
             block: term
             for block, term in shift.terms.items()
             if axes is None or any(term.reduced[axis] > 1 for axis in axes)
         }
-        if not terms or self._diagonal(terms, axes, note):
+        if not terms or self._diagonal(terms, axes, on_loss):
             return
         if len(terms) == 1 and axes is None and next(iter(terms.values())).regular:
             (only,) = terms
-            note(only, self.sizes[only])
-            self.rewrite[only] = {}
+            on_loss(only, self.sizes[only])
+            self.solutions[only] = {}
             return
         reduced = tuple(torch.broadcast_shapes(*(term.reduced for term in terms.values())))
         columns = sum(self.sizes[block] for block in terms)
         together = [axis for axis in axes if reduced[axis] > 1] if axes is not None else []
-        matrices = {block: _equations(term, reduced, together) for block, term in terms.items()}
+        matrices = {block: equations(term, reduced, together) for block, term in terms.items()}
         group = prod(reduced[axis] for axis in together)
         if together:
-            matrices = {block: _levelled(matrix, group, terms[block].noise) for block, matrix in matrices.items()}
+            matrices = {block: levelled(matrix, group, terms[block].noise) for block, matrix in matrices.items()}
         for block, matrix in matrices.items():
-            note(block, rank(_differences(matrix, group).numpy() if together else matrix.numpy()))
+            on_loss(block, rank(differences(matrix, group).numpy() if together else matrix.numpy()))
         rows = prod(reduced)
-        if rows * columns > _CHUNK:
+        if rows * columns > _LARGEST_SYSTEM:
             whole = torch.cat(list(matrices.values()), dim=1)
-            self._solve(_compressed(_differences(whole, group) if together else whole), list(matrices))
+            self._solve(compressed(differences(whole, group) if together else whole), list(matrices))
             return
         left = self._singletons(matrices, rows, group if together else None, terms)
         if left is None or (not together and len(left[0]) == rows and self._square(matrices, terms)):
             return
         self._solve(*left)
 
-    def _diagonal(self, terms: Mapping[int, Term], axes: Sequence[int] | None, note: Note) -> bool:
-        """The commonest demand, solved without spelling the diagonal out: one block is a diagonal along the only
-        axis.
-        """
+    def _diagonal(self, terms: Mapping[int, Term], axes: Sequence[int] | None, on_loss: OnLoss) -> bool:
+        """Solve the most common demand without a dense matrix: one block is diagonal along the only axis that varies."""
         for block, pivot in terms.items():
             if not isinstance(pivot, Diagonal) or (axes is not None and pivot.axis not in axes):
                 continue
@@ -134,29 +136,28 @@ class Elimination:
             size = len(pivot.scale)
             solved: dict[int, LinearMap] = {}
             for other, term in others.items():
-                matrix = _equations(term, pivot.reduced, [])
-                note(other, rank(matrix.numpy()) if axes is None else rank(_differences(matrix, size).numpy()))
+                matrix = equations(term, pivot.reduced, [])
+                on_loss(other, rank(matrix.numpy()) if axes is None else rank(differences(matrix, size).numpy()))
                 solved[other] = dense(
                     size, -matrix / pivot.scale[:, None], regular=term.regular, condition=term.condition
                 )
-            note(block, size if axes is None else size - 1)
+            on_loss(block, size if axes is None else size - 1)
             if axes is not None:
-                free = self.block(1, self.owner[block])
+                free = self.new_block(1, self.owner[block])
                 solved[free] = dense(size, (1 / pivot.scale)[:, None])
-            self.rewrite[block] = solved
+            self.solutions[block] = solved
             return True
         return False
 
     def _square(self, matrices: Mapping[int, torch.Tensor], terms: Mapping[int, Term]) -> bool:
-        """Solve "the shift vanishes" for one block whose own matrix is square, regular and well conditioned, the last such: it
-        takes no rank, and keeps what is known of the others.
-        """
+        """Solve "the shift vanishes" for the last block whose matrix is square, regular and well conditioned. This
+        decides no rank and preserves the regularity of the other blocks."""
         for block in reversed(list(matrices)):
             matrix = matrices[block]
             square = terms[block].regular and matrix.shape[0] == matrix.shape[1]
-            if not square or conditioned(matrix.numpy())[1] > _EVEN:
+            if not square or conditioned(matrix.numpy())[1] > _WELL_CONDITIONED:
                 continue
-            self.rewrite[block] = {
+            self.solutions[block] = {
                 other: dense(
                     len(matrix),
                     -torch.linalg.solve(matrix, given),
@@ -172,7 +173,11 @@ class Elimination:
     def _singletons(
         self, matrices: dict[int, torch.Tensor], rows: int, group: int | None, terms: Mapping[int, Term]
     ) -> tuple[torch.Tensor, list[int]] | None:
-        """Solve equations by coordinates that occur in no other; what remains, as (matrix, its blocks)."""
+        """Solve equations for coordinates that occur in no other one; return the rest, as a matrix and its blocks."""
+        # Each equation is solved for at most one coordinate, the one with the largest coefficient. The coordinate must occur
+        # nowhere else, or the substitution would have to be repeated in the other equations. A pivot far below the equation's
+        # largest coefficient is refused: its division amplifies rounding, and an exact cancellation later would not be
+        # recognised (tests/redundancy/test_seeds.py).
         open_rows = torch.ones(rows, dtype=torch.bool)
         largest = torch.stack([matrix.abs().amax(dim=1) for matrix in matrices.values()]).amax(dim=0)
         chosen: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
@@ -186,14 +191,15 @@ class Elimination:
             alone, at, sizes = alone[good], at[good], sizes[good]
             order = torch.argsort(sizes, stable=True)
             best = torch.full((rows,), -1)
-            best[at[order]] = alone[order]  # the largest is written last
+            best[at[order]] = alone[order]  # the largest coefficient is written last
             taken = torch.nonzero(best >= 0).flatten()
             if len(taken):
                 open_rows[taken] = False
                 chosen[block] = (taken, best[taken])
         constant = None
         if group is not None and chosen:
-            constant = self.block(rows // group, self.owner[next(iter(chosen))])
+            # "All entries of the group are equal" becomes "each entry equals a new coordinate", one equation per entry.
+            constant = self.new_block(rows // group, self.owner[next(iter(chosen))])
             ones = torch.zeros(rows, rows // group, dtype=torch.float64)
             ones[torch.arange(rows), torch.arange(rows) // group] = -1.0
             matrices = matrices | {constant: ones}
@@ -202,7 +208,7 @@ class Elimination:
             keep = torch.ones(self.sizes[block], dtype=torch.bool)
             keep[columns] = False
             stay = torch.nonzero(keep).flatten()
-            rest[block] = (self.block(len(stay), self.owner[block]) if len(stay) else -1, stay)
+            rest[block] = (self.new_block(len(stay), self.owner[block]) if len(stay) else -1, stay)
         narrowed = {
             rest[block][0] if block in rest else block: matrix[:, rest[block][1]] if block in rest else matrix
             for block, matrix in matrices.items()
@@ -229,49 +235,52 @@ class Elimination:
                         condition=condition,
                     )
                     solved[other] = solved[other].plus(step) if other in solved else step
-            self.rewrite[block] = solved
+            self.solutions[block] = solved
         if group is not None and constant is None:
-            whole = torch.cat([_differences(matrix, group) for matrix in narrowed.values()], dim=1)
+            whole = torch.cat([differences(matrix, group) for matrix in narrowed.values()], dim=1)
             return whole, list(narrowed)
         remaining = torch.cat([matrix[open_rows] for matrix in narrowed.values()], dim=1) if narrowed else None
         return (remaining, list(narrowed)) if remaining is not None and remaining.any() else None
 
     def _solve(self, matrix: torch.Tensor, blocks: list[int]) -> None:
-        """Equations [rows, coordinates of these blocks one after the other] without structure."""
+        """Solve equations [rows, coordinates of these blocks in order] by their null space."""
+        # Rows are normalised first: an equation that was multiplied by small weights is no less of a constraint. The
+        # condition of the result is infinite if some rank is not clear, so that no verdict is based on it
+        # (tests/redundancy/test_chains.py).
         sizes = matrix.abs().amax(dim=1) if len(matrix) else matrix.new_zeros(0)
         matrix = matrix[sizes > 0] / sizes[sizes > 0][:, None]
         matrix = matrix / matrix.norm(dim=1, keepdim=True)
         if not len(matrix):
             return
         used = matrix.any(dim=0)
-        kernel, clear = _kernel(matrix[:, used])
+        kernel, clear = kernel_by_components(matrix[:, used])
         condition = 1.0 if clear else inf
-        free = self.block(kernel.shape[1], self.owner[blocks[0]]) if kernel.shape[1] else None
+        free = self.new_block(kernel.shape[1], self.owner[blocks[0]]) if kernel.shape[1] else None
         at = row = 0
         for block in blocks:
             size = self.sizes[block]
-            mine = used[at : at + size]
+            in_block = used[at : at + size]
             at += size
-            if not mine.any():
+            if not in_block.any():
                 continue
-            places, stay = torch.nonzero(mine).flatten(), torch.nonzero(~mine).flatten()
+            places, stay = torch.nonzero(in_block).flatten(), torch.nonzero(~in_block).flatten()
             solved: dict[int, LinearMap] = {}
             if len(stay):
-                other = self.block(len(stay), self.owner[block])
+                other = self.new_block(len(stay), self.owner[block])
                 solved[other] = LinearMap(height=size, rows=stay, matrix=None)
             part = kernel[row : row + len(places)]
             row += len(places)
             if free is not None and part.any():
                 solved[free] = LinearMap(height=size, rows=places, matrix=part, condition=condition)
-            self.rewrite[block] = solved
+            self.solutions[block] = solved
 
 
 def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
     if block not in terms:
         terms[block] = term
         return
-    mine = terms[block]
-    a = mine.dense() if isinstance(mine, Diagonal) else mine
+    present = terms[block]
+    a = present.dense() if isinstance(present, Diagonal) else present
     b = term.dense() if isinstance(term, Diagonal) else term
     size = max(float(a.numbers.abs().max()), float(b.numbers.abs().max()))
     noise = hypot(a.noise, b.noise) + EPS * size
@@ -279,7 +288,7 @@ def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
 
 
 def _substituted(term: Term, path: LinearMap) -> Term:
-    """The term of a solved block as one of a free block."""
+    """The term of a solved block, expressed in a free block."""
     if isinstance(term, Diagonal) and path.matrix is None and len(path.rows) == path.height:
         return term
     matrix = path.matrix
@@ -291,68 +300,14 @@ def _substituted(term: Term, path: LinearMap) -> Term:
         gain, size = float(matrix.abs().max()), float(term.scale.abs().max())
         noise = (term.noise + 8 * EPS * size) * max(gain, 1.0)
         return Dense(numbers.reshape(path.width, *term.reduced), noise, *_facts(term, path))
-    picked = term.numbers[path.rows]
+    selected = term.numbers[path.rows]
     if matrix is None:
-        return replace(term, numbers=picked)
-    numbers = (matrix.T @ picked.reshape(len(picked), -1)).reshape(path.width, *term.reduced)
+        return replace(term, numbers=selected)
+    numbers = (matrix.T @ selected.reshape(len(selected), -1)).reshape(path.width, *term.reduced)
     gain = max(float(matrix.norm(dim=0).max()), 1.0)
-    return Dense(numbers, (term.noise + 8 * EPS * float(picked.abs().max())) * gain, *_facts(term, path))
+    return Dense(numbers, (term.noise + 8 * EPS * float(selected.abs().max())) * gain, *_facts(term, path))
 
 
 def _facts(term: Term, path: LinearMap) -> tuple[bool, float]:
-    """`regular` and `condition` of the one after the other."""
+    """`regular` and `condition` of the composition."""
     return term.regular and path.regular, term.condition * path.condition
-
-
-def _equations(term: Term, reduced: tuple[int, ...], together: Sequence[int]) -> torch.Tensor:
-    """[rows, coordinates]; the axes in `together` run fastest, so that their entries are neighbours."""
-    given = term.dense() if isinstance(term, Diagonal) else term
-    numbers = given.numbers.expand(len(given.numbers), *reduced)
-    order = [axis for axis in range(len(reduced)) if axis not in together] + list(together)
-    return numbers.permute(0, *(axis + 1 for axis in order)).reshape(len(numbers), -1).T
-
-
-def _differences(matrix: torch.Tensor, group: int) -> torch.Tensor:
-    """Each entry of a group minus the group's first."""
-    split = matrix.reshape(-1, group, matrix.shape[1])
-    return (split[:, 1:] - split[:, :1]).reshape(-1, matrix.shape[1])
-
-
-def _levelled(matrix: torch.Tensor, group: int, noise: float) -> torch.Tensor:
-    """The matrix, the entries of a group equal to its first where they differ from it by rounding only."""
-    split = matrix.reshape(-1, group, matrix.shape[1])
-    same = (split - split[:, :1]).abs() <= 16 * noise  # each of the two is off by 8 times the noise at most
-    return torch.where(same, split[:, :1], split).reshape(matrix.shape)
-
-
-def _compressed(matrix: torch.Tensor) -> torch.Tensor:
-    """Equivalent equations, no more than coordinates."""
-    kept = matrix[matrix.any(dim=1)]
-    kept = kept / kept.norm(dim=1, keepdim=True)
-    return torch.linalg.qr(kept, mode="r").R if len(kept) > kept.shape[1] else kept
-
-
-def _kernel(matrix: torch.Tensor) -> tuple[torch.Tensor, bool]:
-    """Null space [coordinates, k], independent sets of equations apart; and whether every rank is clear."""
-    rows, columns = matrix.shape
-    pattern = csr_matrix(matrix.ne(0).numpy())
-    graph = csr_matrix(
-        (np.ones(pattern.nnz), (pattern.nonzero()[0], rows + pattern.nonzero()[1])), shape=(rows + columns,) * 2
-    )
-    count, label = connected_components(graph, directed=False)
-    if count == 1:
-        whole, clear = kernel_and_clarity(matrix.numpy())
-        return torch.from_numpy(whole), clear
-    parts, clear = [], True
-    for each in range(count):
-        mine, places = np.flatnonzero(label[:rows] == each), np.flatnonzero(label[rows:] == each)
-        if len(places):
-            part, sure = kernel_and_clarity(matrix.numpy()[np.ix_(mine, places)])
-            parts.append((places, part))
-            clear = clear and sure
-    whole = np.zeros((columns, sum(part.shape[1] for _, part in parts)))
-    at = 0
-    for places, part in parts:
-        whole[places, at : at + part.shape[1]] = part
-        at += part.shape[1]
-    return torch.from_numpy(whole), clear

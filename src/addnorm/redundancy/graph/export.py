@@ -1,7 +1,7 @@
-"""The model as a flat graph of operations, by `torch.export`.
+"""Export of the model as a flat graph of operations, with `torch.export`.
 
-Non-strict export, then `run_decompositions({})` where anything is left to do: with the empty table the graph becomes
-functional and inlined but keeps linear, layer_norm, attention and softmax whole, which is what the rules speak about.
+A non-strict export is followed by `run_decompositions({})` if the graph is not functional yet. With the empty table the graph
+becomes functional and inlined, but linear, layer_norm, attention and softmax stay single operations, for which there are rules.
 """
 
 import operator
@@ -22,16 +22,16 @@ from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.observation import Observe, Observed
 
 _EXPORTING = threading.RLock()
-"""`torch.export` keeps global state (fake-tensor and tracing modes): exports of several threads take turns."""
+"""Serialises exports: `torch.export` keeps global state (fake-tensor and tracing modes)."""
 
 _PREFIX = "model."
 
 _UPDATING = torch.ops.aten._native_batch_norm_legit_functional.default
-"""A batch norm that hands on new running statistics; in training it reads the old ones for nothing else."""
+"""A batch norm that returns new running statistics; in training it reads the old ones only to update them."""
 
 
 class NotExported(AddnormError):
-    """`torch.export` cannot follow the model; the message says why. The numerical method still can."""
+    """`torch.export` failed on the model; the message gives the reason. The numerical method needs no export."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,14 +39,14 @@ class Program:
     """An exported model."""
 
     nodes: tuple[fx.Node, ...]
-    """Operations on the way to an observed output, in order, placeholders included."""
+    """Nodes on the path to an observed output, in order, including placeholders."""
     observed: tuple[fx.Node, ...]
     parameters: Mapping[str, str]
-    """Placeholder -> name of the model's parameter or buffer, but for buffers that carry data from call to call."""
+    """Placeholder -> name of the model's parameter or buffer, except buffers that pass data from one call to the next."""
     buffers: frozenset[str]
-    """Names of those that are buffers."""
+    """Names of the buffers among them."""
     constants: Mapping[str, torch.Tensor]
-    """Placeholder -> a tensor made while tracing."""
+    """Placeholder -> a tensor created while tracing."""
 
 
 def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool) -> Program:
@@ -59,7 +59,7 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     spare = Observed(plain_copy(model).train(training), observe)
     spare.train(training)
     for parameter in spare.parameters():
-        # Frozen parameters let attention take a fused path that has no rule.
+        # With frozen parameters attention would use a fused operation that has no rule.
         parameter.requires_grad_(parameter.is_floating_point())
     example = tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, bound)
     with _EXPORTING, _undisturbed():
@@ -75,17 +75,17 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
             if spec.kind.name == "BUFFER":
                 buffers.add(parameters[name])
         elif spec.kind.name == "CONSTANT_TENSOR" and spec.target is not None:
-            held = program.constants[spec.target]
-            owner = _owner(held, spare.model)
+            constant = program.constants[spec.target]
+            owner = _owner(constant, spare.model)
             if owner is None:
-                constants[name] = held
+                constants[name] = constant
             else:
                 parameters[name] = owner
     graph = program.graph
     for node in graph.nodes:
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and not all(isinstance(size, int) for size in value.shape):
-            raise NotExported(f"the shape of {node.name} depends on the data, so there is no one graph to read")
+            raise NotExported(f"expected shapes that do not depend on the data, got one that does at {node.name}")
     outputs = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     last = next(node for node in graph.nodes if node.op == "output")
     observed = tuple(node for node in last.all_input_nodes if node.name in outputs)
@@ -96,9 +96,11 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         for node in last.all_input_nodes
         if node.name == spec.arg.name
     }
-    states, kept = _states(observed, parameters, {name.removeprefix(_PREFIX): node for name, node in written.items()})
-    observed = tuple(dict.fromkeys((*observed, *kept)))
-    needed = _behind(observed)
+    states, updates = _states(
+        observed, parameters, {name.removeprefix(_PREFIX): node for name, node in written.items()}
+    )
+    observed = tuple(dict.fromkeys((*observed, *updates)))
+    needed = _ancestors(observed)
     nodes = tuple(node for node in graph.nodes if node in needed)
     return Program(
         nodes=nodes,
@@ -112,42 +114,46 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
 def _states(
     observed: Sequence[fx.Node], parameters: Mapping[str, str], written: Mapping[str, fx.Node]
 ) -> tuple[frozenset[str], tuple[fx.Node, ...]]:
-    """Buffers that a call writes and the output, or another such buffer, reads: the next call reads what this one wrote.
+    """Buffers that a call writes and the output, or another such buffer, reads, so that the next call reads what this one
+    wrote.
 
-    Their numbers are data, and what is written counts as an output. Returns the placeholders and what is written."""
+    Their numbers are data, and what is written counts as an output. Returns the placeholders and what is written.
+    """
     states: dict[str, fx.Node] = {}
     while True:
-        reached = {node.name for node in _behind((*observed, *states.values()), statistics=False)}
-        more = {place: written[name] for place, name in parameters.items() if place in reached and name in written}
+        reached = {node.name for node in _ancestors((*observed, *states.values()), statistics=False)}
+        more = {node: written[name] for node, name in parameters.items() if node in reached and name in written}
         if more.keys() <= states.keys():
             return frozenset(states), tuple(states.values())
         states |= more
 
 
-def _behind(ends: Iterable[fx.Node], *, statistics: bool = True) -> set[fx.Node]:
-    """The nodes on the way to some; without those that a norm in training only updates its running statistics from."""
-    found: set[fx.Node] = set()
+def _ancestors(ends: Iterable[fx.Node], *, statistics: bool = True) -> set[fx.Node]:
+    """The nodes on the path to `ends`, optionally without those that a norm in training reads only to update its statistics."""
+    ancestors: set[fx.Node] = set()
     waiting = list(ends)
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in ancestors:
+            ancestors.add(node)
             updated = () if statistics or node.target != _UPDATING or node.args[5] is not True else node.args[3:5]
             waiting.extend(each for each in node.all_input_nodes if each not in updated)
-    return found
+    return ancestors
 
 
 def _owner(tensor: torch.Tensor, model: nn.Module) -> str | None:
-    """The parameter that a tensor found while tracing is: models keep their own parameters in lists and closures too.
+    """The name of the parameter that equals a traced constant: models also keep parameters in lists and closures.
 
     Raises:
-        NotExported: it is a part of one.
+        NotExported: the constant is a part of a parameter.
     """
     for name, parameter in model.named_parameters():
         if parameter.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr() and tensor.numel():
             if (parameter.shape, parameter.stride()) == (tensor.shape, tensor.stride()):
                 return name
-            raise NotExported(f"the model reads a part of {name} that it keeps outside of its parameters")
+            raise NotExported(
+                f"expected tensors that are whole parameters, got a part of {name} that the model keeps elsewhere"
+            )
     return None
 
 
@@ -157,16 +163,14 @@ def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
         return program if _plain(program.graph) else program.run_decompositions({})
     except InputError:
         raise
-    # Tracing runs the user's code on stand-ins for tensors: it may raise whatever that code does with them.
+    # Tracing runs the user's code on fake tensors and may raise anything that this code raises.
     except Exception as error:
         line = next((line for line in str(error).splitlines() if line.strip()), "no message")
         raise NotExported(f"torch.export cannot follow this model: {type(error).__name__}: {line.strip()}") from error
 
 
 def _plain(graph: fx.Graph) -> bool:
-    """Whether every operation is a functional one already, so that the second, slower half of the export has nothing
-    to do.
-    """
+    """True if every operation is functional already, so that the second, slower half of the export is not needed."""
     return all(
         isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
         for node in graph.nodes
@@ -176,11 +180,11 @@ def _plain(graph: fx.Graph) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """torch's random state, default type and gradient mode as they were; the tracer's warnings about itself silenced."""
+    """Restore torch's random state, default type and gradient mode afterwards, and silence the tracer's own warnings."""
     dtype = torch.get_default_dtype()
     try:
         with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
-            # Tracing warns about its own deprecated parts, about which the user can do nothing.
+            # Tracing warns about deprecated parts of torch, which the user cannot change.
             warnings.simplefilter("ignore")
             yield
     finally:
@@ -188,7 +192,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def source_of(node: fx.Node) -> tuple[str, str]:
-    """(path of the module that called an operation, file:line of the innermost call outside torch)."""
+    """Return the path of the module that called an operation, and file:line of the innermost call outside torch."""
     stack = node.meta.get("nn_module_stack") or {}
     path = ""
     for place, _ in stack.values():
@@ -197,12 +201,12 @@ def source_of(node: fx.Node) -> tuple[str, str]:
     where = ""
     for line in (node.stack_trace or "").splitlines():
         text = line.strip()
-        if text.startswith('File "') and "/torch/" not in text and "audit/observe.py" not in text:
+        if text.startswith('File "') and "/torch/" not in text and "execution/observation.py" not in text:
             file, _, rest = text[6:].partition('", line ')
             where = f"{file}:{rest.partition(',')[0]}"
     return path, where
 
 
 def example_value(node: fx.Node) -> Any:
-    """The stand-in that a node returned while tracing."""
+    """Return the fake tensor that a node produced while tracing."""
     return node.meta.get("val")

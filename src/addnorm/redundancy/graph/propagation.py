@@ -1,4 +1,5 @@
-"""Going through the graph once: every node gets a `Value`, every demand is solved on the way."""
+"""Propagation of shifts through the graph in one pass: every node gets a `Value`, and every demand is solved when it is
+made."""
 
 import operator
 from collections.abc import Callable, Mapping
@@ -11,96 +12,105 @@ from torch import fx
 from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.algebra.linear_map import LinearMap
-from addnorm.redundancy.execution.tracked_parameters import Entry, Tracked
-from addnorm.redundancy.graph.aliases import Aliases, name_of
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.export import Program, example_value, source_of
-from addnorm.redundancy.graph.joint_space import Space
-from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Rule, Site, tensors, unchanged
+from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Call, Rule, default_rule, values_in
 from addnorm.redundancy.graph.rules import rules
-from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, still
-from addnorm.redundancy.graph.value import Loose, Out, Value
+from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, zero_shift
+from addnorm.redundancy.graph.value import DataShift, Output, Value
 
 
 @dataclass(frozen=True, kw_only=True)
 class Blocker:
-    """A demand that takes freedom from one parameter."""
+    """A demand that removes directions of one parameter."""
 
     op: str
-    """The operation, as torch names it: `softmax`, `layer_norm`; `output` for the observed output itself."""
+    """Name of the operation in torch, such as `softmax` or `layer_norm`; `output` for the observed output."""
     module: str
-    """Path of the module that called it; empty for the model itself."""
+    """Path of the calling module; empty for the model itself."""
     where: str
-    """file:line of the call, the innermost outside torch; empty if unknown."""
+    """file:line of the innermost call outside torch; empty if unknown."""
     rank: int
-    """Degrees of freedom of this parameter that the demand touches."""
+    """Number of directions of the parameter that the demand concerns."""
     demand: str
-    """What must hold: `unchanged`, or `constant along axis 3`."""
+    """The demand: `unchanged`, or for example `constant along axis 3`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Propagation:
-    """What one pass through the graph found."""
+    """The result of one pass through the graph."""
 
-    space: Space
+    space: NullSpace
     blockers: Mapping[str, tuple[Blocker, ...]]
     assumptions: tuple[str, ...]
 
 
-def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked: Tracked) -> Propagation:
-    """Read the null space off a graph.
+def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> Propagation:
+    """Derive the null space from a graph.
 
     Args:
-        program: from `export`.
-        weights: a parameter's or buffer's numbers by name; asked when the graph first reads it, forgotten after the
-        last reader. tracked: what may move.
+        program: the graph, from `export`.
+        weights: returns a parameter's or buffer's numbers by name; called when the graph first reads it. The numbers are freed
+            after the last reader.
+        tracked: the parameters that may move.
     """
-    walk = _Walk(program, weights, tracked)
+    walk = _GraphWalk(program, weights, tracked)
     for node in program.nodes:
         walk.visit(node)
     walk.observe()
     return walk.result()
 
 
-class _Walk:
-    def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: Tracked) -> None:
+class _GraphWalk:
+    """One pass through the graph.
+
+    The demands so far may free fewer coordinates than those in which an earlier value was expressed. Therefore a value
+    is always read through `_current`, which expresses its shifts in the coordinates that are free now. A rule that used
+    a stale shift would treat coordinates as free that are solved already and claim freedom that does not exist
+    (tests/redundancy/test_fuzz.py).
+    """
+
+    def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> None:
         self.program, self.weights, self.tracked = program, weights, tracked
         self.elimination = Elimination()
-        self.blocks = {entry.name: self.elimination.block(entry.size, entry.name) for entry in tracked.entries}
+        self.blocks = {entry.name: self.elimination.new_block(entry.size, entry.name) for entry in tracked.entries}
         self.values: dict[fx.Node, Value | list[Value] | None] = {}
         self.blockers: dict[str, list[Blocker]] = {entry.name: [] for entry in tracked.entries}
         self.assumptions: dict[str, None] = {}
         self.table = rules()
-        self.aliases = Aliases(program.nodes)
+        self.aliases = NodeAliases(program.nodes)
         self.needed = self._needed()
         readers = {}
         for node in program.nodes:
             for source in self.aliases.sources(node) if node in self.needed else ():
                 readers[source] = node
-        self.freed: dict[fx.Node, list[fx.Node]] = {}
+        self.last_read_by: dict[fx.Node, list[fx.Node]] = {}
         for source, last in readers.items():
             if source not in program.observed:
-                self.freed.setdefault(last, []).append(source)
+                self.last_read_by.setdefault(last, []).append(source)
 
     def visit(self, node: fx.Node) -> None:
-        """Give one node its value, and forget what only it read."""
+        """Compute one node's value, and free the values that no later node reads."""
         if node not in self.needed:
             return
         if node.op != "placeholder":
-            held = self.aliases.holder[node]
-            self.values[node] = self._called(node) if held is node else self._viewed(node, held)
-        for source in self.freed.get(node, ()):
+            holder = self.aliases.holder[node]
+            self.values[node] = self._called(node) if holder is node else self._viewed(node, holder)
+        for source in self.last_read_by.get(node, ()):
             self.values.pop(source, None)
 
     def observe(self) -> None:
-        """The observed outputs must not move."""
+        """Demand that the observed outputs do not move."""
         for node in self.program.observed:
             value = self._value(node)
             if isinstance(value, Value):
-                self._site(node, "output", None, [value.shape]).unchanged(value)
+                self._call(node, "output", None, [value.shape]).demand_unchanged(value)
 
     def result(self) -> Propagation:
-        """What is left free."""
+        """Express every parameter in the coordinates that are free after all demands."""
         maps: dict[str, dict[int, LinearMap]] = {}
         for name, block in self.blocks.items():
             maps[name] = {
@@ -109,32 +119,32 @@ class _Walk:
                 if each.width and len(each.rows) and (each.matrix is None or bool(each.matrix.any()))
             }
         return Propagation(
-            space=Space(self.tracked, maps),
-            blockers={name: tuple(found) for name, found in self.blockers.items()},
+            space=NullSpace(self.tracked, maps),
+            blockers={name: tuple(blockers) for name, blockers in self.blockers.items()},
             assumptions=tuple(self.assumptions),
         )
 
     def _needed(self) -> set[fx.Node]:
-        """Nodes on the way to an observed one; not those whose numbers are written over before anything reads them."""
-        found: set[fx.Node] = set()
+        """Nodes on the path to an observed one, without those whose numbers are overwritten before they are read."""
+        needed: set[fx.Node] = set()
         waiting = list(self.program.observed)
         while waiting:
             node = waiting.pop()
-            if node not in found:
-                found.add(node)
+            if node not in needed:
+                needed.add(node)
                 waiting.extend(self.aliases.sources(node))
-        return found
+        return needed
 
-    def _viewed(self, node: fx.Node, held: fx.Node) -> Value | list[Value] | None:
-        """The value of a node that holds the numbers of another."""
-        value = self._current(held)
+    def _viewed(self, node: fx.Node, holder: fx.Node) -> Value | list[Value] | None:
+        """The value of a node with the same numbers as another one."""
+        value = self._current(holder)
         shape = tuple(node.meta["val"].shape)
         if not isinstance(value, Value) or value.shape == shape:
             return value
-        (out,) = self._ruled(self._site(node, "view", node.target, [shape]), "view", (value,), {})
+        (out,) = self._ruled(self._call(node, "view", node.target, [shape]), "view", (value,), {})
         number = None if value.known is None else value.known.reshape(shape)
-        shift = self.elimination.now(out.shift)
-        return Value(shape, shift, number, out.loose, out.sums, out.masked, node.name, out.plane)
+        shift = self.elimination.current(out.shift)
+        return Value(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
 
     def _value(self, node: fx.Node) -> Value | list[Value] | None:
         if node in self.values:
@@ -151,18 +161,18 @@ class _Walk:
         shape = tuple(example.shape)
         constant = self.program.constants.get(node.name)
         if constant is not None:
-            return Value(shape, still(shape), constant.detach().cpu())
+            return Value(shape, zero_shift(shape), constant.detach().cpu())
         name = self.program.parameters.get(node.name)
         if name is None:
-            return Value(shape, still(shape))
+            return Value(shape, zero_shift(shape))
         numbers = self.weights(name).detach().cpu()
         known = (
             numbers if name in self.program.buffers or not numbers.is_floating_point() else numbers.to(torch.float64)
         )
         entry = self.tracked.by_name.get(name)
         if entry is None:
-            return Value(shape, still(shape), known)
-        return Value(shape, self.elimination.now(_birth(entry, self.blocks[entry.name])), known)
+            return Value(shape, zero_shift(shape), known)
+        return Value(shape, self.elimination.current(_initial_shift(entry, self.blocks[entry.name])), known)
 
     def _called(self, node: fx.Node) -> Value | list[Value] | None:
         arguments: Any = (node.args, node.kwargs)
@@ -173,68 +183,76 @@ class _Walk:
         shapes = _shapes(example)
         if not shapes:
             return None
-        inputs = tensors([args, kwargs])
+        inputs = values_in([args, kwargs])
         op = name_of(node.target)
-        site = self._site(node, op, node.target, shapes)
+        call = self._call(node, op, node.target, shapes)
         first = (
             example if isinstance(example, torch.Tensor) else next(e for e in example if isinstance(e, torch.Tensor))
         )
-        site.floating = bool(first.is_floating_point() or first.is_complex())
+        call.floating = bool(first.is_floating_point() or first.is_complex())
         known = _evaluated(node.target, args, kwargs, inputs)
         moving = any(value.moves for value in inputs)
-        told = any(value.sums or value.plane for value in inputs)
-        asked = moving or (known is None and (op in ALWAYS or told))
-        if asked and _is_complex(node):
-            outs = unchanged(site, args, kwargs)  # maps are real: what a complex factor does to a move is not in them
+        # A rule is also applied without any shift if it provides facts about data (sums, planes) that later rules use.
+        informative = any(value.sums or value.plane for value in inputs)
+        needs_rule = moving or (known is None and (op in ALWAYS or informative))
+        if needs_rule and _is_complex(node):
+            outs = default_rule(call, args, kwargs)  # maps are real and cannot express a complex factor
         else:
-            outs = self._ruled(site, op, args, kwargs) if asked else site.all_still()
+            outs = self._ruled(call, op, args, kwargs) if needs_rule else call.all_unmoved()
         values = [
             Value(
-                shape, out.shift, number, self._loose(site, out), out.sums, out.masked, node.name, out.plane, out.fact
-            ).brought_up(self.elimination.now)
+                shape,
+                out.shift,
+                number,
+                self._data_shifts(call, out),
+                out.sums,
+                out.masked,
+                node.name,
+                out.plane,
+                out.fact,
+            ).updated(self.elimination.current)
             for shape, out, number in zip(shapes, outs, known or [None] * len(shapes), strict=True)
         ]
         return values[0] if isinstance(example, torch.Tensor) else values
 
-    def _ruled(self, site: Site, op: str, args: Any, kwargs: Any) -> list[Out]:
-        chosen: Rule = self.table.get(op, unchanged)
+    def _ruled(self, call: Call, op: str, args: Any, kwargs: Any) -> list[Output]:
+        chosen: Rule = self.table.get(op, default_rule)
         if op in AXIAL and args and isinstance(args[0], Value) and not args[0].shape:
-            chosen = unchanged
+            chosen = default_rule
         try:
-            outs = chosen(site, *args, **kwargs)
+            outs = chosen(call, *args, **kwargs)
         except TooLarge:
-            site.assume(
-                f"the move at {site.op} in {site.module or 'the model'} is too large to follow: it counts as one that matters"
+            call.assume(
+                f"the shift at {call.op} in {call.module or 'the model'} is too large to represent and counts as effective"
             )
-            outs = unchanged(site, *args, **kwargs)
+            outs = default_rule(call, *args, **kwargs)
         return outs if isinstance(outs, list) else [outs]
 
-    def _loose(self, site: Site, out: Out) -> tuple[Loose, ...]:
-        """Loose moves that are still possible; one that is constant along no axis can never cancel and is demanded
-        away here.
-        """
+    def _data_shifts(self, call: Call, out: Output) -> tuple[DataShift, ...]:
+        """The data-dependent shifts that are still possible. One that is constant along no axis can never cancel, so it is
+        demanded to vanish here."""
         kept = []
-        for loose in out.loose:
-            source = self.elimination.now(loose.source)
-            if source and not loose.axes and loose.escape is None:
-                site.vanish(source)
+        for each in out.data_shifts:
+            source = self.elimination.current(each.source)
+            if source and not each.axes and each.relaxation is None:
+                call.demand_zero(source)
             elif source:
-                kept.append(loose)
+                kept.append(each)
         return tuple(kept)
 
     def _current(self, node: fx.Node) -> Any:
-        """A node's value in terms of what is free now."""
+        """A node's value in the coordinates that are free now."""
         value = self._value(node)
         if isinstance(value, list):
-            return [self._brought_up(each) for each in value]
-        return None if value is None else self._brought_up(value)
+            return [self._updated(each) for each in value]
+        return None if value is None else self._updated(value)
 
-    def _brought_up(self, value: Value) -> Value:
-        return value.brought_up(self.elimination.now)
+    def _updated(self, value: Value) -> Value:
+        return value.updated(self.elimination.current)
 
-    def _site(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Site:
+    def _call(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Call:
         module, where = source_of(node)
-        return Site(
+        return Call(
             op=op,
             target=target,
             shapes=shapes,
@@ -250,7 +268,7 @@ class _Walk:
             ),
         )
 
-    def _record(self, site: Site, demand: str, taken: dict[int, int]) -> None:
+    def _record(self, call: Call, demand: str, taken: dict[int, int]) -> None:
         ranks: dict[str, int] = {}
         for block, freedom in taken.items():
             owner = self.elimination.owner[block]
@@ -258,12 +276,12 @@ class _Walk:
         for name, freedom in ranks.items():
             size = self.tracked[name].size
             self.blockers[name].append(
-                Blocker(op=site.op, module=site.module, where=site.where, rank=min(freedom, size), demand=demand)
+                Blocker(op=call.op, module=call.module, where=call.where, rank=min(freedom, size), demand=demand)
             )
 
 
-def _birth(entry: Entry, block: int) -> Shift:
-    """A parameter moves by its own coordinates."""
+def _initial_shift(entry: TrackedParameter, block: int) -> Shift:
+    """The shift of a parameter by its own coordinates."""
     if entry.coordinates == "common row":
         term: Term = Diagonal(torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0)
         return Shift(entry.shape, {block: term})
@@ -278,7 +296,7 @@ def _birth(entry: Entry, block: int) -> Shift:
 
 
 def _is_complex(node: fx.Node) -> bool:
-    """Whether a call takes or returns complex numbers."""
+    """True if a call takes or returns complex numbers."""
     numbers = [*node.args, *node.kwargs.values()]
     examples = [leaf for each in (node, *node.all_input_nodes) for leaf in tree_leaves(example_value(each))]
     return any(isinstance(each, complex) for each in numbers) or any(
@@ -295,13 +313,11 @@ def _shapes(example: Any) -> list[tuple[int, ...]]:
 
 
 def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list[torch.Tensor | None] | None:
-    """The outputs' numbers if all inputs' are known: constants of the graph, and what the model computes from weights
-    alone.
-    """
+    """The outputs' numbers if all inputs are known: constants of the graph, and results computed from weights alone."""
     random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
         return None
-    # What comes from constants alone is computed in the model's own types, rounding included; with weights in float64.
+    # Results of constants alone are computed in the model's own types, including rounding; results of weights in float64.
     exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
     args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
     for name, value in kwargs.items():
@@ -311,15 +327,14 @@ def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list
         with torch.no_grad():
             out = target(*args, **kwargs)
     except (RuntimeError, TypeError, NotImplementedError):
-        # An operation that insists on another type than float64, or on another device:
-        # its numbers count as data, which is always sound.
+        # The operation requires another type than float64 or another device. Its numbers count as data, which is always sound.
         return None
     outs = list(out) if isinstance(out, tuple | list) else [out]
     return [each if isinstance(each, torch.Tensor) else None for each in outs]
 
 
 def _unwrapped(value: Any, exact: bool) -> Any:
-    """Known numbers in place of values; floating ones, and floating types, as float64 if `exact`."""
+    """Replace values by their known numbers; floating-point numbers and types become float64 if `exact`."""
     if isinstance(value, Value):
         known = value.known
         return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known

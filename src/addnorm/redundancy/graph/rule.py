@@ -1,34 +1,40 @@
-"""The interface between a rule and the graph: `Site` is one call of one operation."""
+"""Interface between the rules and the graph: `Call` is one call of one operation, `rule` registers the rule of an
+operation."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-
 from addnorm.redundancy.graph.elimination import Elimination
-from addnorm.redundancy.graph.shift import Shift, spread, still
-from addnorm.redundancy.graph.value import Loose, Out, Value
+from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
+from addnorm.redundancy.graph.value import DataShift, Output, Value
 
-Rule = Callable[..., Out | list[Out]]
-"""Takes the site and the operation's own arguments, tensors as `Value`; returns an `Out` per output."""
+Rule = Callable[..., Output | list[Output]]
+"""Takes the call and the operation's own arguments, tensors as `Value`; returns one `Output` per output."""
 
 RULES: dict[str, Rule] = {}
 ALWAYS: set[str] = set()
-"""Operations whose rule says something even if no input moves."""
+"""Operations whose rule provides facts even if no input shifts."""
 AXIAL: set[str] = set()
-"""Operations whose rule speaks of their first input's axes, so that it does not apply to a single number."""
+"""Operations whose rule refers to the axes of their first input, so that it does not apply to a scalar tensor."""
 
 
 def rule(*names: str, always: bool = False, axial: bool = False) -> Callable[[Rule], Rule]:
-    """Register a rule for operations of these names (`aten` packet names). `always`: also run it when nothing moves;
-    `axial`: not on a tensor without axes, where it counts as unknown.
+    """Register a rule for operations.
+
+    Args:
+        names: `aten` packet names of the operations.
+        always: also apply the rule when no input shifts.
+        axial: do not apply the rule to a tensor without axes; the operation then counts as unknown.
+
+    Raises:
+        ValueError: an operation has a rule already.
     """
 
     def register(function: Rule) -> Rule:
         for name in names:
             if name in RULES:
-                raise ValueError(f"two rules for {name}")
+                raise ValueError(f"expected one rule per operation, got two for {name}")
             RULES[name] = function
             if always:
                 ALWAYS.add(name)
@@ -40,107 +46,116 @@ def rule(*names: str, always: bool = False, axial: bool = False) -> Callable[[Ru
 
 
 @dataclass
-class Site:
-    """One call: where it is, the shapes it returns, and the demands it makes."""
+class Call:
+    """One call of an operation: its position in the model, the shapes of its outputs, and the demands it makes."""
 
     op: str
     target: Any
-    """The overload, to be called on known numbers."""
+    """The overload, which can be called on known tensors."""
     shapes: list[tuple[int, ...]]
-    """Of its outputs."""
+    """Shapes of the outputs."""
     elimination: Elimination
-    record: Callable[["Site", str, dict[int, int]], None]
+    record: Callable[["Call", str, dict[int, int]], None]
     assume: Callable[[str], None]
-    """Note a sentence about the inputs that the proof needs."""
+    """Records an assumption about the inputs on which the proof depends."""
     floating: bool = True
-    """Whether its (first) output is of a floating type."""
+    """True if the first output has a floating-point type."""
     module: str = ""
     where: str = ""
     read: frozenset[int] | None = None
-    """Which of several outputs anything reads; None where that is not known."""
-    noted: dict[int, int] = field(default_factory=dict)
+    """Indices of the outputs that another node reads; None if unknown."""
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the only (or first) output."""
+        """Shape of the only or first output."""
         return self.shapes[0]
 
-    def unchanged(self, *values: Value | None) -> None:
-        """Demand that these do not move."""
+    def demand_unchanged(self, *values: Value | None) -> None:
+        """Demand that these values do not change at all."""
         for value in values:
             if value is not None:
-                self.vanish(value.shift)
-                for loose in value.loose:
-                    self.vanish(loose.source)
-                for stray in value.masked.stray if value.masked is not None else ():
-                    self.vanish(stray)
+                self.demand_zero(value.shift)
+                for data_shift in value.data_shifts:
+                    self.demand_zero(data_shift.source)
+                for shift in value.masked.shifts if value.masked is not None else ():
+                    self.demand_zero(shift)
 
-    def vanish(self, shift: Shift) -> None:
-        """Demand that a shift is zero."""
+    def demand_zero(self, shift: Shift) -> None:
+        """Demand that a shift vanishes."""
         self._demand(shift, None)
 
-    def constant(self, shift: Shift, axes: Sequence[int]) -> Shift:
-        """Demand that a shift is the same all along these axes together; the shift as it then is.
+    def demand_constant(self, shift: Shift, axes: Sequence[int]) -> Shift:
+        """Demand that a shift is constant along all of these axes together.
 
-        Along axes of one entry that says nothing, so nothing may be concluded for longer inputs: it must vanish
+        Along axes of size 1 this is always true and proves nothing about longer inputs, so the shift must vanish
         instead.
+
+        Returns:
+            The shift in the coordinates that are free afterwards.
         """
         axes = [axis % len(shift.shape) for axis in axes]
         if all(shift.shape[axis] == 1 for axis in axes):
-            self.vanish(shift)
+            self.demand_zero(shift)
         else:
             self._demand(shift, axes)
-        return self.elimination.now(shift)
+        return self.current(shift)
 
-    def level(self, value: Value, axes: Sequence[int]) -> Value:
-        """Demand that a value moves, if at all, equally along these axes: its shift and its loose moves. The value as
-        it then is.
+    def demand_constant_value(self, value: Value, axes: Sequence[int]) -> Value:
+        """Demand that the shift and the data-dependent shifts of a value are constant along these axes.
+
+        Returns:
+            The value in the coordinates that are free afterwards.
         """
         axes = [axis % len(value.shape) for axis in axes]
         if value.shift:
-            self.constant(value.shift, axes)
+            self.demand_constant(value.shift, axes)
         kept = []
-        for loose in value.loose:
-            if all(axis in loose.axes for axis in axes):
-                self.constant(loose.source, [loose.axes[axis] for axis in axes])
-            elif loose.escape is not None and all(axis in loose.escape.axes or axis in loose.axes for axis in axes):
-                loose = self._escaped(value.shape, loose, axes)
+        for each in value.data_shifts:
+            if all(axis in each.axes for axis in axes):
+                self.demand_constant(each.source, [each.axes[axis] for axis in axes])
+            elif each.relaxation is not None and all(
+                axis in each.relaxation.axes or axis in each.axes for axis in axes
+            ):
+                each = self._relaxed(value.shape, each, axes)
             else:
-                self.vanish(loose.source)
-            kept.append(loose)
-        return replace(value, loose=tuple(kept)).brought_up(self.now)
+                self.demand_zero(each.source)
+            kept.append(each)
+        return replace(value, data_shifts=tuple(kept)).updated(self.current)
 
-    def _escaped(self, shape: tuple[int, ...], loose: Loose, axes: Sequence[int]) -> Loose:
-        """Make use of a milder demand; along the axes the move is then constant, which a new axis of its source says."""
-        if all(shape[axis] == 1 for axis in axes) or loose.escape is None:
-            self.vanish(loose.source)
-            return loose
-        self.vanish(loose.escape.shift)
-        others = [axis for axis in axes if axis in loose.axes]
+    def _relaxed(self, shape: tuple[int, ...], data_shift: DataShift, axes: Sequence[int]) -> DataShift:
+        """Impose the weaker demand of a relaxation. Afterwards the shift is constant along the axes, which a new axis
+        of its source expresses."""
+        if all(shape[axis] == 1 for axis in axes) or data_shift.relaxation is None:
+            self.demand_zero(data_shift.source)
+            return data_shift
+        self.demand_zero(data_shift.relaxation.shift)
+        others = [axis for axis in axes if axis in data_shift.axes]
         if others:
-            self.constant(loose.source, [loose.axes[axis] for axis in others])
-        new = [axis for axis in axes if axis not in loose.axes]
-        source = spread(loose.source, (*(shape[axis] for axis in new), *loose.source.shape))
-        moved = {axis: own + len(new) for axis, own in loose.axes.items()} | {axis: at for at, axis in enumerate(new)}
-        return replace(loose, source=source, axes=moved, escape=None)
+            self.demand_constant(data_shift.source, [data_shift.axes[axis] for axis in others])
+        new = [axis for axis in axes if axis not in data_shift.axes]
+        source = broadcast(data_shift.source, (*(shape[axis] for axis in new), *data_shift.source.shape))
+        old_axes = {axis: own + len(new) for axis, own in data_shift.axes.items()}
+        return replace(
+            data_shift, source=source, axes=old_axes | {axis: at for at, axis in enumerate(new)}, relaxation=None
+        )
 
-    def settled(self, value: Value) -> Value:
-        """The value without loose moves: demand that what they come from does not move."""
-        for loose in value.loose:
-            self.vanish(loose.source)
-        return replace(value, loose=()).brought_up(self.now)
+    def without_data_shifts(self, value: Value) -> Value:
+        """Demand that the sources of all data-dependent shifts vanish, and return the value without these shifts."""
+        for each in value.data_shifts:
+            self.demand_zero(each.source)
+        return replace(value, data_shifts=()).updated(self.current)
 
-    def now(self, shift: Shift) -> Shift:
-        """The shift in terms of what is still free."""
-        return self.elimination.now(shift)
+    def current(self, shift: Shift) -> Shift:
+        """Express a shift in the coordinates that are still free."""
+        return self.elimination.current(shift)
 
-    def still(self, at: int = 0) -> Out:
-        """An output that does not move."""
-        return Out(still(self.shapes[at]))
+    def unmoved(self, at: int = 0) -> Output:
+        """Return an output that does not shift."""
+        return Output(zero_shift(self.shapes[at]))
 
-    def all_still(self) -> list[Out]:
-        """No output moves."""
-        return [self.still(at) for at in range(len(self.shapes))]
+    def all_unmoved(self) -> list[Output]:
+        """Return outputs none of which shifts."""
+        return [self.unmoved(at) for at in range(len(self.shapes))]
 
     def _demand(self, shift: Shift, axes: Sequence[int] | None) -> None:
         taken: dict[int, int] = {}
@@ -155,25 +170,18 @@ class Site:
             self.record(self, text, taken)
 
 
-def tensors(arguments: Any) -> list[Value]:
-    """All values among nested arguments."""
+def values_in(arguments: Any) -> list[Value]:
+    """Collect all values among nested arguments, in order."""
     if isinstance(arguments, Value):
         return [arguments]
     if isinstance(arguments, dict):
         arguments = list(arguments.values())
     if isinstance(arguments, tuple | list):
-        return [value for each in arguments for value in tensors(each)]
+        return [value for each in arguments for value in values_in(each)]
     return []
 
 
-def unchanged(site: Site, *args: Any, **kwargs: Any) -> list[Out]:
-    """The rule of every operation that has none: if no input moves, no output does. Always true."""
-    site.unchanged(*tensors(args), *tensors(kwargs))
-    return site.all_still()
-
-
-def numbers(value: Value) -> torch.Tensor:
-    """A value's known numbers; only for values that are known."""
-    if value.known is None:
-        raise ValueError("not known")
-    return value.known
+def default_rule(call: Call, *args: Any, **kwargs: Any) -> list[Output]:
+    """Demand that no input changes; then no output does. Sound for every deterministic operation."""
+    call.demand_unchanged(*values_in(args), *values_in(kwargs))
+    return call.all_unmoved()

@@ -1,15 +1,14 @@
-r"""How much a value moves when the free coordinates do: one linear map per block of coordinates, from the block to the
-value.
+r"""Shift of a value: one linear map per block of free coordinates, from the block to the value.
 
-Two things keep maps small. A map does not spell out axes along which its value is constant: their size is 1
-("reduced"), so a bias of width d added to [batch, tokens, d] costs d x d numbers whatever the batch. And while it is
-still "number i of the block moves entry i of one axis", only a scale per entry is kept (`Diagonal`), so a vocabulary's
-bias costs its own size.
+Two representations keep maps small. Along axes where a map is constant it has size 1 ("reduced"), so that a bias of
+width d added to [batch, tokens, d] costs d x d numbers whatever the batch. As long as coordinate i moves entry i of one
+axis, only a scale per entry is stored (`Diagonal`), so that a vocabulary's bias costs its own size.
 
-Every map knows the size of its rounding error (`noise`): sums of exact opposites leave that much, and nothing smaller
-is ever taken for a dependence, nothing larger for none. It is what errors that do not know of each other add up to (roots
-of sums of squares), not their worst case: a bound would outgrow the numbers themselves in a deep stack of linear maps,
-and a dependence taken for rounding would be a false proof. Rounding taken for a dependence is only too careful.
+Every map carries an estimate of its rounding error (`noise`). Entries below it count as zero, since cancellation leaves
+that much; entries above it count as a dependence. The estimate is the expected size of independent errors (root of the
+sum of squares), not their worst case: in a deep stack of linear maps a bound would exceed the numbers themselves, and a
+dependence that counts as rounding would be a false proof. Rounding that counts as a dependence only hides freedom.
+Checked by tests/redundancy/test_chains.py (deep stacks) and test_seeds.py (the same counts for other weights).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +17,11 @@ from math import hypot, prod
 
 import torch
 
-from addnorm.redundancy.algebra.null_space import conditioned
+from addnorm.redundancy.algebra.rank import conditioned
 
 EPS = 2.0**-52
 LARGEST_MAP = 2**27
-"""Numbers of one map (1 GiB): beyond this the value counts as one that must not move, which is always sound."""
+"""Largest size of one map (1 GiB). Beyond it the value is demanded not to move, which is always sound."""
 
 
 class TooLarge(Exception):
@@ -31,20 +30,20 @@ class TooLarge(Exception):
 
 @dataclass(frozen=True)
 class Dense:
-    """A map as numbers: float64 [block, *reduced]."""
+    """A map as a dense tensor, float64 [block, *reduced]."""
 
     numbers: torch.Tensor
     noise: float
     regular: bool = False
-    """Proved, factor by factor: no move of the block leaves the value as it is. A product of regular factors is regular,
-    however badly conditioned, and its own singular values may be far too small to show it."""
+    """True if it is proved, factor by factor, that every move of the block changes the value. A product of regular factors is
+    regular however badly it is conditioned, although its computed singular values may not show it."""
     condition: float = 1.0
-    """How many times smaller than its largest a singular value that is not zero may be: the product over the matrices that
-    are factors."""
+    """Upper bound of the ratio of the largest singular value to the smallest one that is not zero: the product over all
+    factors."""
 
     @property
     def reduced(self) -> tuple[int, ...]:
-        """Sizes of the axes it spells out, 1 where it is constant."""
+        """Sizes of the value's axes, 1 where the map is constant."""
         return tuple(self.numbers.shape[1:])
 
 
@@ -63,7 +62,7 @@ class Diagonal:
         return tuple(len(self.scale) if at == self.axis else 1 for at in range(self.dims))
 
     def dense(self) -> Dense:
-        """The same as numbers."""
+        """Convert to a dense tensor."""
         _check(len(self.scale) ** 2)
         numbers = torch.diag(self.scale).reshape(len(self.scale), *self.reduced)
         return Dense(numbers, self.noise, self.regular, self.condition)
@@ -84,22 +83,22 @@ Term = Dense | Diagonal
 
 @dataclass(frozen=True)
 class Shift:
-    """The move of one value."""
+    """The shift of one value."""
 
     shape: tuple[int, ...]
-    """Of the value."""
+    """Shape of the value."""
     terms: Mapping[int, Term]
-    """By block; each term has as many axes as the value."""
+    """Maps by block; each has as many axes as the value."""
 
     def __bool__(self) -> bool:
         return bool(self.terms)
 
     def dense(self) -> dict[int, Dense]:
-        """All terms as numbers."""
+        """Return all maps as dense tensors."""
         return {block: term.dense() if isinstance(term, Diagonal) else term for block, term in self.terms.items()}
 
     def reduced(self) -> tuple[int, ...]:
-        """The axes along which any term varies, others 1."""
+        """Return the sizes of the axes along which some map varies, 1 for the others."""
         return tuple(torch.broadcast_shapes(*(term.reduced for term in self.terms.values()))) if self.terms else ()
 
 
@@ -108,8 +107,8 @@ def _check(numbers: int) -> None:
         raise TooLarge
 
 
-def still(shape: Sequence[int]) -> Shift:
-    """No move."""
+def zero_shift(shape: Sequence[int]) -> Shift:
+    """Return the shift of a value that does not move."""
     return Shift(tuple(shape), {})
 
 
@@ -117,8 +116,8 @@ def _largest(numbers: torch.Tensor) -> float:
     return float(numbers.abs().max()) if numbers.numel() else 0.0
 
 
-def spread(shift: Shift, shape: Sequence[int]) -> Shift:
-    """Broadcast (expand) to a shape with the same trailing axes."""
+def broadcast(shift: Shift, shape: Sequence[int]) -> Shift:
+    """Broadcast a shift to a shape with the same trailing axes."""
     more = len(shape) - len(shift.shape)
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
@@ -131,8 +130,8 @@ def spread(shift: Shift, shape: Sequence[int]) -> Shift:
 
 
 def add(first: Shift, second: Shift, shape: Sequence[int], factor: float = 1.0) -> Shift:
-    """first + factor * second, broadcast to `shape`."""
-    left, right = spread(first, shape), scaled(spread(second, shape), factor)
+    """Return first + factor * second, broadcast to `shape`."""
+    left, right = broadcast(first, shape), scaled(broadcast(second, shape), factor)
     terms = dict(left.terms)
     for block, term in right.terms.items():
         terms[block] = _sum(terms[block], term) if block in terms else term
@@ -152,11 +151,11 @@ def _sum(a: Term, b: Term) -> Term:
 
 
 def scaled(shift: Shift, factor: float) -> Shift:
-    """factor * shift."""
+    """Return factor * shift."""
     if factor == 1.0:
         return shift
     if factor == 0.0:
-        return still(shift.shape)
+        return zero_shift(shift.shape)
     size, terms = abs(factor), dict[int, Term]()
     for block, term in shift.terms.items():
         noise = term.noise * size
@@ -168,8 +167,8 @@ def scaled(shift: Shift, factor: float) -> Shift:
 
 
 def times(shift: Shift, factor: torch.Tensor, shape: Sequence[int]) -> Shift:
-    """shift * factor for known numbers, both broadcast to `shape`."""
-    wide, known = spread(shift, shape), compact(factor.to(torch.float64), len(shape))
+    """Return shift * factor for known numbers, both broadcast to `shape`."""
+    wide, known = broadcast(shift, shape), compact(factor.to(torch.float64), len(shape))
     terms: dict[int, Term] = {}
     size = _largest(known)
     for block, term in wide.terms.items():
@@ -187,7 +186,7 @@ def times(shift: Shift, factor: torch.Tensor, shape: Sequence[int]) -> Shift:
 
 
 def compact(known: torch.Tensor, dims: int) -> torch.Tensor:
-    """Known numbers with `dims` axes, of size 1 where they are constant."""
+    """Return known numbers with `dims` axes, of size 1 where they are constant."""
     known = known.reshape((1,) * (dims - known.dim()) + tuple(known.shape))
     for at in range(dims):
         if known.shape[at] > 1 and (known.stride(at) == 0 or bool((known == known.narrow(at, 0, 1)).all())):
@@ -195,8 +194,8 @@ def compact(known: torch.Tensor, dims: int) -> torch.Tensor:
     return known
 
 
-def through(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
-    """shift @ weight over the last axis, weight float64 [in, out]."""
+def times_matrix(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
+    """Return shift @ weight over the last axis, weight float64 [in, out]."""
     gain = float(weight.norm(dim=0).max()) if weight.numel() else 0.0
     full, condition = conditioned(weight.numpy()) if shift else (False, 1.0)
     terms: dict[int, Term] = {}
@@ -216,12 +215,12 @@ def through(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
     return Shift(tuple(shape), terms)
 
 
-def moved(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Sequence[int], gain: float = 1.0) -> Shift:
-    """Any linear operation applied to the map, each coordinate's share spelt out in full.
+def mapped(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Sequence[int], gain: float = 1.0) -> Shift:
+    """Apply a linear operation to the map of every coordinate, expanded to the value's full shape.
 
     Args:
-        op: takes and returns one value, linear, without constants.
-        gain: bound of how much it enlarges the largest number.
+        op: a linear operation from one value to another.
+        gain: bound of the factor by which it increases the largest number.
     """
     terms: dict[int, Term] = {}
     for block, term in shift.dense().items():
@@ -234,15 +233,17 @@ def moved(shift: Shift, op: Callable[[torch.Tensor], torch.Tensor], shape: Seque
 
 
 def reduce_equal(numbers: torch.Tensor) -> torch.Tensor:
-    """[block, *axes] with axes of size 1 where all entries agree exactly."""
+    """Reduce the axes of [block, *axes] along which all entries are exactly equal to size 1."""
     for at in range(1, numbers.dim()):
         if numbers.shape[at] > 1 and bool((numbers == numbers.narrow(at, 0, 1)).all()):
             numbers = numbers.narrow(at, 0, 1)
     return numbers.contiguous()
 
 
-def cleaned(shift: Shift) -> Shift:
-    """Without what is rounding only."""
+def without_rounding(shift: Shift) -> Shift:
+    """Set the entries of a shift that are rounding errors to zero, and drop the maps without other entries."""
+    # A regular map is kept whatever its size: a product of many small regular factors may fall below the noise
+    # estimate, and to drop it would claim that a bias in front of them is redundant (tests/redundancy/test_chains.py).
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
         if isinstance(term, Diagonal):
@@ -253,6 +254,6 @@ def cleaned(shift: Shift) -> Shift:
             kept = torch.where(term.numbers.abs() <= 8 * term.noise, 0.0, term.numbers) if term.noise else term.numbers
             if kept.any():
                 terms[block] = replace(term, numbers=kept)
-            elif term.regular:  # it matters, however small it has become
+            elif term.regular:
                 terms[block] = term
     return Shift(shift.shape, terms)

@@ -1,4 +1,4 @@
-"""What is known of one tensor of the graph, whatever the data."""
+"""Facts about one tensor of the graph that hold for all data."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -9,43 +9,43 @@ from addnorm.redundancy.graph.shift import Shift
 
 
 @dataclass(frozen=True)
-class Loose:
-    """A move that depends on the data, known only by where it comes from.
+class DataShift:
+    """A shift whose numbers depend on the data; only its source is known.
 
-    It vanishes if `source` does not move; and it is constant along an axis of the value if `source` does not vary
-    along the axis that `axes` gives for it. A key's shift makes such a move of the scores: q . s, unknown, but the
-    same for all keys.
+    It vanishes if `source` vanishes, and it is constant along an axis of the value if `source` is constant along the
+    axis that `axes` maps it to. Example: a shift s of the keys adds q . s to the scores, which is unknown but equal for
+    all keys.
     """
 
     source: Shift
     axes: Mapping[int, int]
     """Axis of the value -> axis of the source."""
-    escape: "Escape | None" = None
-    """A milder demand than that `source` vanish."""
-    path: tuple[Hashable, ...] = ()
-    """Which unknown move this is: the product that made it, and how it has been turned since. Equal paths are equal moves
-    up to `factor`, so that they can cancel; an empty one is equal to none."""
+    relaxation: "Relaxation | None" = None
+    """A weaker demand than that `source` vanishes."""
+    origin: tuple[Hashable, ...] = ()
+    """Identity of this unknown shift: the product that created it, and how it was rearranged since. Shifts of equal
+    origin are equal up to `factor`, so that they can cancel. An empty origin equals no other."""
     factor: float = 1.0
 
-    def turned(self, axes: Mapping[int, int], step: Hashable = None) -> "Loose":
-        """The move of a value whose axes have been moved about.
+    def rearranged(self, axes: Mapping[int, int], step: Hashable = None) -> "DataShift":
+        """The shift of a value whose axes were rearranged.
 
         Args:
-            axes: the value's axes that are still axes, old -> new.
-            step: what was done, if that alone says where each entry went; None otherwise.
+            axes: surviving axes of the value, old -> new.
+            step: the operation, if it alone determines where each entry goes; otherwise None.
         """
-        escape = None
-        if self.escape is not None and self.escape.axes <= axes.keys():
-            escape = Escape(self.escape.shift, frozenset(axes[axis] for axis in self.escape.axes))
+        relaxation = None
+        if self.relaxation is not None and self.relaxation.axes <= axes.keys():
+            relaxation = Relaxation(self.relaxation.shift, frozenset(axes[axis] for axis in self.relaxation.axes))
         kept = {axes[axis]: own for axis, own in self.axes.items() if axis in axes}
-        path = (*self.path, step) if self.path and step is not None else ()
-        return Loose(self.source, kept, escape, path, self.factor)
+        origin = (*self.origin, step) if self.origin and step is not None else ()
+        return DataShift(self.source, kept, relaxation, origin, self.factor)
 
 
 @dataclass(frozen=True)
-class Escape:
-    """If `shift` vanishes, the loose move that this belongs to is constant along `axes` of the value: a query's shift that
-    meets in every key the same number."""
+class Relaxation:
+    """A weaker demand on a data-dependent shift: if `shift` vanishes, the data-dependent shift is constant along `axes`
+    of the value. Example: a shift of the query whose product with every key is the same number."""
 
     shift: Shift
     axes: frozenset[int]
@@ -53,120 +53,122 @@ class Escape:
 
 @dataclass(frozen=True)
 class Plane:
-    """Combinations of a value's entries along one axis that no data change, as a layer norm leaves them: sum over the axis of
-    normal . value is the same number everywhere."""
+    """Linear combinations of a value's entries along one axis that are the same for all data, as after a layer norm:
+    the sum over the axis of normal . value is a constant, so the entries lie in a hyperplane."""
 
     axis: int
     normals: Callable[[], torch.Tensor]
-    """Orthonormal rows, float64 [normal, entries of the axis]; found when first asked for."""
+    """Computes orthonormal rows, float64 [normal, entries of the axis]."""
 
 
-_SMALLEST = 0.01
-"""Smallest factor after which a masked entry is still hidden from a softmax: exp(-100) of the rest at least."""
+_SMALLEST_GAIN = 0.01
+"""Smallest factor after which a softmax still ignores a masked entry: its weight is at most exp(-100) of the
+others'."""
 
 
 @dataclass(frozen=True)
 class Mask:
-    """Entries of a value that do not move as the value says."""
+    """Entries of a value that were overwritten, so that they do not shift as the value's `shift` says."""
 
     hides: bool
-    """Whether they are at most -1e4, so that a softmax or a maximum does not see them; else they hold anything."""
-    endless: bool = False
-    """Whether they are minus infinity, which nothing finite moves."""
+    """True if the entries are at most -1e4, so that a softmax or a maximum ignores them; otherwise they hold any
+    number."""
+    infinite: bool = False
+    """True if the entries are minus infinity, which no finite number changes."""
     gain: float = 1.0
-    """What they have been multiplied by since: hidden is what was filled with at most -1e4, times a gain not far below one."""
-    place: str = ""
-    """Which entries: the name of the condition that chose them; empty if not known any more."""
-    stray: tuple[Shift, ...] = ()
-    """What moves them nevertheless: shifts added after they were filled in."""
+    """Product of the factors applied since the entries were filled."""
+    condition: str = ""
+    """Name of the boolean tensor that selected the entries; empty if no longer known."""
+    shifts: tuple[Shift, ...] = ()
+    """Shifts added to the entries after they were filled."""
 
     def times(self, factor: float) -> "Mask":
-        """The mask of a value multiplied by a number."""
-        gain, up = self.gain * factor, factor > 0
-        hides = self.hides and ((self.endless and up) or gain >= _SMALLEST)
-        return replace(self, gain=gain, hides=hides, endless=self.endless and up)
+        """The mask of the value multiplied by a number."""
+        gain, positive = self.gain * factor, factor > 0
+        hides = self.hides and ((self.infinite and positive) or gain >= _SMALLEST_GAIN)
+        return replace(self, gain=gain, hides=hides, infinite=self.infinite and positive)
 
-    def elsewhere(self) -> "Mask":
-        """The mask of a value whose entries have been moved about."""
-        return replace(self, place="")
+    def without_condition(self) -> "Mask":
+        """The mask of a value whose entries were rearranged."""
+        return replace(self, condition="")
 
 
-def together(masks: Sequence[Mask]) -> Mask:
-    """The mask of several, side by side or one over the other."""
+def merged_masks(masks: Sequence[Mask]) -> Mask:
+    """The mask of a value that is made of several masked values, concatenated or added."""
     return Mask(
         all(mask.hides for mask in masks),
-        all(mask.endless for mask in masks),
+        all(mask.infinite for mask in masks),
         min(mask.gain for mask in masks),
-        stray=tuple(shift for mask in masks for shift in mask.stray),
+        shifts=tuple(shift for mask in masks for shift in mask.shifts),
     )
 
 
 Fact = str
-"""What else is known: `maximum` along an axis (minus infinity only if all of it is masked); a condition that holds `nowhere`,
-or just where the value of that name is minus infinity (`endless NAME`); or nothing.
-"""
+"""A further fact: `maximum` (along an axis: minus infinity only if the whole row is masked); for a boolean, `nowhere`
+(false everywhere) or `infinite NAME` (true exactly where the value of that name is minus infinity); or empty."""
 
 
 @dataclass(frozen=True)
 class Value:
-    """One tensor: it moves by shift(delta) + loose moves, exactly, for all data and all delta that meet the demands
-    so far.
-    """
+    """One tensor of the graph. Moving the parameters by delta changes it by shift(delta) plus its data-dependent
+    shifts, exactly, for all data and all delta that satisfy the demands so far."""
 
     shape: tuple[int, ...]
     shift: Shift
     known: torch.Tensor | None = None
-    """Its numbers before the move, if they depend on no data (floating ones in float64)."""
-    loose: tuple[Loose, ...] = ()
+    """Its numbers at delta = 0 if they do not depend on the data (floating-point ones in float64)."""
+    data_shifts: tuple[DataShift, ...] = ()
     sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
-    """Axis -> its sum along that axis (size 1 there), where that is known although the numbers are not: softmax's
-    rows.
-    """
+    """Axis -> the sum along that axis (size 1 there), where the sum is known although the numbers are not: the rows of
+    a softmax."""
     masked: Mask | None = None
-    """Entries that do not move as stated. If the mask hides them, a softmax or a maximum may still read the value."""
+    """Overwritten entries. If the mask hides them, a softmax or a maximum may still read the value."""
     name: str = ""
-    """Of the node that made it."""
+    """Name of the node."""
     plane: Plane | None = None
     fact: Fact = ""
 
-    def brought_up(self, now: Callable[[Shift], Shift]) -> "Value":
-        """The same with all shifts in terms of what is still free."""
+    def updated(self, current: Callable[[Shift], Shift]) -> "Value":
+        """The same value with all shifts expressed in the coordinates that are still free."""
         if not self.moves:
             return self
         masked = self.masked
-        if masked is not None and masked.stray:
-            masked = replace(masked, stray=tuple(each for shift in masked.stray if (each := now(shift))))
-        return replace(self, shift=now(self.shift), loose=brought_up(self.loose, now), masked=masked)
+        if masked is not None and masked.shifts:
+            masked = replace(masked, shifts=tuple(each for shift in masked.shifts if (each := current(shift))))
+        data_shifts = _updated_data_shifts(self.data_shifts, current)
+        return replace(self, shift=current(self.shift), data_shifts=data_shifts, masked=masked)
 
     @property
     def moves(self) -> bool:
-        """Whether anything can move it."""
-        return bool(self.shift) or bool(self.loose) or (self.masked is not None and bool(self.masked.stray))
+        """True if some free coordinate can change the value."""
+        return bool(self.shift) or bool(self.data_shifts) or (self.masked is not None and bool(self.masked.shifts))
 
     @property
     def seen_by_softmax(self) -> bool:
-        """Whether a softmax or a maximum would see entries that do not move as stated."""
+        """True if a softmax or a maximum would read overwritten entries."""
         return self.masked is not None and not self.masked.hides
 
 
 @dataclass(frozen=True)
-class Out:
-    """What a rule says of one output."""
+class Output:
+    """Facts that a rule derives about one output; the fields are those of `Value`."""
 
     shift: Shift
-    loose: tuple[Loose, ...] = ()
+    data_shifts: tuple[DataShift, ...] = ()
     sums: Mapping[int, torch.Tensor] = field(default_factory=dict)
     masked: Mask | None = None
     plane: Plane | None = None
     fact: Fact = ""
 
 
-def brought_up(loose: tuple[Loose, ...], now: Callable[[Shift], Shift]) -> tuple[Loose, ...]:
-    """Loose moves in terms of what is still free, without those that cannot be any more."""
+def _updated_data_shifts(
+    data_shifts: tuple[DataShift, ...], current: Callable[[Shift], Shift]
+) -> tuple[DataShift, ...]:
+    """Data-dependent shifts in the coordinates that are still free, without those that have become impossible."""
     kept = []
-    for each in loose:
-        source = now(each.source)
+    for each in data_shifts:
+        source = current(each.source)
         if source:
-            escape = each.escape and Escape(now(each.escape.shift), each.escape.axes)
-            kept.append(replace(each, source=source, escape=escape))
+            relaxation = each.relaxation and Relaxation(current(each.relaxation.shift), each.relaxation.axes)
+            kept.append(replace(each, source=source, relaxation=relaxation))
     return tuple(kept)

@@ -1,1 +1,1 @@
-"""The numerical method: parameters are moved, outputs measured."""
+"""The numerical method: null directions measured by moving the parameters, independent of the graph."""

@@ -4,46 +4,48 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import JobError
-from addnorm.redundancy.execution.copies import PROCESS
-from addnorm.redundancy.execution.tracked_parameters import Tracked
+from addnorm.redundancy.execution.copies import PROCESS_LOCK
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
+from addnorm.redundancy.rewriting.audited_model import AuditedModel
+from addnorm.redundancy.rewriting.certificate import certify
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
-from addnorm.redundancy.rewriting.strip import certify, space_at_weights, with_running_means
-from addnorm.redundancy.subject import Subject
+from addnorm.redundancy.rewriting.running_means import with_running_means
 
-_ROUNDING = 2**4
-"""Units in the last place of the largest entry up to which a projected entry counts as zero: the projection adds a few
+_ROUNDING_UNITS = 2**4
+"""Units in the last place of the largest entry up to which a projected entry is set to zero: the projection adds a few
 products and rounds the sum once."""
 
 
-def canonicalize(subject: Subject) -> nn.Module:
-    """See `Audit.canonicalize`."""
+def canonicalize(subject: AuditedModel) -> nn.Module:
+    """Subtract from the tracked parameters their orthogonal projection on the null space; see `Audit.canonicalize`."""
     subject.check_unchanged()
-    with PROCESS:
+    with PROCESS_LOCK:
         values = _values(subject.model, subject.tracked)
-        nearest = space_at_weights(subject).project(values)
-        less = {name: _less(values[name], change) for name, change in nearest.items()}
-        rewrite, moved = Rewrite(original=subject.model, values=less), list[str]()
+        projection = subject.null_space.project(values)
+        canonical = {name: _difference(values[name], change) for name, change in projection.items()}
+        rewrite, moved = Rewrite(original=subject.model, values=canonical), list[str]()
         if subject.training:
             rewrite, moved = with_running_means(rewrite, subject.inputs)
-        made, certificate = certify(
-            subject, rewrite, removed=(), zeroed=(), changed=(*nearest, *moved), reduced=(), refused=()
+        rewritten, certificate = certify(
+            subject, rewrite, removed=(), zeroed=(), changed=(*projection, *moved), reduced=(), refused=()
         )
     if not certificate.passed:
         worst = next(each for each in certificate.compared if not each.passed)
         raise JobError(
-            f"the canonical form must compute the same; its output differs by {worst.difference:.1e} in {worst.dtype}, where "
-            f"rounding explains {worst.bound:.1e}."
+            f"expected the canonical form to differ by at most {worst.bound:.1e} in {worst.dtype}, which rounding explains, "
+            f"got {worst.difference:.1e}."
         )
-    return made
+    return rewritten
 
 
-def _less(value: Tensor, nearest: Tensor) -> Tensor:
-    """The difference, with what is rounding at zero: redundant parameters end there."""
-    rest = value - nearest
-    return torch.where(rest.abs() <= _ROUNDING * torch.finfo(torch.float64).eps * value.abs().max(), 0.0, rest)
+def _difference(value: Tensor, projection: Tensor) -> Tensor:
+    """The difference, with rounding errors set to zero: entries of redundant parameters become exactly zero."""
+    rest = value - projection
+    tolerance = _ROUNDING_UNITS * torch.finfo(torch.float64).eps * value.abs().max()
+    return torch.where(rest.abs() <= tolerance, 0.0, rest)
 
 
-def _values(model: nn.Module, tracked: Tracked) -> dict[str, Tensor]:
+def _values(model: nn.Module, tracked: TrackedParameters) -> dict[str, Tensor]:
     parameters = dict(model.named_parameters(remove_duplicate=False))
     return {
         entry.name: parameters[entry.name].detach().to("cpu", torch.float64)

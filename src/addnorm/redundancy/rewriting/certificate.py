@@ -1,4 +1,5 @@
-"""How far a rewritten model's output is from the original's, beside the rounding that the original makes by itself."""
+"""Certificate of a rewrite: the difference of both models' outputs, compared with the original model's own rounding
+error."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -10,43 +11,46 @@ from torch import Tensor, nn
 
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import call, copy_of
-from addnorm.redundancy.execution.float64 import Lift
+from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 from addnorm.redundancy.numeric.probe import Probe
+from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
-from addnorm.redundancy.subject import Subject
 
-_ROUNDED = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-_ROUNDINGS = 4
+_LOWER_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+_ROUNDING_FACTOR = 4
 """Two models that round independently differ by up to the sum of their errors, and the largest of a few hundred errors
-scatters by a factor of about two."""
+varies by a factor of about two."""
 _MODES = {True: "training", False: "eval"}
+_FRESH_SEEDS = (101, 102)
+"""Seeds of inputs that the audit has not used."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """The two models in one mode and one number format. All numbers are relative to the output's root mean square."""
+    """Comparison of the two models in one mode and one number format. All numbers are relative to the output's root
+    mean square."""
 
     mode: str
     dtype: str
     difference: float
-    """Largest difference of an observed number, over all inputs and lengths."""
+    """Largest difference of an observed number over all inputs and lengths."""
     rounding: float
-    """Largest error that the unmodified model makes by rounding: against its float64 self; in float64, its bound."""
+    """Largest rounding error of the original model against itself in float64; in float64, the bound of that error."""
     bound: float
-    """What the difference must not exceed."""
+    """Largest difference that rounding explains."""
     skipped: str = ""
-    """Why nothing was compared: the unmodified model's own error."""
+    """Error of the original model in this format, because of which nothing was compared."""
 
     @property
     def passed(self) -> bool:
-        """Whether the difference is within its bound."""
+        """True if the difference is within its bound."""
         return bool(self.skipped) or self.difference <= self.bound < math.inf
 
     def to_json(self) -> dict[str, Any]:
-        """Its row of the certificate in JSON."""
+        """Return its row of the certificate in JSON."""
         return {
             "mode": self.mode,
             "dtype": self.dtype,
@@ -60,35 +64,35 @@ class Compared:
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
-    """What was changed, and that it does not matter."""
+    """The changes of a rewrite, and the comparisons that show that the output is the same."""
 
     removed: tuple[str, ...]
-    """Parameters that are gone."""
+    """Parameters set to None."""
     zeroed: tuple[str, ...]
-    """Parameters that are zeros which no longer train, because the class that reads them needs numbers."""
+    """Parameters set to zeros that are not trained, because their class needs numbers."""
     changed: tuple[str, ...]
-    """Parameters and running statistics that took over."""
+    """Parameters and running statistics that absorb removed parameters."""
     reduced: tuple[str, ...]
-    """Parameters that stay without their redundant directions: part of a fused bias, the mean before a layer norm."""
+    """Parameters that keep only their effective directions: part of a fused bias, the mean before a layer norm."""
     refused: tuple[str, ...]
-    """Parameters that could go, were it not for `max_amplification`."""
+    """Parameters that are kept only because of `max_amplification`."""
     scalars: int
-    """Numbers removed or zeroed."""
+    """Number of scalars removed or zeroed."""
     compared: tuple[Compared, ...]
     lengths: tuple[int, ...]
-    """Other lengths compared at, besides the example's."""
+    """Other input lengths compared, besides the example's."""
     fresh: int
-    """Fresh inputs compared, over all lengths."""
+    """Number of inputs compared, over all lengths."""
     left: tuple[str, ...] = ()
-    """What could go in a smaller model of the class but could not be carried over from there, with the reason."""
+    """Parameters that can be removed in a smaller model of the class but not by transfer from it, with the reason."""
 
     @property
     def passed(self) -> bool:
-        """Whether every comparison is within its bound."""
+        """True if every comparison is within its bound."""
         return all(each.passed for each in self.compared)
 
     def to_json(self) -> dict[str, Any]:
-        """What `addnorm audit --strip --json` prints about it."""
+        """Return its entry in `addnorm audit --strip --json`."""
         return {
             "passed": self.passed,
             "removed": list(self.removed),
@@ -104,112 +108,131 @@ class Certificate:
         }
 
 
-def compare_all(
-    subject: Subject,
+def certify(
+    subject: AuditedModel,
     rewrite: Rewrite,
-    made: nn.Module,
-    modes: Sequence[bool],
-) -> tuple[tuple[Compared, ...], tuple[int, ...], int]:
-    """Compare on fresh inputs and other lengths, in every mode and number format.
-
-    Args:
-        subject: the original.
-        rewrite: what it became, in float64.
-        made: the same at the original's precision.
-        modes: training (True) or evaluation (False).
-
-    Returns:
-        The comparisons, the other lengths, and the number of inputs.
-    """
-    cases, drawn = _drawn(subject)
-    found = [row for mode in modes for row in _mode(subject, rewrite, made, drawn, mode)]
-    return tuple(found), cases.lengths, len(drawn)
-
-
-def is_exact(subject: Subject, rewrite: Rewrite) -> bool:
-    """Whether a rewrite computes the same in evaluation mode, in float64."""
-    _, drawn = _drawn(subject)
-    return _in_float64(subject, rewrite, drawn, False)[0].passed
-
-
-def _drawn(subject: Subject) -> tuple[Cases, list[Inputs]]:
+    *,
+    removed: Sequence[str],
+    zeroed: Sequence[str],
+    changed: Sequence[str],
+    reduced: Sequence[str],
+    refused: Sequence[str],
+) -> tuple[nn.Module, Certificate]:
+    """Build the rewritten model at the original's precision, and compare it with the original in every mode and
+    format."""
+    rewritten = rewrite.rounded()
     cases = Cases.of(copy_of(subject.model, torch.float64).eval(), subject.inputs, subject.observe)
-    drawn = [each.example for each in cases.kinds]
+    drawn = inputs_to_compare(cases)
+    modes = [False, True] if subject.training else [False]
+    rows = [row for mode in modes for row in _rows(subject, rewrite, rewritten, drawn, mode)]
+    certificate = Certificate(
+        removed=tuple(removed),
+        zeroed=tuple(zeroed),
+        changed=tuple(changed),
+        reduced=tuple(reduced),
+        refused=tuple(refused),
+        scalars=sum(subject.tracked[name].size for name in (*removed, *zeroed)),
+        compared=tuple(rows),
+        lengths=cases.lengths,
+        fresh=len(drawn),
+    )
+    return rewritten, certificate
+
+
+def is_exact(subject: AuditedModel, rewrite: Rewrite) -> bool:
+    """Test whether a rewrite computes the same in evaluation mode, in float64."""
+    cases = Cases.of(copy_of(subject.model, torch.float64).eval(), subject.inputs, subject.observe)
+    return _in_float64(subject, rewrite, inputs_to_compare(cases), False)[0].passed
+
+
+def inputs_to_compare(cases: Cases) -> list[Inputs]:
+    """List the example at every length, and fresh inputs if the model takes them."""
+    drawn = [each.example for each in cases.templates]
     if cases.fresh:
-        drawn += [each.fresh(seed) for each in cases.kinds for seed in (101, 102)]
-    return cases, drawn
+        drawn += [each.fresh(seed) for each in cases.templates for seed in _FRESH_SEEDS]
+    return drawn
 
 
 def _in_float64(
-    subject: Subject, rewrite: Rewrite, drawn: Sequence[Inputs], mode: bool
+    subject: AuditedModel, rewrite: Rewrite, drawn: Sequence[Inputs], mode: bool
 ) -> tuple[Compared, list[Tensor]]:
-    """The comparison, and the original's outputs. One copy in float64 is in memory at a time: batch statistics change a model
-    that is run in training mode, so every run has a copy of its own."""
+    """The comparison in float64, and the original's outputs.
+
+    Every run uses a copy of its own, because a run in training mode changes a model's running statistics; the copies
+    are in memory one after the other.
+    """
     exact = _outputs(copy_of(subject.model, torch.float64).train(mode), drawn, subject.observe)
     probe = Probe(copy_of(subject.model, torch.float64).train(mode), subject.tracked, subject.observe)
     bound = probe.rounding([(0, inputs) for inputs in drawn[:3]])
     del probe
-    difference = largest(_outputs(rewrite.exact().train(mode), drawn, subject.observe), exact)
-    found = Compared(mode=_MODES[mode], dtype="float64", difference=difference, rounding=bound, bound=bound)
-    return found, exact
+    difference = largest_difference(_outputs(rewrite.exact().train(mode), drawn, subject.observe), exact)
+    row = Compared(mode=_MODES[mode], dtype="float64", difference=difference, rounding=bound, bound=bound)
+    return row, exact
 
 
-def _mode(
-    subject: Subject, rewrite: Rewrite, made: nn.Module, drawn: Sequence[Inputs], mode: bool
+def _rows(
+    subject: AuditedModel, rewrite: Rewrite, rewritten: nn.Module, drawn: Sequence[Inputs], mode: bool
 ) -> Iterator[Compared]:
+    """The comparisons in one mode: in float64, then in the lower precisions."""
     row, exact = _in_float64(subject, rewrite, drawn, mode)
     yield row
-    unit = row.bound / torch.finfo(torch.float64).eps / 2**8
-    for name, dtype in _ROUNDED.items():
+    condition = row.bound / torch.finfo(torch.float64).eps / 2**8
+    for name, dtype in _LOWER_PRECISIONS.items():
         cast_inputs = [cast(inputs, dtype) for inputs in drawn]
         try:
             before = _outputs(copy_of(subject.model, dtype).train(mode), cast_inputs, subject.observe)
         except (RuntimeError, NotImplementedError, TypeError) as error:  # the original does not run in this format
-            said = (str(error).splitlines() or [""])[0] or "it fails"
-            yield _skipped(mode, name, said)
+            yield _skipped(mode, name, (str(error).splitlines() or [""])[0] or "it fails")
             continue
-        own = largest(before, exact)
-        if own == math.inf:
-            said = "its own output overflows in this format, or is no number"
-            yield _skipped(mode, name, said)
+        rounding = largest_difference(before, exact)
+        if rounding == math.inf:
+            yield _skipped(mode, name, "its own output overflows in this format or is not a number")
             continue
-        limit = allowed(own, unit, dtype)
-        difference = largest(_outputs(copy_of(made, dtype).train(mode), cast_inputs, subject.observe), before)
-        yield Compared(mode=_MODES[mode], dtype=name, difference=difference, rounding=own, bound=limit)
+        difference = largest_difference(
+            _outputs(copy_of(rewritten, dtype).train(mode), cast_inputs, subject.observe), before
+        )
+        yield Compared(
+            mode=_MODES[mode],
+            dtype=name,
+            difference=difference,
+            rounding=rounding,
+            bound=error_bound(rounding, condition, dtype),
+        )
 
 
 def _skipped(mode: bool, dtype: str, why: str) -> Compared:
     return Compared(mode=_MODES[mode], dtype=dtype, difference=0.0, rounding=0.0, bound=0.0, skipped=why)
 
 
-def allowed(own: float, condition: float, dtype: torch.dtype) -> float:
-    """What two models in one number format may differ by, if rounding is all that differs.
+def error_bound(rounding: float, condition: float, dtype: torch.dtype) -> float:
+    """Bound the difference of two models in one number format that differ only by rounding.
 
     Args:
-        own: the original's error by rounding, as measured.
+        rounding: the measured rounding error of the original.
         condition: relative change of the output over that of the weights.
-        dtype: which rounds by at most half of its eps.
+        dtype: the number format, whose unit roundoff is half of its eps.
     """
-    return _ROUNDINGS * max(own, condition * torch.finfo(dtype).eps / 2)
+    return _ROUNDING_FACTOR * max(rounding, condition * torch.finfo(dtype).eps / 2)
 
 
 @torch.no_grad()
 def _outputs(copied: nn.Module, drawn: Sequence[Inputs], observe: Observe) -> list[Tensor]:
     if next(copied.parameters()).dtype == torch.float64:
-        with Lift():
-            return [_flat(copied, inputs, observe) for inputs in drawn]
-    return [_flat(copied, inputs, observe) for inputs in drawn]
+        with Float64Mode():
+            return [flat_output(copied, inputs, observe) for inputs in drawn]
+    return [flat_output(copied, inputs, observe) for inputs in drawn]
 
 
-def _flat(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
+def flat_output(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
+    """Call a model and return all observed numbers in one float64 vector."""
     return torch.cat([tensor.double().flatten() for tensor in observed(call(model, inputs), observe)])
 
 
-def largest(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Largest difference of two models' outputs, relative to the second ones' root mean square; infinite where one of them
-    alone is finite, where neither is, and where the sizes differ."""
+def largest_difference(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Return the largest difference of two models' outputs, relative to the expected outputs' root mean square;
+    infinity if the sizes differ, if only one of the two is finite, or if neither is."""
     worst = 0.0
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(outputs, expected, strict=True):
         finite = torch.isfinite(other)
         if one.shape != other.shape or not bool(finite.any()) or not bool((torch.isfinite(one) == finite).all()):
             return float("inf")

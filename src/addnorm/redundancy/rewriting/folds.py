@@ -1,11 +1,12 @@
-"""What takes over a parameter that can be removed, and the formula by which it does.
+"""Folds: the parameters that absorb a removed parameter, and the formulas of their changes.
 
-The null space is kept as free vectors, each of which moves a few parameters (`Space.maps`). Removing a parameter means
-choosing the free vectors that undo it; the other parameters that they move take it over. Among several ways, one that makes
-no number much larger comes first (it multiplies by a weight where another would need its inverse), then one that moves few.
+The null space is represented by free vectors, each of which moves a few parameters (`NullSpace.maps`). To remove a
+parameter means to choose free vectors that cancel it; the other parameters that they move absorb it. Among several
+compensations, those that do not increase magnitudes much come first (they multiply by a weight where others need its
+inverse), then those that move few parameters.
 
-The formula is read off by comparing what is added with the removed numbers themselves and with their products with the model's
-own weights; what no single weight explains is a solution of linear equations and is called so.
+The formula is identified by comparing the change with the removed vector and with its products with the model's
+weights. A change that no single weight gives is the solution of linear equations, and the formula says so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,63 +15,66 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from addnorm.redundancy.execution.tracked_parameters import Entry
-from addnorm.redundancy.finding import Fold
-from addnorm.redundancy.graph.joint_space import Delta, Space
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
+from addnorm.redundancy.graph.null_space import Delta, NullSpace
+from addnorm.redundancy.verdict.finding import Fold
 
 _SAME = 1e-8
 """Relative difference up to which two float64 vectors from products with weights are the same."""
 _LARGEST = 1024
-"""Free numbers up to which a way is searched for that moves fewer parameters: it takes a decomposition each."""
+"""Largest number of free coordinates for which a sparser compensation is searched: each takes a decomposition."""
 AMPLIFIED = 5.0
-"""A fold that makes numbers larger than this, relative to what it removes, is the last resort."""
+"""Amplification, the largest change relative to the removed numbers, above which a compensation is used only as a last
+resort."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
-    """One way to undo a change of one parameter."""
+class Compensation:
+    """Changes of other parameters that cancel a change of one parameter."""
 
     moved: Delta
-    """What the others change by; empty where nothing has to."""
+    """Changes of the others; empty if none is needed."""
     amplification: float
     vectors: int = 0
-    """Free vectors combined."""
+    """Number of free vectors combined."""
 
     @property
     def cost(self) -> tuple[bool, int, int, float]:
-        """Smaller is better."""
+        """Order of preference; smaller is better."""
         return self.amplification > AMPLIFIED, len(self.moved), self.vectors, self.amplification
 
 
-def ways(space: Space, entry: Entry, change: Tensor) -> Iterator[Way]:
-    """Ways to change one parameter as wanted within the null space: by the free vectors that move nothing else, by one other of
-    them, by both, then by all together."""
-    mine = space.maps[entry.name]
+def compensations(space: NullSpace, entry: TrackedParameter, change: Tensor) -> Iterator[Compensation]:
+    """Generate compensations for a change of one parameter within the null space: by the free vectors that move nothing
+    else, by one of the others, by both, then by all together."""
+    maps = space.maps[entry.name]
     wanted = change.reshape(-1)
-    others = {block for name, maps in space.maps.items() if name != entry.name for block in maps}
-    own = [block for block in mine if block not in others]
-    shared = [block for block in mine if block in others]
+    others = {block for name, blocks in space.maps.items() if name != entry.name for block in blocks}
+    own = [block for block in maps if block not in others]
+    shared = [block for block in maps if block in others]
     chosen: list[Sequence[int]] = [own] if own else []
     chosen += [[block] for block in shared]
     chosen += [[*own, block] for block in shared if own]
     if len(shared) > 1:
-        chosen.append(list(mine))
+        chosen.append(list(maps))
     for blocks in chosen:
-        first = mine[blocks[0]]
+        first = maps[blocks[0]]
         if len(blocks) == 1 and first.matrix is None and len(first.rows) == first.height:
             free = torch.zeros(first.width, dtype=torch.float64)
             free[torch.arange(first.width)] = wanted[first.rows]
         else:
-            matrix = torch.cat([mine[block].dense() for block in blocks], dim=1)
+            matrix = torch.cat([maps[block].dense() for block in blocks], dim=1)
             free = torch.linalg.lstsq(matrix, wanted[:, None], driver="gelsd").solution[:, 0]
             if float(torch.linalg.vector_norm(matrix @ free - wanted)) > _SAME * float(
                 torch.linalg.vector_norm(wanted)
             ):
                 continue
-        yield _way(space, entry, wanted, dict(zip(blocks, free.split([mine[b].width for b in blocks]), strict=True)))
+        yield _compensation(
+            space, entry, wanted, dict(zip(blocks, free.split([maps[b].width for b in blocks]), strict=True))
+        )
 
 
-def _way(space: Space, entry: Entry, wanted: Tensor, free: dict[int, Tensor]) -> Way:
+def _compensation(space: NullSpace, entry: TrackedParameter, wanted: Tensor, free: dict[int, Tensor]) -> Compensation:
     moved: Delta = {}
     for name, maps in space.maps.items():
         if name != entry.name and not maps.keys().isdisjoint(free):
@@ -80,63 +84,64 @@ def _way(space: Space, entry: Entry, wanted: Tensor, free: dict[int, Tensor]) ->
             if float(total.abs().max()) > _SAME * float(wanted.abs().max()):
                 moved[name] = total.reshape(space.tracked[name].coordinate_shape)
     largest = max((float(each.abs().max()) for each in moved.values()), default=0.0)
-    return Way(moved=moved, amplification=largest / float(wanted.abs().max()), vectors=len(free))
+    return Compensation(moved=moved, amplification=largest / float(wanted.abs().max()), vectors=len(free))
 
 
-def fewer(space: Space, entry: Entry, change: Tensor, way: Way) -> Way:
-    """A way that moves fewer parameters, by adding free vectors that move nothing new; the same way where there is none."""
-    names = {entry.name, *way.moved}
+def sparser(space: NullSpace, entry: TrackedParameter, change: Tensor, compensation: Compensation) -> Compensation:
+    """Return a compensation that moves fewer parameters, by adding free vectors that move no further ones; the same one
+    if there is none."""
+    names = {entry.name, *compensation.moved}
     touched: dict[int, set[str]] = {}
     for name, maps in space.maps.items():
         for block in maps:
             touched.setdefault(block, set()).add(name)
     blocks = [block for block, moved in touched.items() if moved <= names]
     widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
-    if len(way.moved) < 2 or not blocks or sum(widths[block] for block in blocks) > _LARGEST:
-        return way
+    if len(compensation.moved) < 2 or not blocks or sum(widths[block] for block in blocks) > _LARGEST:
+        return compensation
 
     def rows(name: str) -> Tensor:
-        mine, size = space.maps[name], space.tracked[name].size
-        absent = {block: torch.zeros(size, widths[block], dtype=torch.float64) for block in blocks if block not in mine}
-        return torch.cat([absent[block] if block in absent else mine[block].dense() for block in blocks], dim=1)
+        maps, size = space.maps[name], space.tracked[name].size
+        absent = {block: torch.zeros(size, widths[block], dtype=torch.float64) for block in blocks if block not in maps}
+        return torch.cat([absent[block] if block in absent else maps[block].dense() for block in blocks], dim=1)
 
-    best = way
+    best = compensation
     wanted = change.reshape(-1)
-    for still in way.moved:
-        system = torch.cat([rows(entry.name), rows(still)])
-        target = torch.cat([wanted, torch.zeros(space.tracked[still].size, dtype=torch.float64)])
+    for spared in compensation.moved:
+        system = torch.cat([rows(entry.name), rows(spared)])
+        target = torch.cat([wanted, torch.zeros(space.tracked[spared].size, dtype=torch.float64)])
         free = torch.linalg.lstsq(system, target[:, None], driver="gelsd").solution[:, 0]
         if float(torch.linalg.vector_norm(system @ free - target)) > _SAME * float(torch.linalg.vector_norm(wanted)):
             continue
         parts = free.split([widths[block] for block in blocks])
-        found = _way(space, entry, wanted, dict(zip(blocks, parts, strict=True)))
-        best = min(best, found, key=lambda each: each.cost)
-    return best if best is way else fewer(space, entry, change, best)
+        candidate = _compensation(space, entry, wanted, dict(zip(blocks, parts, strict=True)))
+        best = min(best, candidate, key=lambda each: each.cost)
+    return best if best is compensation else sparser(space, entry, change, best)
 
 
-def folds(model: nn.Module, space: Space, entry: Entry) -> tuple[Fold, ...]:
-    """What must move, and how, when one parameter's absorbable part is removed.
+def folds(model: nn.Module, space: NullSpace, entry: TrackedParameter) -> tuple[Fold, ...]:
+    """List the parameters that absorb one parameter, with their formulas.
 
     Args:
-        model: with the weights that `space` was found at.
+        model: the model with the weights at which `space` was computed.
         space: the null space.
         entry: the parameter.
     """
     drawn = space.sample(torch.Generator().manual_seed(4)).get(entry.name)
     if drawn is None:
         return ()
-    way = min(ways(space, entry, -drawn), key=lambda each: each.cost, default=None)
-    way = fewer(space, entry, -drawn, way) if way is not None else None
-    if way is None:
+    best = min(compensations(space, entry, -drawn), key=lambda each: each.cost, default=None)
+    if best is None:
         return ()
+    best = sparser(space, entry, -drawn, best)
     weights = dict(model.named_parameters())
     own = space.redundant(entry.name)
     removed = drawn.reshape(-1)
-    bare = removed - own.T @ (own @ removed)  # what is redundant alone needs nobody to take it over
-    found = []
-    for name, change in way.moved.items():
-        formula = _formula(weights.items(), entry.name, (removed, bare), change.reshape(-1), space.redundant(name))
-        found.append(
+    effective = removed - own.T @ (own @ removed)  # redundant directions need no compensation
+    listed = []
+    for name, change in best.moved.items():
+        formula = _formula(weights.items(), entry.name, (removed, effective), change.reshape(-1), space.redundant(name))
+        listed.append(
             Fold(
                 into=name,
                 formula=f"{name} {formula or f'+= a linear map of {entry.name}, solved from the weights between them'}",
@@ -144,33 +149,33 @@ def folds(model: nn.Module, space: Space, entry: Entry) -> tuple[Fold, ...]:
                 solved=not formula,
             )
         )
-    return tuple(found)
+    return tuple(listed)
 
 
 def _formula(
     weights: Iterable[tuple[str, Tensor]], name: str, given: tuple[Tensor, Tensor], change: Tensor, free: Tensor
 ) -> str:
-    def shown(vector: Tensor) -> Tensor:  # what takes over may move along its own redundant directions, rows of `free`
+    def effective(vector: Tensor) -> Tensor:  # up to redundant directions of the absorbing parameter, rows of `free`
         return vector - free.T @ (free @ vector) if vector.shape == change.shape else vector
 
     for removed in given:
-        if (found := _multiple(shown(removed), shown(change))) is not None:
-            return f"{_sign(found)} {_times(found)}{name}"
+        if (factor := _multiple(effective(removed), effective(change))) is not None:
+            return f"{_sign(factor)} {_times(factor)}{name}"
     for weight, product in (pair for removed in given for pair in _products(weights, removed, len(change))):
-        if (found := _multiple(shown(product), shown(change))) is not None:
-            return f"{_sign(found)} {_times(found)}{weight} @ {name}"
+        if (factor := _multiple(effective(product), effective(change))) is not None:
+            return f"{_sign(factor)} {_times(factor)}{weight} @ {name}"
     return ""
 
 
 def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: int) -> Iterator[tuple[str, Tensor]]:
-    """Products of the removed numbers with every weight of the right shape."""
+    """Products of the removed vector with every weight of matching shape."""
     for name, weight in weights:
         shape = weight.shape
         if weight.dim() == 1 and shape[0] == len(removed) == height:
             yield f"diag({name})", weight.detach().double() * removed
         if weight.dim() < 2:
             continue
-        if shape[0] == height and shape[1] == len(removed):  # a kernel that slides over a constant sums over its places
+        if shape[0] == height and shape[1] == len(removed):  # a kernel applied to a constant sums over its positions
             matrix = weight.detach().double()
             yield name, (matrix.flatten(2).sum(2) if matrix.dim() > 2 else matrix) @ removed
         if weight.dim() == 2 and shape[1] == height and shape[0] == len(removed):
@@ -178,7 +183,7 @@ def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: in
 
 
 def _multiple(base: Tensor, change: Tensor) -> float | None:
-    """The number that makes one vector of the other; None where no number does."""
+    """The factor between two vectors; None if they are not multiples of each other."""
     if base.shape != change.shape or not bool(base.any()):
         return None
     factor = float(base @ change / (base @ base))

@@ -1,11 +1,13 @@
-"""A rewrite of one model in terms that also hold for a larger one of its class: names and products of weights, no numbers.
+"""Recipe: a rewrite expressed by names and products of weights, without numbers, so that it also applies to a larger
+model.
 
     attention.value.bias of layer i  ->  0,   attention.output.bias of layer i  +=  attention.output.weight @ it
 
-A plan for generic weights of the small model says which parameters go and what the others change by; here each change is
-explained as a short sum of products of the model's own weights with what was removed. Layers are counted from the parameter's
-own one, so that the step can be taken in every layer; outside of layers, from the first or the last. What no such sum explains
-(a system of equations, a basis of its own size) is left out, and said.
+The removal plan at generic weights of the small model gives the removed parameters and the changes of the others. Each
+change is expressed as a short sum of products of the model's weights with the removed vector. Layer numbers are
+relative to the removed parameter's layer, so that the step applies to every layer; outside of the layers they count
+from the first or the last. A change without such an expression (the solution of a system of equations, a basis that
+depends on the size) is listed with its reason.
 """
 
 import re
@@ -16,23 +18,23 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from addnorm.redundancy.finding import Finding
-from addnorm.redundancy.graph.joint_space import Space
+from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.rewriting.folds import AMPLIFIED
-from addnorm.redundancy.rewriting.plan import plan
+from addnorm.redundancy.rewriting.removal_plan import plan_removals
+from addnorm.redundancy.verdict.finding import Finding
 
 _SAME = 1e-8
 _WHOLE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """A parameter's name with its layer taken out."""
+class LayerName:
+    """A parameter's name, separated from the number of its layer."""
 
     template: str
-    """With `#` for the layer's number."""
+    """The name with `#` in place of the layer's number."""
     layer: int | None
-    """Where it is none of a layer, None."""
+    """Number of the layer; None outside of layers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +46,7 @@ class Factor:
     """`matrix`, `transposed` or `diagonal`."""
 
     def __call__(self, weight: Tensor, vector: Tensor) -> Tensor:
-        """The product with a vector."""
+        """Multiply a vector."""
         match self.kind:
             case "diagonal":
                 return weight * vector
@@ -55,77 +57,77 @@ class Factor:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Term:
-    """`times` the product of some weights, the last one applied first, with what was removed."""
+class WeightProduct:
+    """`times` a product of weights, the last one applied first, with the removed vector."""
 
     times: float
     factors: tuple[Factor, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Step:
-    """One parameter goes, and what others change by."""
+class FoldStep:
+    """Removal of one parameter, and the changes of the others."""
 
     removed: str
-    moves: Mapping[str, tuple[Term, ...]]
+    moves: Mapping[str, tuple[WeightProduct, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Steps in their order, and why some parameters that could go in the small model have none."""
+    """Steps in their order, and the reasons why some removable parameters of the small model have none."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[FoldStep, ...]
     left: Mapping[str, str]
 
 
-class Layers:
-    """Which numbers in names count layers: those that a smaller model of the class has fewer of."""
+class LayerNames:
+    """Recognises layer numbers in names: those of which a smaller model of the class has fewer."""
 
     def __init__(self, small: nn.Module, full: nn.Module) -> None:
         counts = [_counts(model) for model in (small, full)]
         self._stacks = {prefix for prefix in counts[1] if counts[0].get(prefix) != counts[1][prefix]}
         self.small, self.full = ({prefix: each.get(prefix, 0) for prefix in self._stacks} for each in counts)
 
-    def place(self, name: str) -> Place:
-        """Take the layer's number out of a name."""
+    def place(self, name: str) -> LayerName:
+        """Separate the layer's number from a name."""
         parts = name.split(".")
         for at, part in enumerate(parts):
             if part.isdigit() and ".".join(parts[:at]) in self._stacks:
-                return Place(template=".".join([*parts[:at], "#", *parts[at + 1 :]]), layer=int(part))
-        return Place(template=name, layer=None)
+                return LayerName(template=".".join([*parts[:at], "#", *parts[at + 1 :]]), layer=int(part))
+        return LayerName(template=name, layer=None)
 
     def depths(self, template: str) -> tuple[int, int]:
-        """How many layers the small and the full model have where a template has `#`."""
+        """Return the number of layers of the small and of the full model at the `#` of a template."""
         prefix = template.partition(".#")[0]
         return self.small[prefix], self.full[prefix]
 
 
 def _counts(model: nn.Module) -> dict[str, int]:
-    """Numbered children of every module."""
-    found = {}
+    """Number of numbered children of every module."""
+    counts = {}
     for name, module in model.named_modules():
         numbered = [child for child, _ in module.named_children() if child.isdigit()]
         if numbered:
-            found[name] = len(numbered)
-    return found
+            counts[name] = len(numbered)
+    return counts
 
 
-def recipe(model: nn.Module, space: Space, findings: tuple[Finding, ...]) -> Recipe:
-    """Explain what a model's rewrite does.
+def recipe(model: nn.Module, space: NullSpace, findings: tuple[Finding, ...]) -> Recipe:
+    """Express a model's rewrite by products of weights.
 
     Args:
-        model: with generic weights.
+        model: the model with generic weights.
         space: the null space at these.
         findings: the verdicts.
     """
-    planned = plan(model, space, findings, prefer=(), max_amplification=AMPLIFIED)
+    plan = plan_removals(model, space, findings, prefer=(), max_amplification=AMPLIFIED)
     weights = {name: value.detach().double() for name, value in model.named_parameters()}
     values = {entry.name: weights[entry.name].clone() for entry in space.tracked.entries}
-    steps: list[Step] = []
+    steps: list[FoldStep] = []
     left: dict[str, str] = {}
-    for name, moved in planned.folded.items():
+    for name, moved in plan.folded.items():
         removed = values[name].reshape(-1)
-        moves: dict[str, tuple[Term, ...]] = {}
+        moves: dict[str, tuple[WeightProduct, ...]] = {}
         for into, change in moved.items():
             near = [each for each in weights if _near(each, name, into)]
             terms = _explained(
@@ -133,39 +135,42 @@ def recipe(model: nn.Module, space: Space, findings: tuple[Finding, ...]) -> Rec
             )
             if terms is None:
                 left[name] = (
-                    f"what {into} takes over of it solves equations of the small model's own size, and no product of weights "
-                    "gives it"
+                    f"the change of {into} that absorbs it solves equations of the small model's own size, and no product of "
+                    "weights gives it"
                 )
                 break
             moves[into] = terms
         else:
-            steps.append(Step(removed=name, moves=moves))
+            steps.append(FoldStep(removed=name, moves=moves))
         values[name] = torch.zeros_like(values[name])
         for into, change in moved.items():
             values[into] = values[into] + change
-    for name in planned.reduced:
-        left[name] = "only some of its directions are redundant, and which these are depends on its size"
+    for name in plan.reduced:
+        left[name] = "only some of its directions are redundant, and they depend on its size"
     return Recipe(steps=tuple(steps), left=left)
 
 
 def _near(weight: str, removed: str, into: str) -> bool:
-    """Whether a weight belongs to the layer of one of two parameters, or to no layer."""
+    """True if a weight belongs to the layer of one of two parameters, or to no layer."""
     layers = {_layer(removed), _layer(into)}
     return _layer(weight) in layers | {""}
 
 
 def _layer(name: str) -> str:
-    found = re.match(r"(.*?\.\d+)\.", name)
-    return found.group(1) if found else ""
+    match = re.match(r"(.*?\.\d+)\.", name)
+    return match.group(1) if match else ""
 
 
-def _explained(weights: Mapping[str, Tensor], removed: Tensor, change: Tensor, free: Tensor) -> tuple[Term, ...] | None:
-    """The shortest sum of products that gives a change, up to redundant directions of what changes (rows of `free`)."""
+def _explained(
+    weights: Mapping[str, Tensor], removed: Tensor, change: Tensor, free: Tensor
+) -> tuple[WeightProduct, ...] | None:
+    """The shortest sum of products that gives a change, up to redundant directions of the changed parameter (rows of
+    `free`)."""
 
-    def shown(vector: Tensor) -> Tensor:
+    def effective(vector: Tensor) -> Tensor:
         return vector - free.T @ (free @ vector)
 
-    target = shown(change)
+    target = effective(change)
     height = len(change)
     one = [((factor,), image) for factor, image in _images(weights, removed) if len(image) == height]
     same = [((), removed)] if len(removed) == height else []
@@ -178,12 +183,12 @@ def _explained(weights: Mapping[str, Tensor], removed: Tensor, change: Tensor, f
     ]
     single = [*same, *one, *two]
     for chosen in [*((each,) for each in single), *product(same, one), *product(same, two)]:
-        system = torch.stack([shown(image) for _, image in chosen], dim=1)
-        found = torch.linalg.lstsq(system, target[:, None], driver="gelsd").solution[:, 0]
-        if float(torch.linalg.vector_norm(system @ found - target)) <= _SAME * float(torch.linalg.vector_norm(target)):
+        system = torch.stack([effective(image) for _, image in chosen], dim=1)
+        times = torch.linalg.lstsq(system, target[:, None], driver="gelsd").solution[:, 0]
+        if float(torch.linalg.vector_norm(system @ times - target)) <= _SAME * float(torch.linalg.vector_norm(target)):
             return tuple(
-                Term(times=_whole(float(times)), factors=factors)
-                for times, (factors, _) in zip(found, chosen, strict=True)
+                WeightProduct(times=_rounded(float(each)), factors=factors)
+                for each, (factors, _) in zip(times, chosen, strict=True)
             )
     return None
 
@@ -198,5 +203,5 @@ def _images(weights: Mapping[str, Tensor], vector: Tensor) -> Iterator[tuple[Fac
             yield Factor(name=name, kind="transposed"), weight.T @ vector
 
 
-def _whole(number: float) -> float:
+def _rounded(number: float) -> float:
     return float(round(number)) if abs(number - round(number)) <= _WHOLE else number

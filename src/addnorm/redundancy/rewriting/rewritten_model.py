@@ -1,7 +1,6 @@
-"""A rewritten model before it is rounded, kept as what differs from the original.
+"""A rewrite before rounding, stored as its difference from the original model.
 
-The whole of it, in float64, is built when something looks at it and forgotten afterwards: a rewrite never keeps a float64
-copy waiting while another one runs.
+The whole model in float64 is built on demand and freed after use, so that at most one float64 copy is in memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,51 +10,41 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.redundancy.execution.copies import copy_of
-from addnorm.redundancy.rewriting.removal import make_zeros, take_out
+from addnorm.redundancy.rewriting.removal import set_to_none, set_to_zeros
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rewrite:
-    """What a model becomes."""
+    """Changes of a model's parameters and buffers."""
 
     original: nn.Module
     values: Mapping[str, Tensor] = field(default_factory=dict)
     """New numbers of parameters and buffers, in float64."""
     gone: Sequence[Sequence[str]] = ()
-    """Parameters without which it does, each with all its names."""
+    """Parameters set to None, each with all its names."""
     zeros: Sequence[Sequence[str]] = ()
-    """Parameters that are zeros which no longer train, each with all its names."""
+    """Parameters set to zeros that are not trained, each with all its names."""
 
-    @torch.no_grad()
     def exact(self) -> nn.Module:
-        """A new copy in float64, in the original's mode."""
-        made = copy_of(self.original, torch.float64).train(self.original.training)
-        own = {
-            **dict(made.named_parameters(remove_duplicate=False)),
-            **dict(made.named_buffers(remove_duplicate=False)),
-        }
-        for name, value in self.values.items():
-            own[name].copy_(value)
-        self.without(made)
-        return made
+        """Build a copy in float64, in the original's mode."""
+        return self._applied(copy_of(self.original, torch.float64))
+
+    def rounded(self) -> nn.Module:
+        """Build a copy on the original's device, in its precision and mode."""
+        device = next(self.original.parameters()).device
+        return self._applied(copy_of(self.original, None).to(device))
 
     @torch.no_grad()
-    def rounded(self) -> nn.Module:
-        """A new copy on the original's device, in its precision and mode."""
-        device = next(self.original.parameters()).device
-        made = copy_of(self.original, None).to(device).train(self.original.training)
-        own = {
-            **dict(made.named_parameters(remove_duplicate=False)),
-            **dict(made.named_buffers(remove_duplicate=False)),
+    def _applied(self, copied: nn.Module) -> nn.Module:
+        copied.train(self.original.training)
+        tensors = {
+            **dict(copied.named_parameters(remove_duplicate=False)),
+            **dict(copied.named_buffers(remove_duplicate=False)),
         }
         for name, value in self.values.items():
-            own[name].copy_(value)
-        self.without(made)
-        return made
-
-    def without(self, made: nn.Module) -> None:
-        """Take out of a copy, in place, what the rewrite does without."""
+            tensors[name].copy_(value)
         for names in self.gone:
-            take_out(made, names)
+            set_to_none(copied, names)
         for names in self.zeros:
-            make_zeros(made, names)
+            set_to_zeros(copied, names)
+        return copied

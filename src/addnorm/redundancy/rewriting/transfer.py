@@ -1,8 +1,8 @@
-"""The rewrite of a small model, carried over to a larger one of its class and certified there.
+"""Transfer of a small model's rewrite to a larger model of the same class, certified there.
 
-The small model's recipe (`recipe.py`) is followed in every layer of the large one with the large one's own weights. Nothing is
-taken on trust: the certificate compares both large models. Beside the model there is only what changes: unchanged weights are
-shared, and float64 is computed operation by operation (`widen.py`).
+The small model's recipe (`recipe.py`) is evaluated in every layer of the larger model with that model's weights. Its
+validity is not assumed: the certificate compares both large models. Only changed weights take additional memory:
+unchanged ones are shared, and float64 is computed operation by operation (`float64.WideningMode`).
 """
 
 import copy
@@ -13,56 +13,63 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
-from addnorm.redundancy.execution.copies import PROCESS, call
-from addnorm.redundancy.execution.disturbance import STEP
-from addnorm.redundancy.execution.float64 import Lift
+from addnorm.redundancy.execution.copies import PROCESS_LOCK
+from addnorm.redundancy.execution.float64 import Float64Mode, PerturbedWideningMode, WideningMode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
-from addnorm.redundancy.execution.observation import Observe, observed
-from addnorm.redundancy.execution.widening import Widen, WidenDisturbed
-from addnorm.redundancy.finding import Finding
-from addnorm.redundancy.rewriting.certificate import Certificate, Compared, allowed, largest
-from addnorm.redundancy.rewriting.recipe import Layers, Place, Step, Term, recipe
-from addnorm.redundancy.rewriting.removal import make_zeros, take_out
-from addnorm.redundancy.rewriting.strip import strip
-from addnorm.redundancy.subject import Subject
+from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.execution.perturbation import STEP
+from addnorm.redundancy.rewriting.audited_model import AuditedModel
+from addnorm.redundancy.rewriting.certificate import (
+    Certificate,
+    Compared,
+    error_bound,
+    flat_output,
+    inputs_to_compare,
+    largest_difference,
+)
+from addnorm.redundancy.rewriting.recipe import FoldStep, LayerName, LayerNames, WeightProduct, recipe
+from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
+from addnorm.redundancy.rewriting.rewritten_model import Rewrite
+from addnorm.redundancy.verdict.finding import Finding
 
 _SAFETY = 2**8
+"""Rounding grows with the number of operations; a condition number measures one of them."""
 
 
-def carry(
-    subject: Subject, findings: Sequence[Finding], model: nn.Module, inputs: object, *, max_amplification: float
+def transfer(
+    subject: AuditedModel, findings: Sequence[Finding], model: nn.Module, inputs: object, *, max_amplification: float
 ) -> tuple[nn.Module, Certificate]:
-    """See `Audit.carry`."""
-    if subject.verdicts is None or subject.training:
+    """Express the small model's folds as products of weights, evaluate them in `model`, and certify the result; see
+    `Audit.transfer`."""
+    subject.check_unchanged()
+    if subject.generic_null_space is None or subject.training:
         raise InputError(
-            "a rewrite is carried over from an audit in evaluation mode that found a null space. Audit the small model "
-            "so first."
+            "expected an audit in evaluation mode that computed a null space, got one in training mode or without a null "
+            "space. Audit the small model in evaluation mode first."
         )
     if type(model) is not type(subject.model):
         raise InputError(
-            f"a rewrite is carried over between models of one class; {type(subject.model).__qualname__} was audited and "
-            f"{type(model).__qualname__} arrived."
+            f"expected a model of the audited class {type(subject.model).__qualname__}, got {type(model).__qualname__}."
         )
-    with PROCESS:
-        _, small = strip(subject, findings, prefer=(), max_amplification=max_amplification)
-        found = recipe(generic(subject.model, torch.float64), subject.verdicts, tuple(findings))
-        layers = Layers(subject.model, model)
-        left = [f"{name}: {why}" for name, why in found.left.items()]
-        values, removed, refused = _followed(found.steps, layers, model, max_amplification, left)
-        zeroed = {layers.place(name).template for name in small.zeroed}
-        gone = [name for name in removed if layers.place(name).template not in zeroed]
-        zeros = [name for name in removed if layers.place(name).template in zeroed]
+    with PROCESS_LOCK:
+        steps = recipe(generic(subject.model, torch.float64), subject.generic_null_space, tuple(findings))
+        layers = LayerNames(subject.model, model)
+        left = [f"{name}: {why}" for name, why in steps.left.items()]
+        values, removed, refused = _evaluated(steps.steps, layers, model, max_amplification, left)
+        needing_numbers = _templates_needing_numbers(subject, [step.removed for step in steps.steps], layers)
+        zeroed = [name for name in removed if layers.place(name).template in needing_numbers]
+        gone = [name for name in removed if name not in zeroed]
         aliases = _aliases(model)
-        precise, made = (
-            _sharing(model, values, [aliases[name] for name in gone], [aliases[name] for name in zeros], dtype)
+        precise, rewritten = (
+            _sharing(model, values, [aliases[name] for name in gone], [aliases[name] for name in zeroed], dtype)
             for dtype in (torch.float64, None)
         )
-        compared, lengths, drawn = _compared(model, precise, made, bind(inputs), subject.observe)
-    return made, Certificate(
+        compared, lengths, drawn = _compared(model, precise, rewritten, bind(inputs), subject.observe)
+    return rewritten, Certificate(
         removed=tuple(gone),
-        zeroed=tuple(zeros),
+        zeroed=tuple(zeroed),
         changed=tuple(name for name in values if name not in removed),
         reduced=(),
         refused=tuple(refused),
@@ -74,55 +81,67 @@ def carry(
     )
 
 
-def _followed(
-    steps: Sequence[Step], layers: Layers, model: nn.Module, most: float, left: list[str]
+def _templates_needing_numbers(subject: AuditedModel, removed: Sequence[str], layers: LayerNames) -> set[str]:
+    """Names, without their layer, of the removed parameters that their class cannot do without."""
+    aliases = {entry.name: entry.aliases for entry in subject.tracked.entries}
+    zeros = {name: torch.zeros(subject.tracked[name].shape, dtype=torch.float64) for name in removed}
+    exact = Rewrite(original=subject.model, values=zeros).exact()
+    _, zeroed = remove(exact, removed, aliases, subject.inputs)
+    return {layers.place(name).template for name in zeroed}
+
+
+def _evaluated(
+    steps: Sequence[FoldStep], layers: LayerNames, model: nn.Module, most: float, left: list[str]
 ) -> tuple[dict[str, Tensor], list[str], list[str]]:
-    """New values of what changes, in float64, and the names of what goes and of what would be amplified too much."""
-    own = dict(model.named_parameters(remove_duplicate=False))
+    """New float64 values of the parameters that change, and the names of those removed and of those refused because the
+    absorbing parameters would grow too large. Appends to `left` the parameters whose step does not apply to the
+    model."""
+    original = dict(model.named_parameters(remove_duplicate=False))
     values: dict[str, Tensor] = {}
     removed: list[str] = []
     refused: list[str] = []
 
-    def now(name: str) -> Tensor:
-        return values[name] if name in values else own[name].detach().to("cpu", torch.float64)
+    def current(name: str) -> Tensor:
+        return values[name] if name in values else original[name].detach().to("cpu", torch.float64)
 
     for step, name, named in _instances(steps, layers):
         every = [name, *(named(each) for each in _names(step))]
-        lacking = [each for each in every if each not in own]
+        lacking = [each for each in every if each not in original]
         if lacking or name in removed or not set(every[1 : 1 + len(step.moves)]).isdisjoint(removed):
-            left.append(f"{name}: the full model has no place for its step" + (f" ({lacking[0]})" if lacking else ""))
+            left.append(f"{name}: its step does not apply to the full model" + (f" ({lacking[0]})" if lacking else ""))
             continue
-        value = now(name).reshape(-1)
+        value = current(name).reshape(-1)
         changes: dict[str, Tensor] = {}
-        for into, terms in step.moves.items():
-            change = torch.zeros(own[named(into)].numel(), dtype=torch.float64)
-            for term in terms:
-                change += _applied(term, value, [now(named(factor.name)) for factor in term.factors])
-            changes[named(into)] = change.reshape(own[named(into)].shape)
+        for into, products in step.moves.items():
+            change = torch.zeros(original[named(into)].numel(), dtype=torch.float64)
+            for product in products:
+                change += _applied(product, value, [current(named(factor.name)) for factor in product.factors])
+            changes[named(into)] = change.reshape(original[named(into)].shape)
         largest_change = max((float(each.abs().max()) for each in changes.values()), default=0.0)
         if largest_change > most * float(value.abs().max()):
             refused.append(name)
             continue
         for into, change in changes.items():
-            values[into] = now(into) + change
-        values[name] = torch.zeros_like(now(name))
+            values[into] = current(into) + change
+        values[name] = torch.zeros_like(current(name))
         removed.append(name)
     return values, removed, refused
 
 
-def _applied(term: Term, vector: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    for factor, weight in reversed(list(zip(term.factors, weights, strict=True))):
+def _applied(product: WeightProduct, vector: Tensor, weights: Sequence[Tensor]) -> Tensor:
+    for factor, weight in reversed(list(zip(product.factors, weights, strict=True))):
         vector = factor(weight, vector)
-    return term.times * vector
+    return product.times * vector
 
 
-def _names(step: Step) -> list[str]:
-    return [*step.moves, *(factor.name for terms in step.moves.values() for term in terms for factor in term.factors)]
+def _names(step: FoldStep) -> list[str]:
+    factors = (factor.name for products in step.moves.values() for product in products for factor in product.factors)
+    return [*step.moves, *factors]
 
 
-def _instances(steps: Sequence[Step], layers: Layers) -> Iterator[tuple[Step, str, Callable[[str], str]]]:
-    """Every step in every layer of the full model: first steps first, and a step in all layers before the next one."""
-    groups: dict[str, list[tuple[Place, Step]]] = {}
+def _instances(steps: Sequence[FoldStep], layers: LayerNames) -> Iterator[tuple[FoldStep, str, Callable[[str], str]]]:
+    """Every step in every layer of the full model, one step in all layers before the next one."""
+    groups: dict[str, list[tuple[LayerName, FoldStep]]] = {}
     for step in steps:
         place = layers.place(step.removed)
         groups.setdefault(place.template, []).append((place, step))
@@ -130,28 +149,28 @@ def _instances(steps: Sequence[Step], layers: Layers) -> Iterator[tuple[Step, st
         by_layer = {place.layer: step for place, step in group}
         if None in by_layer:
             step = by_layer[None]
-            yield step, template, Named(layers, None, None)
+            yield step, template, _FullNames(layers, None, None)
             continue
         small, full = layers.depths(template)
         for layer in range(full):
             origin = _origin(layer, small, full)
             if origin in by_layer:
-                named = Named(layers, origin, layer)
+                named = _FullNames(layers, origin, layer)
                 yield by_layer[origin], template.replace("#", str(layer)), named
 
 
 def _origin(layer: int, small: int, full: int) -> int:
-    """The small model's layer that stands for one of the full model's: the first and the last for themselves, the first inner
-    one for the rest; of two layers the first for all but the last."""
+    """The small model's layer that corresponds to one of the full model's: the first and the last to themselves, the
+    first inner one to the others. In a model of two layers the first corresponds to all but the last."""
     if layer == full - 1:
         return small - 1
     return 0 if layer == 0 or small < 3 else 1
 
 
-class Named:
-    """Names of the small model in one layer's step, as names of the full one."""
+class _FullNames:
+    """Names of the small model, in the step of one layer, as names of the full model."""
 
-    def __init__(self, layers: Layers, origin: int | None, layer: int | None) -> None:
+    def __init__(self, layers: LayerNames, origin: int | None, layer: int | None) -> None:
         self._layers, self._origin, self._layer = layers, origin, layer
 
     def __call__(self, name: str) -> str:
@@ -161,17 +180,17 @@ class Named:
         small, full = self._layers.depths(place.template)
         if self._origin is not None and self._layer is not None:
             layer = self._layer + place.layer - self._origin
-        else:  # seen from outside of the layers: the first are counted from the start, the last from the end
+        else:  # outside of the layers, the first is counted from the start and the others from the end
             layer = place.layer if place.layer == 0 else full - (small - place.layer)
         return place.template.replace("#", str(layer))
 
 
 def _aliases(model: nn.Module) -> dict[str, list[str]]:
     """All names of every parameter, by each of them."""
-    held: dict[int, list[str]] = {}
+    by_identity: dict[int, list[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
-        held.setdefault(id(parameter), []).append(name)
-    return {name: names for names in held.values() for name in names}
+        by_identity.setdefault(id(parameter), []).append(name)
+    return {name: names for names in by_identity.values() for name in names}
 
 
 @torch.no_grad()
@@ -182,67 +201,62 @@ def _sharing(
     zeros: Sequence[Sequence[str]],
     dtype: torch.dtype | None,
 ) -> nn.Module:
-    """A model with some parameters set, in `dtype` or their own, that shares all others with the one given."""
+    """A model with some parameters set, in `dtype` or their own, that shares all others with the given model."""
     shared: dict[int, object] = {id(each): each for each in model.parameters()}
     made = copy.deepcopy(model, shared)
     aliases = _aliases(model)
-    own = dict(model.named_parameters(remove_duplicate=False))
+    original = dict(model.named_parameters(remove_duplicate=False))
     for name, value in values.items():
-        held = own[name]
-        changed = nn.Parameter(value.to(held.device, dtype or held.dtype), requires_grad=held.requires_grad)
+        before = original[name]
+        changed = nn.Parameter(value.to(before.device, dtype or before.dtype), requires_grad=before.requires_grad)
         for alias in aliases[name]:
             path, _, leaf = alias.rpartition(".")
             made.get_submodule(path)._parameters[leaf] = changed
     for names in gone:
-        take_out(made, names)
+        set_to_none(made, names)
     for names in zeros:
-        make_zeros(made, names)
+        set_to_zeros(made, names)
     return made.eval()
 
 
 def _compared(
-    model: nn.Module, precise: nn.Module, made: nn.Module, inputs: Inputs, observe: Observe
+    model: nn.Module, precise: nn.Module, rewritten: nn.Module, inputs: Inputs, observe: Observe
 ) -> tuple[tuple[Compared, ...], tuple[int, ...], int]:
-    """Both models in float64 and in the model's own precision, on fresh inputs and other lengths, in evaluation mode."""
+    """Comparisons in float64 and in the model's own precision, on fresh inputs and other lengths, in evaluation
+    mode."""
     original = _sharing(model, {}, (), (), None)
-    with Widen():
+    with WideningMode():
         cases = Cases.of(original, inputs, observe)
-    drawn = [each.example for each in cases.kinds]
-    if cases.fresh:
-        drawn += [each.fresh(seed) for each in cases.kinds for seed in (101, 102)]
-    exact = _outputs(original, drawn, observe, Widen())
-    seen = [_outputs(original, drawn[:1], observe, WidenDisturbed(seed)) for seed in (0, 1, 2)]
-    condition = max(1.0, *(largest(each, exact[:1]) / STEP for each in seen))
+    drawn = inputs_to_compare(cases)
+    exact = _outputs(original, drawn, observe, WideningMode())
+    perturbed = [_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
+    condition = max(1.0, *(largest_difference(each, exact[:1]) / STEP for each in perturbed))
     bound = _SAFETY * condition * torch.finfo(torch.float64).eps
-    rewritten = _outputs(precise, drawn, observe, Widen())
-    rows = [
-        Compared(mode="eval", dtype="float64", difference=largest(rewritten, exact), rounding=bound, bound=bound),
-    ]
+    difference = largest_difference(_outputs(precise, drawn, observe, WideningMode()), exact)
+    rows = [Compared(mode="eval", dtype="float64", difference=difference, rounding=bound, bound=bound)]
     dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
     if dtype != torch.float64:
         lower = [cast(each, dtype) for each in drawn]
         before = _outputs(original, lower, observe, None)
-        own = largest(before, exact)
+        rounding = largest_difference(before, exact)
         rows.append(
             Compared(
                 mode="eval",
                 dtype=str(dtype).removeprefix("torch."),
-                difference=largest(_outputs(made, lower, observe, None), before),
-                rounding=own,
-                bound=allowed(own, condition, dtype),
+                difference=largest_difference(_outputs(rewritten, lower, observe, None), before),
+                rounding=rounding,
+                bound=error_bound(rounding, condition, dtype),
             )
         )
     return tuple(rows), cases.lengths, len(drawn)
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, drawn: Sequence[Inputs], observe: Observe, under: Lift | None) -> list[Tensor]:
-    found = []
+def _outputs(model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None) -> list[Tensor]:
+    if mode is None:
+        return [flat_output(model, inputs, observe) for inputs in drawn]
+    outputs = []
     for inputs in drawn:
-        if under is None:
-            output = call(model, inputs)
-        else:
-            with under:
-                output = call(model, inputs)
-        found.append(torch.cat([tensor.double().flatten() for tensor in observed(output, observe)]))
-    return found
+        with mode:
+            outputs.append(flat_output(model, inputs, observe))
+    return outputs

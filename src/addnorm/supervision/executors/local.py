@@ -1,23 +1,21 @@
 """Workers as processes of this machine, each in a session of its own.
 
-Own session: Ctrl-C in the terminal reaches the supervisor alone, and a supervisor that dies takes no worker with it.
-Threads are pinned alike for all runs, because another number of threads gives other bits of the loss.
+With a session of its own, a worker does not receive Ctrl-C from the terminal and outlives its supervisor. Every worker has
+the same number of threads, because the number of threads changes the last bits of the loss.
 """
 
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from addnorm.errors import InputError
 from addnorm.store import RunFolder
 from addnorm.store.files import disk_error
-from addnorm.supervision.executors import Executor, Worker
-
-WORKER = (sys.executable, "-m", "addnorm.training.worker")
+from addnorm.supervision.executors import WORKER, Executor, Worker
 
 _THREADS = (
     "OMP_NUM_THREADS",
@@ -33,47 +31,45 @@ class LocalExecutor(Executor):
     """Processes of this machine.
 
     Args:
-        slots: workers at once.
+        slots: number of workers at the same time.
         threads: CPU threads of each worker.
-        devices: one CUDA device (as in CUDA_VISIBLE_DEVICES) per slot, or none at all.
-        command: the worker command, to which the run's folder is added; only to be set by tests.
+        devices: one CUDA device (as in CUDA_VISIBLE_DEVICES) per slot, or none.
+        command: the worker command, to which the run's folder is appended.
 
     Raises:
-        InputError: a number below 1, or not as many devices as slots.
+        InputError: slots or threads below 1, or a number of devices that differs from the slots.
     """
 
     def __init__(
         self, slots: int, threads: int = 1, *, devices: Sequence[str] = (), command: Sequence[str] = WORKER
     ) -> None:
         if slots < 1 or threads < 1:
-            raise InputError(f"slots and threads must be at least 1, got slots {slots} and threads {threads}.")
+            raise InputError(f"executor: expected slots and threads of at least 1, got {slots} and {threads}.")
         if devices and len(devices) != slots:
-            raise InputError(f"there must be one device per slot, got {len(devices)} devices for {slots} slots.")
+            raise InputError(f"executor: expected one device per slot, got {len(devices)} devices for {slots} slots.")
         self._slots = slots
         self.threads = threads
         self.devices = tuple(devices)
         self.command = tuple(command)
-        self._living: list[tuple[Worker, str | None]] = []
+        self._alive: list[tuple[Worker, str | None]] = []
 
     @classmethod
-    def of_this_machine(
-        cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER
-    ) -> "LocalExecutor":
-        """One slot per GPU that this process may use, else one per `threads` CPU cores that it may use.
+    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> Self:
+        """An executor with one slot per visible GPU, or without GPUs one per `threads` available CPU cores.
 
         Args:
             threads: CPU threads of each worker.
-            slots: another number of workers at once; GPUs are then given out in turn.
-            command: the worker command, to which the run's folder is added.
+            slots: number of workers at the same time; GPUs are then assigned in turn.
+            command: the worker command, to which the run's folder is appended.
 
         Raises:
             InputError: slots or threads below 1.
         """
         if slots is not None and slots < 1:
             raise InputError(
-                f"workers must be a whole number of at least 1, got {slots}. Leave it out for one per device."
+                f"workers: expected a whole number of at least 1, got {slots}. Omit it for one worker per device."
             )
-        import torch  # here, because a supervisor needs it for nothing else
+        import torch  # not at the top of the file: torch takes seconds to import, and only this method needs it
 
         gpus = torch.cuda.device_count()
         if gpus:
@@ -104,18 +100,18 @@ class LocalExecutor(Executor):
         except OSError as error:
             raise disk_error(error, log_path) from error
         worker = Child(process)
-        self._living.append((worker, device))
+        self._alive.append((worker, device))
         return worker
 
     def adopt(self, run_dir: Path) -> Worker:
         worker = Adopted(RunFolder(run_dir))
-        self._living.append((worker, _device_of(worker.pid)))
+        self._alive.append((worker, _device_of(worker.pid)))
         return worker
 
     def _free_device(self) -> str | None:
-        self._living = [(worker, device) for worker, device in self._living if worker.poll() is None]
-        taken = {device for _, device in self._living}
-        return next((device for device in self.devices if device not in taken), None)
+        self._alive = [(worker, device) for worker, device in self._alive if worker.poll() is None]
+        used = {device for _, device in self._alive}
+        return next((device for device in self.devices if device not in used), None)
 
     def _environment(self, device: str | None) -> dict[str, str]:
         environment = os.environ | dict.fromkeys(_THREADS, str(self.threads))
@@ -124,7 +120,7 @@ class LocalExecutor(Executor):
 
 
 class Child(Worker):
-    """A process that this one started."""
+    """A worker that this process started."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -150,7 +146,7 @@ class Child(Worker):
 
 
 class Adopted(Worker):
-    """A worker that another process started: its life is the run's lock, its exit code is not to be had."""
+    """A worker that another process started: alive while the run's lock is held; its exit code is unknown."""
 
     def __init__(self, run: RunFolder) -> None:
         self._run = run
@@ -182,12 +178,12 @@ def _kill_session(pid: int) -> None:
     with suppress(ProcessLookupError):
         if os.getpgid(pid) == pid:
             os.killpg(pid, signal.SIGKILL)
-        else:  # started by hand, in a group with other processes
+        else:  # started by hand, in a process group with other processes
             os.kill(pid, signal.SIGKILL)
 
 
 def _device_of(pid: int | None) -> str | None:
-    """The CUDA device that a living process was given; None if it has none or the system does not tell."""
+    """The CUDA device assigned to a living process; None if it has none or /proc is not readable."""
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
             name, _, value = entry.partition(b"=")

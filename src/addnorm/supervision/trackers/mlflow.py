@@ -4,19 +4,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Mirror, tool
+from addnorm.supervision.trackers import Tracker, import_tool
 
 _STATUS = {"finished": "FINISHED", "interrupted": "KILLED"}
 _LONGEST = 500
 
 
-class Mlflow(Mirror):
+class Mlflow(Tracker):
     def __init__(self, folder: Path, study: str) -> None:
-        mlflow = tool("mlflow", "Install it with: pip install mlflow")
+        mlflow = import_tool("mlflow", "Install it with: pip install mlflow")
         self._metric = mlflow.entities.Metric
         self._client = mlflow.MlflowClient()
-        found = self._client.get_experiment_by_name(study)
-        self._experiment = found.experiment_id if found is not None else self._client.create_experiment(study)
+        experiment = self._client.get_experiment_by_name(study)
+        self._experiment = experiment.experiment_id if experiment is not None else self._client.create_experiment(study)
         self._ids: dict[str, str] = {}
 
     def begin(self, run: str, config: Mapping[str, Any], known: str | None) -> str:
@@ -35,6 +35,3 @@ class Mlflow(Mirror):
 
     def end(self, run: str, state: str) -> None:
         self._client.set_terminated(self._ids.pop(run), status=_STATUS.get(state, "FAILED"))
-
-
-MIRROR = Mlflow

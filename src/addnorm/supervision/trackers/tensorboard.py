@@ -1,20 +1,20 @@
-"""TensorBoard: one folder of event files per run, under DIR/mirrors/tensorboard. Look with `tensorboard --logdir` there."""
+"""TensorBoard: one folder of event files per run, under DIR/mirrors/tensorboard. View it with `tensorboard --logdir`."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Mirror, tool
+from addnorm.supervision.trackers import Tracker, import_tool
 
 _ADVICE = "Install it with: pip install 'addnorm[tensorboard]'"
 
 
-class TensorBoard(Mirror):
+class TensorBoard(Tracker):
     def __init__(self, folder: Path, study: str) -> None:
         self._folder = folder
-        self._writer = tool("tensorboard.summary.writer.event_file_writer", _ADVICE).EventFileWriter
-        self._event = tool("tensorboard.compat.proto.event_pb2", _ADVICE).Event
-        self._summary = tool("tensorboard.compat.proto.summary_pb2", _ADVICE).Summary
+        self._writer = import_tool("tensorboard.summary.writer.event_file_writer", _ADVICE).EventFileWriter
+        self._event = import_tool("tensorboard.compat.proto.event_pb2", _ADVICE).Event
+        self._summary = import_tool("tensorboard.compat.proto.summary_pb2", _ADVICE).Summary
         self._open: dict[str, Any] = {}
 
     def begin(self, run: str, config: Mapping[str, Any], known: str | None) -> str:
@@ -31,6 +31,3 @@ class TensorBoard(Mirror):
     def flush(self) -> None:
         for writer in self._open.values():
             writer.flush()
-
-
-MIRROR = TensorBoard

@@ -1,15 +1,15 @@
-"""trackio: a project named after the study, a run per run, where trackio keeps its data. Look with `trackio show`."""
+"""trackio: a project named after the study, a run per run, in trackio's data folder. View it with `trackio show`."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Mirror, tool
+from addnorm.supervision.trackers import Tracker, import_tool
 
 
-class Trackio(Mirror):
+class Trackio(Tracker):
     def __init__(self, folder: Path, study: str) -> None:
-        self._trackio = tool("trackio", "Install it with: pip install 'addnorm[trackio]'")
+        self._trackio = import_tool("trackio", "Install it with: pip install 'addnorm[trackio]'")
         self._study = study
         self._open: dict[str, Any] = {}
 
@@ -23,6 +23,3 @@ class Trackio(Mirror):
 
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).finish()
-
-
-MIRROR = Trackio

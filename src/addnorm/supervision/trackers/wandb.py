@@ -1,20 +1,20 @@
-"""Weights & Biases: a project named after the study, a run per run. WANDB_MODE=offline keeps everything on this machine."""
+"""Weights & Biases: a project named after the study, a run per run. WANDB_MODE=offline stores everything locally."""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from addnorm.supervision.trackers import Mirror, tool
+from addnorm.supervision.trackers import Tracker, import_tool
 
 
-class Wandb(Mirror):
+class Wandb(Tracker):
     def __init__(self, folder: Path, study: str) -> None:
-        self._wandb = tool("wandb", "Install it with: pip install wandb")
+        self._wandb = import_tool("wandb", "Install it with: pip install wandb")
         self._folder, self._study = folder, study
         self._open: dict[str, Any] = {}
 
     def begin(self, run: str, config: Mapping[str, Any], known: str | None) -> str:
-        # create_new (wandb 0.19.10 and later): several runs are open at once in this one process.
+        # create_new (wandb 0.19.10 and later): this process has several runs open at once.
         self._open[run] = self._wandb.init(
             project=self._study,
             name=run,
@@ -27,11 +27,8 @@ class Wandb(Mirror):
         return run
 
     def log(self, run: str, step: int, time: float, values: Mapping[str, float]) -> None:
-        # A step of W&B's own must never go back, and an evaluation comes at the step of a training event.
+        # W&B's own step must increase, and an evaluation has the same step as a training event.
         self._open[run].log({**values, "step": step})
 
     def end(self, run: str, state: str) -> None:
         self._open.pop(run).finish(exit_code=0 if state in ("finished", "interrupted") else 1)
-
-
-MIRROR = Wandb

@@ -1,7 +1,7 @@
-"""Room of the evaluation switches: what may be changed at a longer length without retraining.
+"""Room of the switches: changes at evaluation on longer text, without retraining.
 
-A switch wraps the model's position, for one evaluation at one length. The model itself is not touched: `switched` gives a
-view of it that shares every parameter and has another position. At the train length every switch changes nothing.
+A switch wraps the model's position for one evaluation at one length. `switched` returns a view of the model that shares
+every parameter and has another position; the model is unchanged. At the train length every switch is the identity.
 """
 
 from abc import abstractmethod
@@ -12,118 +12,123 @@ from typing import ClassVar
 from addnorm.catalogue import Spec, room
 from addnorm.errors import InputError
 from addnorm.insight.positioned import with_position
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.model.transformer import Transformer
 from addnorm.position import Position
+
+__all__ = ["Reach", "SwitchSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reach:
-    """How far beyond its training a model is evaluated.
+    """The lengths of training and of evaluation.
 
     Raises:
-        InputError: a length that is not positive.
+        InputError: a length is not positive.
     """
 
     trained: int
     """Tokens per sequence in training."""
     length: int
-    """Tokens per sequence now."""
+    """Tokens per sequence in this evaluation."""
     causal: bool
-    """Whether a position sees the earlier ones alone."""
+    """True if a position attends only to itself and earlier ones."""
 
     def __post_init__(self) -> None:
         if self.trained < 2 or self.length < 1:
             raise InputError(
-                f"a switch needs a train length of at least 2 and a length of at least 1, got {self.trained} and {self.length}."
+                f"expected a train length of at least 2 and a length of at least 1, got {self.trained} and {self.length}."
             )
 
     @property
     def scale(self) -> float:
-        """The length over the train length, 1 at least: s in the papers."""
+        """Length over train length, at least 1: s in the papers."""
         return max(1.0, self.length / self.trained)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchSpec(Spec):
-    """Base of every switch."""
+    """Base of every switch's configuration."""
 
     changes: ClassVar[str]
-    """What the switch changes, in one word. Of those that change the rotation a model can have one at a time."""
+    """The changed part in one word. At most one switch that changes the rotation can be applied at a time."""
 
     @abstractmethod
-    def require(self, model: ModelSpec) -> None:
-        """Make sure that the switch means something for the model.
+    def require(self, model: Architecture) -> None:
+        """Require that the switch applies to the model.
 
         Raises:
-            InputError: it does not.
+            InputError: it does not apply.
         """
 
     @abstractmethod
     def wrap(self, position: Position, reach: Reach) -> Position:
-        """The position to use at that length in place of the model's own."""
+        """Return the position that replaces the model's own at that length."""
 
 
-def require_softmax(kind: str, model: ModelSpec) -> None:
-    """For the switches whose reason is the softmax.
+def require_softmax(kind: str, model: Architecture) -> None:
+    """Require attention that is normalised by a softmax.
 
     Raises:
-        InputError: the model's attention is not normalised by one.
+        InputError: the model normalises in another way.
     """
     if model.gau is not None and model.gau.normalisation != "softmax":
         raise InputError(
-            f"switch '{kind}' is for attention that is normalised by a softmax, this model's is by "
+            f"switch '{kind}': expected attention that is normalised by a softmax, got "
             f"'{model.gau.normalisation}'. Leave the switch out, or choose the variants with --variant."
         )
 
 
 Combination = tuple[SwitchSpec, ...]
-"""Switches that are on together; none for the model as it is."""
+"""Switches that are applied together; empty for the unchanged model."""
 
 
 def parse_switches(text: str) -> tuple[Combination, ...]:
-    """`log_n,yarn+local_window`: evaluations with commas between, switches that are on together joined by `+`.
+    """Parse `log_n,yarn+local_window`: evaluations separated by commas, combined switches joined by `+`.
 
     Raises:
-        UnknownName: no such switch.
-        InputError: an evaluation named twice, or a combination that cannot be.
+        UnknownName: an unknown switch.
+        InputError: an evaluation is given twice, or switches exclude each other.
     """
-    found: list[Combination] = []
+    combinations: list[Combination] = []
     for part in (part.strip() for part in text.split(",")):
         combination = tuple(room("switch").make(kind.strip()) for kind in part.split("+"))
-        turning = [switch.kind for switch in combination if switch.changes == "rotation"]
-        if len(turning) > 1:
+        rotating = [switch.kind for switch in combination if switch.changes == "rotation"]
+        if len(rotating) > 1:
             raise InputError(
-                f"{' and '.join(turning)} change the same thing, the rotation: have one of them on at a time, or "
-                f"compare them: --with {','.join(turning)}."
+                f"{' and '.join(rotating)} both change the rotation: expected at most one of them at a time. To "
+                f"compare them: --with {','.join(rotating)}."
             )
-        if len(set(combination)) < len(combination) or any(set(combination) == set(one) for one in found):
-            raise InputError(f"every switch is named once, got {text!r}.")
-        found.append(combination)
-    return tuple(found)
+        if len(set(combination)) < len(combination) or any(set(combination) == set(one) for one in combinations):
+            raise InputError(f"expected every switch once, got {text!r}.")
+        combinations.append(combination)
+    return tuple(combinations)
 
 
 def name_of(combination: Combination) -> str:
-    """`yarn+local_window`; `none` for the model as it is."""
+    """Name a combination, such as `yarn+local_window`; `none` for the unchanged model."""
     return "+".join(switch.kind for switch in combination) or "none"
 
 
-def require_all(combination: Combination, model: ModelSpec) -> None:
-    """Raises:
-    InputError: one of the switches does not apply to the model.
+def require_all(combination: Combination, model: Architecture) -> None:
+    """Require that all switches apply to the model.
+
+    Raises:
+        InputError: one does not apply.
     """
     for switch in combination:
         switch.require(model)
 
 
 def switched(model: Transformer, combination: Sequence[SwitchSpec], reach: Reach) -> Transformer:
-    """A view of the model with the switches on: the same parameters, another position. The model stays as it is.
+    """Return a view of the model with the switches applied: the same parameters, another position.
 
     Raises:
         InputError: a switch does not apply to the model.
     """
     position = model.position
-    for switch in sorted(combination, key=lambda one: one.changes != "rotation"):  # which rebuild it; the others wrap
+    # Rotations rebuild the position and come first; the other switches wrap it.
+    for switch in sorted(combination, key=lambda each: each.changes != "rotation"):
         switch.require(model.spec)
         position = switch.wrap(position, reach)
     return with_position(model, position)

@@ -1,16 +1,16 @@
-r"""Log-n scaling: scores grow with the logarithm of the number of positions seen, beyond the train length.
+r"""Log-n scaling: beyond the train length, scores grow with the logarithm of the number of visible positions.
 
     score_{mn} <- max(1, log n_m / log T) * score_{mn}
 
-n_m is how many positions query m sees (m + 1 in a causal model, the whole length in a masked one), T the train length. What
-is added to the scores as a position bias is not scaled.
+n_m is the number of positions that query m attends to (m + 1 in a causal model, the length in a masked one), T the train
+length. Position biases that are added to the scores are not scaled.
 
-Why: the entropy of the attention stays about the same while n grows; without it attention blurs over long texts.
+Why: the entropy of the attention stays about the same while n grows; without it attention spreads over long texts.
 
 Source: Su 2021, "从熵不变性看Attention的Scale操作", https://kexue.fm/archives/8823, log_512 n; Chiang and Cholak 2022,
 arXiv:2202.12172, log-length scaled attention.
-Differs from the source: there the model is trained with the factor; as a switch it acts beyond the train length alone
-(the factor is at least 1), so that nothing changes where the model was trained.
+Differs from the source: there the model is trained with the factor. As a switch it acts only beyond the train length (the
+factor is at least 1), so that nothing changes where the model was trained.
 """
 
 import math
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec, require_softmax
 from addnorm.insight.positioned import Wrapped
-from addnorm.model.spec import ModelSpec
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
 
@@ -32,7 +32,7 @@ class LogN(SwitchSpec):
 
     changes: ClassVar[str] = "scale"
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_softmax(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:
@@ -45,7 +45,7 @@ class LogNPosition(Wrapped):
         self.reach = reach
 
     def own(self, start: int, seq: int, like: Tensor) -> Tensor:
-        """The factor of every query, Float[Tensor, "seq 1"]."""
+        """Factor of every query, Float[Tensor, "seq 1"]."""
         first, last = (start + 1, start + seq) if self.reach.causal else (self.reach.length, self.reach.length)
         seen = torch.linspace(first, last, seq, dtype=torch.float64, device=like.device)
         return (seen.log() / math.log(self.reach.trained)).clamp(min=1.0).to(like.dtype)[:, None]

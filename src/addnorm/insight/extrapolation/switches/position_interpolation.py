@@ -1,10 +1,10 @@
-r"""Position interpolation: positions are divided so that the longest text spans the angles of the train length.
+r"""Position interpolation: positions are divided so that the whole length spans the angles of the train length.
 
     angle_{t,j} = (t / s) theta^{-2j/r},        s = L / T
 
-L is the length now, T the train length, r the rotated entries.
+L is the length, T the train length, r the number of rotated elements.
 
-Why: no angle leaves the range that the model was trained on; but near positions come closer than it has ever seen.
+Why: no angle leaves the range that the model was trained on. Near positions, however, are closer than in training.
 
 Source: Chen et al. 2023, "Extending Context Window of Large Language Models via Positional Interpolation",
 arXiv:2306.15595, section 2.3, eq. 4.
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from addnorm.insight.extrapolation.switches import Reach, SwitchSpec
-from addnorm.insight.extrapolation.switches._rotation import Rescaled, as_rope, frequencies_of, require_rope
-from addnorm.model.spec import ModelSpec
+from addnorm.insight.extrapolation.switches._rotation import RescaledRope, as_rope, frequencies_of, require_rope
+from addnorm.model.architecture import Architecture
 from addnorm.position import Position
 
 
@@ -26,9 +26,9 @@ class PositionInterpolation(SwitchSpec):
 
     changes: ClassVar[str] = "rotation"
 
-    def require(self, model: ModelSpec) -> None:
+    def require(self, model: Architecture) -> None:
         require_rope(self.kind, model)
 
     def wrap(self, position: Position, reach: Reach) -> Position:
         rope = as_rope(position)
-        return Rescaled(rope, frequencies=frequencies_of(rope, rope.theta), stretch=reach.scale)
+        return RescaledRope(rope, frequencies=frequencies_of(rope, rope.theta), divisor=reach.scale)

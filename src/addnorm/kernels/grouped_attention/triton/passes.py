@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.passes import Gradients
-from addnorm.kernels.grouped_attention.problem import Problem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, attend_grouped, differentiate_grouped
 
 WIDEST = 256
 """Largest head width of queries or values that a program's registers take."""
 
 
-def refusal(problem: Problem) -> str | None:
+def refusal(problem: AttentionProblem) -> str | None:
     """Why these kernels cannot do what is asked, as the message of an error; None where they can."""
     p = problem
     if p.normalisation != "softmax":
@@ -35,14 +35,14 @@ def refusal(problem: Problem) -> str | None:
     return None
 
 
-def attend_on_device(problem: Problem) -> tuple[Tensor, Tensor]:
+def attend_on_device(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
     """The attended values and each row's log-sum-exp, as `attend_tiles` gives them."""
     out, log_sum = attend_grouped(*_arguments(problem))
     return out, log_sum
 
 
 def differentiate_on_device(
-    problem: Problem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
+    problem: AttentionProblem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
 ) -> Gradients:
     """Gradients of sum(grad * out), as `differentiate_tiles` gives them."""
     p = problem
@@ -64,7 +64,7 @@ def differentiate_on_device(
     )
 
 
-def _arguments(p: Problem) -> tuple[Tensor | int | float | bool | None, ...]:
+def _arguments(p: AttentionProblem) -> tuple[Tensor | int | float | bool | None, ...]:
     """What both operators begin with."""
     return (
         torch.stack(p.queries),
@@ -82,7 +82,7 @@ def _arguments(p: Problem) -> tuple[Tensor | int | float | bool | None, ...]:
     )
 
 
-def _weights(p: Problem) -> Tensor:
+def _weights(p: AttentionProblem) -> Tensor:
     """Float[Tensor, "batch heads term"], each entry in its place."""
     shape = (p.batch, p.heads, len(p.queries))
     if isinstance(p.weights, Tensor):

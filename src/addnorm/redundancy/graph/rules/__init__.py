@@ -1,6 +1,5 @@
-"""What each operation does to a shift. One file per family; a rule's docstring is its proof. The table is read off
-the folder.
-"""
+"""Rules: the effect of each operation on a shift. One file per family of operations; a rule's docstring is its proof.
+The table of rules is built from the folder."""
 
 import importlib
 import pkgutil
@@ -11,7 +10,7 @@ from addnorm.redundancy.graph.rule import RULES, Rule
 
 @cache
 def rules() -> dict[str, Rule]:
-    """Operation name -> rule, of all files of this folder."""
-    for found in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{found.name}")
+    """Return the rules of all files of this folder by the names of their operations."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")
     return RULES

@@ -1,19 +1,19 @@
-"""Fused attention: softmax(q k^T + mask) v in one operation."""
+"""Rule for fused attention, softmax(q k^T + mask) v in one operation."""
 
 import torch
 
-from addnorm.redundancy.graph.reshaping import picked, reshaped
-from addnorm.redundancy.graph.rule import Site, rule
-from addnorm.redundancy.graph.rules.products import off
-from addnorm.redundancy.graph.shift import spread, through
-from addnorm.redundancy.graph.value import Out, Value
+from addnorm.redundancy.graph.reshaping import reshaped, selected
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rules.products import projection_off
+from addnorm.redundancy.graph.shift import broadcast, times_matrix
+from addnorm.redundancy.graph.value import Output, Value
 
-MASK = "every query may attend to at least one key (a row that is masked throughout gives zero, not an average)"
+MASK = "every query may attend to at least one key (a fully masked row gives zero, not an average)"
 
 
 @rule("scaled_dot_product_attention")
 def attention(
-    site: Site,
+    call: Call,
     query: Value,
     key: Value,
     value: Value,
@@ -23,46 +23,47 @@ def attention(
     *,
     enable_gqa: bool = False,
     **_: object,
-) -> Out:
-    """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax drops it; the weights sum to one, so
-    a constant shift of v passes. A moving q meets different keys. Dropout breaks the sum of the weights, a fully
-    masked row too."""
-    _orthogonal(site, query, key)
-    site.level(key, [-2])
+) -> Output:
+    """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax cancels it. The weights sum to one,
+    so a constant shift of v is preserved. A shift of q is multiplied by different keys and must vanish. With dropout or
+    in a fully masked row the weights do not sum to one."""
+    _orthogonal(call, query, key)
+    call.demand_constant_value(key, [-2])
     emptied = False
     if mask is not None:
         if mask.seen_by_softmax:
-            site.unchanged(mask)
+            call.demand_unchanged(mask)
         elif mask.moves:
-            site.level(mask, [-1])
+            call.demand_constant_value(mask, [-1])
         emptied = _empty_row(mask)
         if mask.known is None and value.moves:
-            site.assume(MASK)
+            call.assume(MASK)
     if dropout > 0 or emptied:
-        site.unchanged(value)
-        return site.still()
-    value = site.level(site.settled(value), [-2])
-    dims, shift = len(site.shape), value.shift
+        call.demand_unchanged(value)
+        return call.unmoved()
+    value = call.demand_constant_value(call.without_data_shifts(value), [-2])
+    dims, shift = len(call.shape), value.shift
     if enable_gqa and len(value.shape) >= 3 and value.shape[-3] != query.shape[-3]:
         heads = torch.arange(value.shape[-3]).repeat_interleave(query.shape[-3] // value.shape[-3])
-        shift = picked(shift, len(value.shape) - 3, heads)
-    one = picked(shift, len(value.shape) - 2, torch.tensor([0]))
+        shift = selected(shift, len(value.shape) - 3, heads)
+    one = selected(shift, len(value.shape) - 2, torch.tensor([0]))
     unit = reshaped(one, (1,) * (dims - len(one.shape)) + one.shape)
-    return Out(spread(unit, site.shape))
+    return Output(broadcast(unit, call.shape))
 
 
-def _orthogonal(site: Site, query: Value, key: Value) -> None:
-    """A query may move along what is normal to a plane in which all keys lie: that meets the same number in every key."""
+def _orthogonal(call: Call, query: Value, key: Value) -> None:
+    """Restrict a shift of the query to the normals of a plane in which all keys lie: their product with every key is
+    the same."""
     plane = key.plane
     if plane is None or not query.shift or plane.axis != len(key.shape) - 1 or not len(normals := plane.normals()):
-        site.unchanged(query)
+        call.demand_unchanged(query)
         return
-    site.settled(query)
-    site.vanish(through(site.now(query.shift), off(normals), query.shape))
+    call.without_data_shifts(query)
+    call.demand_zero(times_matrix(call.current(query.shift), projection_off(normals), query.shape))
 
 
 def _empty_row(mask: Value) -> bool:
-    """Whether a known mask hides all keys from some query."""
+    """True if a known mask hides all keys from some query."""
     if mask.known is None:
         return False
     seen = mask.known if mask.known.dtype == torch.bool else mask.known > -1e4

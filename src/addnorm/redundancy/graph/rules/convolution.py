@@ -1,13 +1,13 @@
-"""Convolutions and pooling, on the full grid: zero padding makes a constant shift vary at the border."""
+"""Rules for convolutions and pooling, on the full grid, because zero padding makes a constant shift vary at the border."""
 
 from collections.abc import Sequence
 from math import prod
 
 import torch
 
-from addnorm.redundancy.graph.reshaping import picked, reshaped
-from addnorm.redundancy.graph.rule import Site, rule, unchanged
-from addnorm.redundancy.graph.rules.shapes import moved_by_target
+from addnorm.redundancy.graph.reshaping import reshaped, selected
+from addnorm.redundancy.graph.rule import Call, default_rule, rule
+from addnorm.redundancy.graph.rules.shapes import mapped_by_target
 from addnorm.redundancy.graph.shift import (
     EPS,
     LARGEST_MAP,
@@ -16,11 +16,11 @@ from addnorm.redundancy.graph.shift import (
     Term,
     TooLarge,
     add,
+    broadcast,
     reduce_equal,
-    spread,
-    still,
+    zero_shift,
 )
-from addnorm.redundancy.graph.value import Out, Value
+from addnorm.redundancy.graph.value import Output, Value
 
 
 @rule(
@@ -34,28 +34,28 @@ from addnorm.redundancy.graph.value import Out, Value
     "conv_transpose3d",
 )
 def convolution(
-    site: Site, value: Value, weight: Value, bias: Value | None = None, *args: object, **kwargs: object
-) -> Out:
-    """W * (x + s) + (b + t) = (W * x + b) + (W * s + t), the kernel running over the whole padded grid."""
-    site.unchanged(weight)
-    value = site.settled(value)
+    call: Call, value: Value, weight: Value, bias: Value | None = None, *args: object, **kwargs: object
+) -> Output:
+    """W * (x + s) + (b + t) = (W * x + b) + (W * s + t), with the kernel applied to the whole padded grid."""
+    call.demand_unchanged(weight)
+    value = call.without_data_shifts(value)
     if value.masked or weight.known is None:
-        site.unchanged(value)
-        shift = still(site.shape)
+        call.demand_unchanged(value)
+        shift = zero_shift(call.shape)
     else:
         if value.shift:
-            site.assume("inputs have the example's size: what passes a convolution depends on the grid")
-        shift = _convolved(site, value.shift, weight.known, args, kwargs)
+            call.assume("inputs have the example's size, because the effect of a convolution depends on the grid")
+        shift = _convolved(call, value.shift, weight.known, args, kwargs)
     if bias is not None:
-        bias = site.settled(bias)
-        axis = len(site.shape) - (len(weight.shape) - 1)
-        shape = tuple(bias.shape[0] if at == axis else 1 for at in range(len(site.shape)))
-        shift = add(shift, spread(reshaped(bias.shift, shape), site.shape), site.shape)
-    return Out(shift)
+        bias = call.without_data_shifts(bias)
+        axis = len(call.shape) - (len(weight.shape) - 1)
+        shape = tuple(bias.shape[0] if at == axis else 1 for at in range(len(call.shape)))
+        shift = add(shift, broadcast(reshaped(bias.shift, shape), call.shape), call.shape)
+    return Output(shift)
 
 
 def _convolved(
-    site: Site, shift: Shift, weight: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]
+    call: Call, shift: Shift, weight: torch.Tensor, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Shift:
     terms: dict[int, Term] = {}
     weight = weight.to(torch.float64)
@@ -65,14 +65,14 @@ def _convolved(
         batch = given.reduced[0] if batched else 1
         grid = shift.shape[1:] if batched else shift.shape
         count = len(given.numbers)
-        if count * batch * max(prod(grid), prod(site.shape[-len(grid) :])) > LARGEST_MAP:
+        if count * batch * max(prod(grid), prod(call.shape[-len(grid) :])) > LARGEST_MAP:
             raise TooLarge
         spelt = given.numbers.expand(count, *((batch,) if batched else ()), *grid).reshape(count * batch, *grid)
-        out = site.target(spelt, weight, None, *args, **kwargs)
+        out = call.target(spelt, weight, None, *args, **kwargs)
         shape = (count, *((batch,) if batched else ()), *out.shape[1:])
         noise = given.noise * gain + 8 * EPS * gain * float(given.numbers.abs().max())
         terms[block] = Dense(reduce_equal(out.reshape(shape)), noise, condition=given.condition)
-    return Shift(site.shape, terms)
+    return Shift(call.shape, terms)
 
 
 @rule(
@@ -99,22 +99,22 @@ def _convolved(
     "triu",
     "diagonal",
 )
-def linear_in_place(site: Site, value: Value, *args: object, **kwargs: object) -> Out:
-    """A linear operation without constants: applied to the map as it is to the value."""
+def linear_in_place(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
+    """A linear operation without constants applies to the map as it does to the value."""
     shape = value.shape
-    return moved_by_target(site, value, args, kwargs, gain=float(shape[-1]) if site.op == "cumsum" else 2.0)
+    return mapped_by_target(call, value, args, kwargs, gain=float(shape[-1]) if call.op == "cumsum" else 2.0)
 
 
 @rule("max_pool1d", "max_pool2d", "max_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "max_pool2d_with_indices")
-def max_pool(site: Site, value: Value, size: Sequence[int], *args: object, **kwargs: object) -> list[Out]:
-    """max(x + c) = max(x) + c within a window, so a shift constant over the places passes."""
-    places = 2 if "2d" in site.op else 1 if "1d" in site.op else 3
-    value = site.settled(value)
+def max_pool(call: Call, value: Value, size: Sequence[int], *args: object, **kwargs: object) -> list[Output]:
+    """max(x + c) = max(x) + c within a window, so a shift that is constant over the grid is preserved."""
+    places = 2 if "2d" in call.op else 1 if "1d" in call.op else 3
+    value = call.without_data_shifts(value)
     if value.masked:
-        return unchanged(site, value)
-    one = site.constant(value.shift, range(len(value.shape) - places, len(value.shape)))
+        return default_rule(call, value)
+    one = call.demand_constant(value.shift, range(len(value.shape) - places, len(value.shape)))
     for axis in range(len(value.shape) - places, len(value.shape)):
-        one = picked(one, axis, torch.tensor([0]))
-    outs = site.all_still()
-    outs[0] = Out(spread(one, site.shape))
+        one = selected(one, axis, torch.tensor([0]))
+    outs = call.all_unmoved()
+    outs[0] = Output(broadcast(one, call.shape))
     return outs

@@ -1,90 +1,102 @@
-"""Looking entries up: by known places the map is looked up too, by data the shift must be the same everywhere."""
+"""Rules for indexing: known indices apply to the map too; for indices that are data the shift must be the same for all
+of them."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 
-from addnorm.redundancy.graph.reshaping import picked, reshaped
-from addnorm.redundancy.graph.rule import Site, rule
-from addnorm.redundancy.graph.rules.shapes import moved_by_target, unread_follow
-from addnorm.redundancy.graph.shift import add, cleaned, spread, still
-from addnorm.redundancy.graph.value import Loose, Out, Value
+from addnorm.redundancy.graph.reshaping import reshaped, selected
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rules.shapes import mapped_by_target, unread_rows_move_with_read_ones
+from addnorm.redundancy.graph.shift import add, broadcast, without_rounding, zero_shift
+from addnorm.redundancy.graph.value import DataShift, Output, Value
 
 
 @rule("embedding")
-def embedding(site: Site, weight: Value, index: Value, *_: object, **__: object) -> Out:
+def embedding(call: Call, weight: Value, index: Value, *_: object, **__: object) -> Output:
     """Row i of W + S is W_i + S_i. The padding row is read like any other; only its gradient is zero.
 
-    Which rows data choose is unknown: what moves is the first row's shift, which is known, and the difference of the row that
-    is taken from the first, which is not, but constant along the columns if all these differences are."""
-    weight = site.settled(weight)
+    If the indices are data, the output shifts by the first row's shift, which is known, plus the difference between the
+    selected row's shift and the first row's, which is data-dependent but constant along the columns if all these
+    differences are.
+    """
+    weight = call.without_data_shifts(weight)
     if index.known is not None:
         read = index.known.reshape(-1).to(torch.int64)
-        shift = unread_follow(site, weight.shift, 0, read)
-        return Out(reshaped(picked(shift, 0, read), site.shape))
+        shift = unread_rows_move_with_read_ones(call, weight.shift, 0, read)
+        return Output(reshaped(selected(shift, 0, read), call.shape))
     if not weight.shift:
-        return site.still()
-    row = reshaped(picked(weight.shift, 0, torch.tensor([0])), weight.shape[1:])
-    apart = site.now(cleaned(add(weight.shift, row, weight.shape, -1.0)))
-    loose = (Loose(apart, {len(site.shape) - 1: 1}),) if apart else ()
-    return Out(spread(row, site.shape), loose)
+        return call.unmoved()
+    row = reshaped(selected(weight.shift, 0, torch.tensor([0])), weight.shape[1:])
+    apart = call.current(without_rounding(add(weight.shift, row, weight.shape, -1.0)))
+    data_shifts = (DataShift(apart, {len(call.shape) - 1: 1}),) if apart else ()
+    return Output(broadcast(row, call.shape), data_shifts)
 
 
 @rule("index")
-def index(site: Site, value: Value, places: Sequence[Value | None]) -> Out:
-    """Entries at known places; at places that are data, the shift must be constant along the axes looked up."""
-    axes = [axis for axis, place in enumerate(places) if place is not None]
-    known = [place.known if place is not None else None for place in places]
+def index(call: Call, value: Value, indices: Sequence[Value | None]) -> Output:
+    """Entries at known indices; if the indices are data, the shift must be constant along the indexed axes."""
+    axes = [axis for axis, each in enumerate(indices) if each is not None]
+    known = [each.known if each is not None else None for each in indices]
     if all(known[axis] is not None for axis in axes):
         only = known[axes[0]]
-        if len(axes) == 1 and only is not None and only.dtype != torch.bool and not value.loose and not value.masked:
+        if (
+            len(axes) == 1
+            and only is not None
+            and only.dtype != torch.bool
+            and not value.data_shifts
+            and not value.masked
+        ):
             read = only.reshape(-1) % value.shape[axes[0]]
             shift = value.shift
             if value.known is not None:
-                shift = unread_follow(site, shift, axes[0], read)
-            return Out(reshaped(picked(shift, axes[0], read), site.shape))
-        return moved_by_target(site, value, (known,))
-    value = site.settled(value)
+                shift = unread_rows_move_with_read_ones(call, shift, axes[0], read)
+            return Output(reshaped(selected(shift, axes[0], read), call.shape))
+        return mapped_by_target(call, value, (known,))
+    value = call.without_data_shifts(value)
     if value.masked or axes != list(range(len(axes))):
-        site.unchanged(value)
-        return site.still()
-    row = site.constant(value.shift, axes)
+        call.demand_unchanged(value)
+        return call.unmoved()
+    row = call.demand_constant(value.shift, axes)
     for axis in axes:
-        row = picked(row, axis, torch.tensor([0]))
+        row = selected(row, axis, torch.tensor([0]))
     row = reshaped(row, value.shape[len(axes) :])
-    return Out(spread(row, site.shape))
+    return Output(broadcast(row, call.shape))
 
 
 @rule("take_along_dim", axial=True)
-def take_along_dim(site: Site, value: Value, index: Value, dim: int | None = None) -> Out | list[Out]:
-    """As `gather`, where both have the same sizes but along the axis; without an axis everything is one."""
+def take_along_dim(call: Call, value: Value, index: Value, dim: int | None = None) -> Output | list[Output]:
+    """As `gather` if both have the same sizes except along the axis; without an axis nothing may shift."""
     axis = None if dim is None else dim % len(value.shape)
     same = len(index.shape) == len(value.shape) and all(
         at == axis or size == other for at, (size, other) in enumerate(zip(value.shape, index.shape, strict=True))
     )
     if axis is None or not same:
-        site.unchanged(value)
-        return site.still()
-    return gather(replace(site, target=torch.ops.aten.gather.default), value, axis, index)
+        call.demand_unchanged(value)
+        return call.unmoved()
+    return gather(replace(call, target=torch.ops.aten.gather.default), value, axis, index)
 
 
 @rule("gather", axial=True)
-def gather(site: Site, value: Value, dim: int, index: Value, *_: object, **__: object) -> Out:
-    """Entries of one axis: what is constant along it is what it was, whichever entry is taken, and as constant elsewhere.
+def gather(call: Call, value: Value, dim: int, index: Value, *_: object, **__: object) -> Output:
+    """Entries of one axis: a shift that is constant along it is the same whichever entry is selected.
 
-    At places that are data a shift has to be constant so; at known ones it is looked up. Loose moves have to be anyway.
+    If the indices are data, a shift must be constant; known indices apply to the map. Data-dependent shifts must be
+    constant in both cases.
     """
     axis = dim % len(value.shape)
-    cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != site.shape[at]]
-    if value.masked or (cut and value.loose):
-        site.unchanged(value)
-        return site.still()
-    loose = site.level(Value(value.shape, still(value.shape), loose=value.loose), [axis]).loose
-    value = Value(value.shape, site.now(value.shift), value.known)
+    cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != call.shape[at]]
+    if value.masked or (cut and value.data_shifts):
+        call.demand_unchanged(value)
+        return call.unmoved()
+    data_shifts = call.demand_constant_value(
+        Value(value.shape, zero_shift(value.shape), data_shifts=value.data_shifts), [axis]
+    ).data_shifts
+    value = Value(value.shape, call.current(value.shift), value.known)
     if index.known is not None:
-        return Out(moved_by_target(site, value, (dim, index.known)).shift, loose)
-    one = site.constant(value.shift, [axis, *cut])
+        return Output(mapped_by_target(call, value, (dim, index.known)).shift, data_shifts)
+    one = call.demand_constant(value.shift, [axis, *cut])
     for each in (axis, *cut):
-        one = picked(one, each, torch.tensor([0]))
-    return Out(spread(one, site.shape), loose)
+        one = selected(one, each, torch.tensor([0]))
+    return Output(broadcast(one, call.shape), data_shifts)

@@ -1,4 +1,4 @@
-"""Norms: what the mean takes away may move, what the variance measures may not."""
+"""Rules for norms: a shift that the mean subtracts cancels; the variance must not change."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,72 +6,74 @@ from dataclasses import replace
 import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped
-from addnorm.redundancy.graph.rule import Site, rule
-from addnorm.redundancy.graph.shift import add, spread, still, times
-from addnorm.redundancy.graph.value import Out, Plane, Value
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.shift import add, broadcast, times, zero_shift
+from addnorm.redundancy.graph.value import Output, Plane, Value
 
 _FLAT = 1e-6
-"""Smallest gain, relative to the largest, that is divided by."""
+"""Smallest gain, relative to the largest, by which it is divided."""
 
 
-def _scaled_shift(site: Site, bias: Value | None, axis: int | None) -> Out:
-    """The output moves with the norm's own shift; along `axis` if that is not the last."""
+def _scaled_shift(call: Call, bias: Value | None, axis: int | None) -> Output:
+    """The output of a norm shifts by the shift of its bias, along `axis` if that is not the last one."""
     if bias is None:
-        return site.still()
-    bias = site.settled(bias)
+        return call.unmoved()
+    bias = call.without_data_shifts(bias)
     shift = bias.shift
     if axis is not None:
-        shape = tuple(bias.shape[0] if at == axis else 1 for at in range(len(site.shape)))
+        shape = tuple(bias.shape[0] if at == axis else 1 for at in range(len(call.shape)))
         shift = reshaped(shift, shape)
-    return Out(spread(shift, site.shape))
+    return Output(broadcast(shift, call.shape))
 
 
 @rule("layer_norm", "native_layer_norm", always=True)
 def layer_norm(
-    site: Site, value: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, *_: object
-) -> list[Out]:
-    """x + c 1 has the mean of x plus c and the same variance, so a shift constant along the normalised axes cancels."""
-    site.unchanged(weight)
-    site.level(value, [-1 - at for at in range(len(shape))]) if not value.masked else site.unchanged(value)
-    outs = site.all_still()
-    plane = _plane(site, weight, bias) if len(shape) == 1 else None
-    if len(outs) > 1 and (site.read is None or 1 in site.read):
-        site.unchanged(value)  # the mean itself is an output, and is read
-    outs[0] = replace(_scaled_shift(site, bias, None), plane=plane)
+    call: Call, value: Value, shape: Sequence[int], weight: Value | None, bias: Value | None, *_: object
+) -> list[Output]:
+    """x + c 1 has the mean of x plus c and the same variance, so a shift that is constant along the normalised axes cancels."""
+    call.demand_unchanged(weight)
+    call.demand_constant_value(
+        value, [-1 - at for at in range(len(shape))]
+    ) if not value.masked else call.demand_unchanged(value)
+    outs = call.all_unmoved()
+    plane = _plane(call, weight, bias) if len(shape) == 1 else None
+    if len(outs) > 1 and (call.read is None or 1 in call.read):
+        call.demand_unchanged(value)  # the mean is an output that is read
+    outs[0] = replace(_scaled_shift(call, bias, None), plane=plane)
     return outs
 
 
-def _plane(site: Site, weight: Value | None, bias: Value | None) -> Plane | None:
-    """Entries over their gains have the mean of the bias over the gains, whatever the data."""
+def _plane(call: Call, weight: Value | None, bias: Value | None) -> Plane | None:
+    """The mean of the entries divided by their gains is that of the bias divided by the gains, for all data."""
     if (weight is not None and weight.known is None) or (bias is not None and bias.known is None):
         return None
-    normal = torch.ones(1, site.shape[-1], dtype=torch.float64)
+    normal = torch.ones(1, call.shape[-1], dtype=torch.float64)
     if weight is not None and weight.known is not None:
         gains = weight.known.to(torch.float64).abs()
         if float(gains.min()) < _FLAT * float(gains.max()):
             return None
         normal = normal / weight.known.to(torch.float64)
     normal = normal / normal.norm()
-    return Plane(len(site.shape) - 1, lambda: normal)
+    return Plane(len(call.shape) - 1, lambda: normal)
 
 
 @rule("group_norm", "native_group_norm")
-def group_norm(site: Site, value: Value, *args: object, **_: object) -> list[Out]:
-    """As layer norm, over each group of channels and all places together."""
-    if site.op == "native_group_norm":
+def group_norm(call: Call, value: Value, *args: object, **_: object) -> list[Output]:
+    """As layer norm, over each group of channels and all positions together."""
+    if call.op == "native_group_norm":
         weight, bias, groups = args[0], args[1], args[5]
     else:
         groups, weight, bias = args[0], *([*args[1:3], None, None][:2])
-    site.unchanged(weight if isinstance(weight, Value) else None)
-    value = site.settled(value)
-    outs = site.all_still()
+    call.demand_unchanged(weight if isinstance(weight, Value) else None)
+    value = call.without_data_shifts(value)
+    outs = call.all_unmoved()
     if value.masked or not isinstance(groups, int) or len(outs) > 1:
-        site.unchanged(value)
+        call.demand_unchanged(value)
     else:
-        batch, channels, *places = value.shape
-        split = reshaped(value.shift, (batch, groups, channels // groups, *places))
-        site.constant(split, range(2, 3 + len(places)))
-    outs[0] = _scaled_shift(site, bias if isinstance(bias, Value) else None, 1)
+        batch, channels, *grid = value.shape
+        split = reshaped(value.shift, (batch, groups, channels // groups, *grid))
+        call.demand_constant(split, range(2, 3 + len(grid)))
+    outs[0] = _scaled_shift(call, bias if isinstance(bias, Value) else None, 1)
     return outs
 
 
@@ -86,7 +88,7 @@ BATCH_NORMS = (
 
 @rule(*BATCH_NORMS)
 def batch_norm(
-    site: Site,
+    call: Call,
     value: Value,
     weight: Value | None,
     bias: Value | None,
@@ -94,65 +96,64 @@ def batch_norm(
     variance: Value | None,
     training: bool,
     *rest: object,
-) -> list[Out]:
-    """With batch statistics as layer norm, over batch and places for each channel. With running statistics a fixed
-    linear map.
-    """
-    site.unchanged(weight)
-    value = site.settled(value)
-    outs = site.all_still()
+) -> list[Output]:
+    """With batch statistics it is as layer norm, over batch and positions for each channel; with running statistics it
+    is a fixed linear map."""
+    call.demand_unchanged(weight)
+    value = call.without_data_shifts(value)
+    outs = call.all_unmoved()
     if training or mean is None:
         axes = [axis for axis in range(len(value.shape)) if axis != 1]
-        if value.masked or site.read is None or any(site.read):
-            site.unchanged(value)  # what moves the statistics matters where they are read
+        if value.masked or call.read is None or any(call.read):
+            call.demand_unchanged(value)  # a shift changes the statistics, which are read
         else:
-            site.constant(value.shift, axes)
+            call.demand_constant(value.shift, axes)
             if value.shift:
-                site.assume(
-                    "batch statistics, not running ones, are what counts: removing a bias before batch norm must move "
-                    "running_mean with it"
+                call.assume(
+                    "batch statistics are used, not running ones: the removal of a bias before a batch norm must move "
+                    "running_mean too"
                 )
-        outs[0] = _scaled_shift(site, bias, 1)
+        outs[0] = _scaled_shift(call, bias, 1)
         return outs
-    outs[0] = _frozen(site, value, weight, bias, mean, variance, rest[1])
+    outs[0] = _frozen(call, value, weight, bias, mean, variance, rest[1])
     return outs
 
 
 @rule("_native_batch_norm_legit_no_training")
 def batch_norm_frozen(
-    site: Site, value: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, *rest: object
-) -> list[Out]:
-    """A fixed linear map."""
-    outs = site.all_still()
-    outs[0] = _frozen(site, site.settled(value), weight, bias, mean, variance, rest[1])
+    call: Call, value: Value, weight: Value | None, bias: Value | None, mean: Value, variance: Value, *rest: object
+) -> list[Output]:
+    """A batch norm with running statistics is a fixed linear map."""
+    outs = call.all_unmoved()
+    outs[0] = _frozen(call, call.without_data_shifts(value), weight, bias, mean, variance, rest[1])
     return outs
 
 
 def _frozen(
-    site: Site,
+    call: Call,
     value: Value,
     weight: Value | None,
     bias: Value | None,
     mean: Value,
     variance: Value | None,
     epsilon: object,
-) -> Out:
-    site.unchanged(weight, mean, variance)
-    value = site.settled(value)
+) -> Output:
+    call.demand_unchanged(weight, mean, variance)
+    value = call.without_data_shifts(value)
     if variance is None or variance.known is None or (weight is not None and weight.known is None) or value.masked:
-        site.unchanged(value)
-        return _scaled_shift(site, bias, 1)
+        call.demand_unchanged(value)
+        return _scaled_shift(call, bias, 1)
     factor = (variance.known.to(torch.float64) + float(epsilon)).rsqrt()  # type: ignore[arg-type]
     if weight is not None and weight.known is not None:
         factor = factor * weight.known.to(torch.float64)
-    shape = tuple(len(factor) if at == 1 else 1 for at in range(len(site.shape)))
-    shift = times(value.shift, factor.reshape(shape), site.shape)
-    return Out(add(shift, _scaled_shift(site, bias, 1).shift, site.shape))
+    shape = tuple(len(factor) if at == 1 else 1 for at in range(len(call.shape)))
+    shift = times(value.shift, factor.reshape(shape), call.shape)
+    return Output(add(shift, _scaled_shift(call, bias, 1).shift, call.shape))
 
 
 @rule("instance_norm")
 def instance_norm(
-    site: Site,
+    call: Call,
     value: Value,
     weight: Value | None,
     bias: Value | None,
@@ -160,27 +161,27 @@ def instance_norm(
     variance: Value | None,
     own: bool,
     *rest: object,
-) -> Out:
-    """As batch norm, over the places of one channel of one sample."""
-    site.unchanged(weight)
-    value = site.settled(value)
+) -> Output:
+    """As batch norm, over the positions of one channel of one sample."""
+    call.demand_unchanged(weight)
+    value = call.without_data_shifts(value)
     if not own and mean is not None:
-        return _frozen(site, value, weight, bias, mean, variance, rest[1])
+        return _frozen(call, value, weight, bias, mean, variance, rest[1])
     if value.masked:
-        site.unchanged(value)
+        call.demand_unchanged(value)
     else:
-        site.constant(value.shift, range(2, len(value.shape)))
-    return _scaled_shift(site, bias, 1)
+        call.demand_constant(value.shift, range(2, len(value.shape)))
+    return _scaled_shift(call, bias, 1)
 
 
 @rule("var", "std", "var_mean", "std_mean", axial=True)
-def variance(site: Site, value: Value, *args: object, **kwargs: object) -> list[Out]:
-    """The variance is that of x - mean(x), where a constant cancels. With the mean as second output nothing may move."""
+def variance(call: Call, value: Value, *args: object, **kwargs: object) -> list[Output]:
+    """The variance is that of x - mean(x), in which a constant cancels. If the mean is a second output, nothing may shift."""
     dim = args[0] if args else kwargs.get("dim")
-    value = site.settled(value)
-    if value.masked or len(site.shapes) > 1 or isinstance(dim, bool | Value):
-        site.unchanged(value)
-        return site.all_still()
+    value = call.without_data_shifts(value)
+    if value.masked or len(call.shapes) > 1 or isinstance(dim, bool | Value):
+        call.demand_unchanged(value)
+        return call.all_unmoved()
     axes = list(range(len(value.shape))) if dim is None else [dim] if isinstance(dim, int) else list(dim)  # type: ignore[call-overload]
-    site.constant(value.shift, axes or range(len(value.shape)))
-    return [Out(still(shape)) for shape in site.shapes]
+    call.demand_constant(value.shift, axes or range(len(value.shape)))
+    return [Output(zero_shift(shape)) for shape in call.shapes]

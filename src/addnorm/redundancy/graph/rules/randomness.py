@@ -1,19 +1,18 @@
-"""Dropout, and tensors that take only a shape from another."""
+"""Rules for dropout, and for tensors that take only their shape from another one."""
 
-from addnorm.redundancy.graph.rule import Site, rule
-from addnorm.redundancy.graph.value import Out, Value
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.value import Output, Value
 
 
 @rule("dropout", "dropout_", "feature_dropout", "alpha_dropout", "native_dropout", always=True)
-def dropout(site: Site, value: Value, p: float, train: bool | None) -> list[Out]:
-    """In evaluation the identity. In training m (x + s) moves by m s with a random mask m: nothing may move, and sums
-    are lost.
-    """
-    outs = site.all_still()
+def dropout(call: Call, value: Value, p: float, train: bool | None) -> list[Output]:
+    """In evaluation it is the identity. In training m (x + s) shifts by m s with a random mask m, so nothing may shift,
+    and the sums are lost."""
+    outs = call.all_unmoved()
     if train is False or p == 0.0:
-        outs[0] = Out(value.shift, value.loose, value.sums, value.masked, value.plane)
+        outs[0] = Output(value.shift, value.data_shifts, value.sums, value.masked, value.plane)
     else:
-        site.unchanged(value)
+        call.demand_unchanged(value)
     return outs
 
 
@@ -29,6 +28,6 @@ def dropout(site: Site, value: Value, p: float, train: bool | None) -> list[Out]
     "new_full",
     "new_empty",
 )
-def like(site: Site, *_: object, **__: object) -> Out:
-    """Reads a shape, no number."""
-    return site.still()
+def like(call: Call, *_: object, **__: object) -> Output:
+    """The operation reads a shape, not numbers."""
+    return call.unmoved()

@@ -1,20 +1,22 @@
-"""Sums and means."""
+"""Rules for sums and means."""
 
 from collections.abc import Sequence
 from math import prod
 
 from addnorm.redundancy.graph.reshaping import reshaped, summed
-from addnorm.redundancy.graph.rule import Site, rule
+from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.shift import scaled
-from addnorm.redundancy.graph.value import Out, Value
+from addnorm.redundancy.graph.value import Output, Value
 
 
 @rule("sum", "mean", axial=True)
-def total(site: Site, value: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object) -> Out:
+def total(
+    call: Call, value: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object
+) -> Output:
     """sum(x + s) = sum(x) + sum(s)."""
     if value.masked and value.moves:
-        site.unchanged(value)
-        return site.still()
+        call.demand_unchanged(value)
+        return call.unmoved()
     dims = len(value.shape)
     axes = (
         list(range(dims))
@@ -26,9 +28,11 @@ def total(site: Site, value: Value, dim: int | Sequence[int] | None = None, keep
     after = {
         axis: axis if keepdim else axis - sum(each < axis for each in axes) for axis in range(dims) if axis not in axes
     }
-    loose = tuple(each.turned(after) for each in value.loose)
+    data_shifts = tuple(each.rearranged(after) for each in value.data_shifts)
     if not axes:
-        return Out(value.shift, loose)
+        return Output(value.shift, data_shifts)
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(value.shape))
-    shift = reshaped(summed(value.shift, axes, shape), site.shape)
-    return Out(scaled(shift, 1.0 / prod(value.shape[axis] for axis in axes)) if site.op == "mean" else shift, loose)
+    shift = reshaped(summed(value.shift, axes, shape), call.shape)
+    return Output(
+        scaled(shift, 1.0 / prod(value.shape[axis] for axis in axes)) if call.op == "mean" else shift, data_shifts
+    )

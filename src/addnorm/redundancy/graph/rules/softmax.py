@@ -1,106 +1,109 @@
-"""Softmax and what is a function of it: a shift that is the same along the axis cancels."""
+"""Rules for softmax and its functions, in which a shift that is constant along the axis cancels."""
 
 from dataclasses import replace
 from math import inf, isinf
 
 import torch
 
-from addnorm.redundancy.graph.reshaping import picked, reshaped
-from addnorm.redundancy.graph.rule import Site, rule
-from addnorm.redundancy.graph.shift import Shift, spread, still
-from addnorm.redundancy.graph.value import Out, Value
+from addnorm.redundancy.graph.reshaping import reshaped, selected
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
+from addnorm.redundancy.graph.value import Output, Value
 
 
 @rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
-def softmax(site: Site, value: Value, dim: int, *_: object, **__: object) -> Out:
-    """softmax(x + c 1) = softmax(x), so a shift constant along the axis has no effect; the rows sum to one."""
-    site.unchanged(value) if value.seen_by_softmax else site.level(value, [dim])
-    return Out(still(site.shape), sums={dim % len(site.shape): torch.ones((1,) * len(site.shape), dtype=torch.float64)})
+def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
+    """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
+    call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
+    return Output(
+        zero_shift(call.shape), sums={dim % len(call.shape): torch.ones((1,) * len(call.shape), dtype=torch.float64)}
+    )
 
 
 @rule("log_softmax", "_log_softmax", axial=True)
-def log_softmax(site: Site, value: Value, dim: int, *_: object, **__: object) -> Out:
-    """log_softmax(x + c 1) = log_softmax(x); entries that were filled in do move against the others then, so none may
-    be.
-    """
-    site.unchanged(value) if value.masked else site.level(value, [dim])
-    return site.still()
+def log_softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
+    """log_softmax(x + c 1) = log_softmax(x). Masked entries would shift relative to the others, so a masked value must
+    not shift."""
+    call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [dim])
+    return call.unmoved()
 
 
 @rule("logsumexp", axial=True)
-def logsumexp(site: Site, value: Value, dim: list[int], keepdim: bool = False) -> Out:
+def logsumexp(call: Call, value: Value, dim: list[int], keepdim: bool = False) -> Output:
     """logsumexp(x + c 1) = logsumexp(x) + c."""
     if value.masked:
-        site.unchanged(value)
-        return site.still()
-    value = site.level(site.settled(value), dim)
-    return Out(first_entries(value.shift, dim, site.shape))
+        call.demand_unchanged(value)
+        return call.unmoved()
+    value = call.demand_constant_value(call.without_data_shifts(value), dim)
+    return Output(first_entries(value.shift, dim, call.shape))
 
 
 def first_entries(shift: Shift, axes: list[int], shape: tuple[int, ...]) -> Shift:
-    """A shift that is constant along some axes, these axes reduced to one entry or removed."""
+    """Reduce axes along which a shift is constant to one entry, or remove them."""
     for axis in axes:
-        shift = picked(shift, axis % len(shift.shape), torch.tensor([0]))
+        shift = selected(shift, axis % len(shift.shape), torch.tensor([0]))
     return reshaped(shift, shape)
 
 
 @rule("cross_entropy_loss")
 def cross_entropy(
-    site: Site, value: Value, target: Value, weight: Value | None = None, *_: object, **__: object
-) -> Out:
-    """A function of log_softmax over the classes. Targets are class numbers, or known or unknown shares: all multiply
-    log_softmax.
-    """
-    site.unchanged(target, weight)
+    call: Call, value: Value, target: Value, weight: Value | None = None, *_: object, **__: object
+) -> Output:
+    """A function of log_softmax over the classes. Targets are class indices or probabilities, both of which multiply
+    log_softmax."""
+    call.demand_unchanged(target, weight)
     classes = 0 if len(value.shape) == 1 else 1
-    site.unchanged(value) if value.masked else site.level(value, [classes])
-    return site.still()
+    call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [classes])
+    return call.unmoved()
 
 
 @rule("amax", "max", "topk", "sort", "amin", "min", "argmax", "argmin", "argsort", "cummax", axial=True)
-def largest(site: Site, value: Value, *args: object, **kwargs: object) -> list[Out]:
-    """max(x + c 1) = max(x) + c, and the places stay. Two operands, or no axis: nothing may move."""
+def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[Output]:
+    """max(x + c 1) = max(x) + c, and the indices stay. With two operands or without an axis nothing may shift."""
     dim = (
-        args[1] if site.op == "topk" and len(args) > 1 else args[0] if args and site.op != "topk" else kwargs.get("dim")
+        args[1] if call.op == "topk" and len(args) > 1 else args[0] if args and call.op != "topk" else kwargs.get("dim")
     )
-    if site.op in ("topk", "sort", "argsort") and dim is None:
+    if call.op in ("topk", "sort", "argsort") and dim is None:
         dim = -1
     if isinstance(dim, bool) or not isinstance(dim, int | list) or (isinstance(dim, list) and not dim):
-        site.unchanged(value, *(each for each in args if isinstance(each, Value)))
-        return site.all_still()
+        call.demand_unchanged(value, *(each for each in args if isinstance(each, Value)))
+        return call.all_unmoved()
     axes = [dim] if isinstance(dim, int) else list(dim)
-    if value.seen_by_softmax or (value.masked and site.op in ("min", "amin", "argmin")):
-        site.unchanged(value)
-        return site.all_still()
-    value = site.level(value, axes)
-    outs = site.all_still()
-    if not site.op.startswith("arg"):
+    if value.seen_by_softmax or (value.masked and call.op in ("min", "amin", "argmin")):
+        call.demand_unchanged(value)
+        return call.all_unmoved()
+    value = call.demand_constant_value(value, axes)
+    outs = call.all_unmoved()
+    if not call.op.startswith("arg"):
         one = value.shift
         axes = [axis % len(value.shape) for axis in axes]
         for axis in axes:
-            one = picked(one, axis, torch.tensor([0]))
-        kept = len(site.shape) == len(value.shape)
+            one = selected(one, axis, torch.tensor([0]))
+        kept = len(call.shape) == len(value.shape)
         after = [axis for axis in range(len(value.shape)) if kept or axis not in axes]
-        loose = tuple(each.turned({axis: at for at, axis in enumerate(after)}) for each in value.loose)
+        data_shifts = tuple(each.rearranged({axis: at for at, axis in enumerate(after)}) for each in value.data_shifts)
         masked = None
-        if kept and site.op in ("amax", "amin", "max", "min"):
-            # One entry of moves that are equal along the axes: the same moves.
-            loose = tuple(replace(each, path=old.path) for each, old in zip(loose, value.loose, strict=True))
+        if kept and call.op in ("amax", "amin", "max", "min"):
+            # One entry of shifts that are equal along the axes is the same shift.
+            data_shifts = tuple(
+                replace(each, origin=old.origin) for each, old in zip(data_shifts, value.data_shifts, strict=True)
+            )
         elif value.masked is not None:
-            masked = value.masked.elsewhere()
-        shift = spread(one, site.shape) if kept else reshaped(one, site.shape)
-        outs[0] = Out(shift, loose, masked=masked, fact="maximum" if site.op in ("amax", "max") else "")
+            masked = value.masked.without_condition()
+        shift = broadcast(one, call.shape) if kept else reshaped(one, call.shape)
+        outs[0] = Output(shift, data_shifts, masked=masked, fact="maximum" if call.op in ("amax", "max") else "")
     return outs
 
 
 @rule("eq", "ne", "gt", "ge", "lt", "le", "isinf", "isneginf", "isposinf", "isfinite", "isnan")
-def compare(site: Site, value: Value, *others: object) -> Out:
-    """Comparing with infinity: what is finite stays so, and what is infinite too. Any other comparison may jump.
+def compare(call: Call, value: Value, *others: object) -> Output:
+    """A comparison with infinity does not change under finite shifts; any other comparison may.
 
-    A maximum is minus infinity only if a row is masked throughout."""
-    if site.op.startswith("is") or (len(others) == 1 and isinstance(others[0], float) and isinf(others[0])):
-        if (site.op != "eq" or others[0] != -inf) and site.op != "isneginf":
-            return site.still()
-        return replace(site.still(), fact="nowhere" if value.fact == "maximum" else f"endless {value.name}")
-    site.unchanged(value, *(each for each in others if isinstance(each, Value)))
-    return site.still()
+    A maximum is minus infinity only if the whole row is masked.
+    """
+    if call.op.startswith("is") or (len(others) == 1 and isinstance(others[0], float) and isinf(others[0])):
+        if (call.op != "eq" or others[0] != -inf) and call.op != "isneginf":
+            return call.unmoved()
+        return replace(call.unmoved(), fact="nowhere" if value.fact == "maximum" else f"infinite {value.name}")
+    call.demand_unchanged(value, *(each for each in others if isinstance(each, Value)))
+    return call.unmoved()

@@ -1,0 +1,66 @@
+"""Writes docs/reference.md, the list of everything that a user may import: `python docs/reference.py`."""
+
+import importlib
+import inspect
+import textwrap
+from pathlib import Path
+from typing import Any
+
+MODULES = {
+    "addnorm": "Models, studies, analyses of finished runs, and the audit of any PyTorch model. `import addnorm` is fast: "
+    "torch is imported when a name that needs it is first used.",
+    "addnorm.residual": "Base classes of residual connections of the hidden stream.",
+    "addnorm.scores": "Base classes of residual connections of the attention scores.",
+    "addnorm.norm": "Base class of norms.",
+    "addnorm.placement": "Base classes of norm placements.",
+    "addnorm.bias": "Base classes of q and k biases.",
+    "addnorm.position": "Base classes of positions.",
+    "addnorm.data.corpora": "Base classes of corpora.",
+    "addnorm.data.tokenizers": "Base classes of tokenizers.",
+    "addnorm.optimization.optimizers": "Base class of optimizers, and the groups of parameters that they update.",
+    "addnorm.optimization.schedules": "Base class of learning-rate schedules.",
+    "addnorm.insight.extrapolation.switches": "Base classes of changes at evaluation.",
+    "addnorm.shape": "Sizes that every mechanism is built from.",
+    "addnorm.roles": "Roles of parameters, by which weight decay selects them.",
+    "addnorm.errors": "Errors and warnings.",
+}
+"""Public modules with a description."""
+
+HEAD = """# Public interface
+
+Everything that a user may import, by module. `python docs/reference.py` writes this page; a test compares it with the
+code.
+
+A name is **public** if it stands in `__all__` of a module below. Public names are kept: new versions add to them. So are
+the commands with their options, the keys of `--json` output, and the files of runs.
+
+Everything else is **private** and may change in any version: modules that are not on this page, names outside `__all__`,
+and names with a leading underscore. Where a private package has an `__all__`, it lists what other packages of addnorm
+use. The documented attributes of objects that public functions return are public.
+
+`help(addnorm.rank)` shows arguments, errors and an example. The words are explained in the [glossary](glossary.md).
+"""
+
+
+def page() -> str:
+    """The text of docs/reference.md."""
+    return HEAD + "".join(_section(name, about) for name, about in MODULES.items())
+
+
+def _section(name: str, about: str) -> str:
+    module = importlib.import_module(name)
+    rows = "".join(f"| `{each}` | {_summary(getattr(module, each))} |\n" for each in module.__all__)
+    return f"\n## `{name}`\n\n{textwrap.fill(about, 100)}\n\n| name | meaning |\n|---|---|\n{rows}"
+
+
+def _summary(value: Any) -> str:
+    if isinstance(value, str):
+        return "Version of the package."
+    if not (inspect.isclass(value) or inspect.isfunction(value)) or not value.__module__.startswith("addnorm"):
+        return "Type annotation or constant."
+    text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+    return text.replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    Path(__file__).with_suffix(".md").write_text(page(), encoding="utf-8")

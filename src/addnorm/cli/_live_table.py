@@ -1,0 +1,153 @@
+"""Progress of `addnorm run`: a live table on a terminal, else a line every 15 seconds."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from addnorm.cli._text import duration, quantity
+from addnorm.store import RunStatus, State, StudyFolder
+
+_STYLES = {
+    "running": "bold",
+    "finished": "green",
+    "failed": "red",
+    "diverged": "red",
+    "blocked": "yellow",
+    "interrupted": "yellow",
+    "queued": "dim",
+}
+_LINE_EVERY_S = 15.0
+
+
+class Silent:
+    """Progress that shows nothing."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        pass
+
+
+_FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "interrupted", "queued", "finished")
+"""Order in which runs are shown if not all of them fit on the terminal."""
+_FRAME = 3
+"""Lines of a table beside its runs: title, column heads and the count of hidden runs."""
+
+
+class LiveTable(Silent):
+    """A table of the runs that is redrawn in place; without a terminal, one line every 15 seconds.
+
+    A table that is higher than the terminal cannot be redrawn in place. On a terminal with fewer rows than runs, running and
+    failed runs are shown first, and the last line counts the others.
+    """
+
+    def __init__(self, study: str, out: Path, console: Console | None = None) -> None:
+        self.study, self.out = study, out
+        self.console = console or Console()
+        self._live = Live(console=self.console, auto_refresh=False) if self.console.is_terminal else None
+        self._began = time.monotonic()
+        self._last_line_s = 0.0
+        self._steps_before: int | None = None
+        self._tokens_per_step = 0
+
+    def __enter__(self) -> "Silent":
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)
+
+    def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
+        """Draw the current state."""
+        training = folder.runs()[0].spec["spec"]["training"]
+        self._tokens_per_step = training["batch"] * training["seq"]
+        newest = {run.name: run.newest("train") for run in folder.runs()}
+        speeds = {name: event["tokens_per_s"] if event is not None else None for name, event in newest.items()}
+        left = self._left_s(statuses)
+        if self._live is not None:
+            self._live.update(self._table(statuses, speeds, left), refresh=True)
+        elif time.monotonic() - self._last_line_s >= _LINE_EVERY_S:
+            self._last_line_s = time.monotonic()
+            self.say(self._line(statuses, speeds, left))
+
+    def _left_s(self, statuses: list[RunStatus]) -> float | None:
+        """Estimate the seconds until all runs are over, from the steps that were done since the first call."""
+        done = sum(entry.step for entry in statuses)
+        if self._steps_before is None:
+            self._steps_before, self._began = done, time.monotonic()
+        new_steps = done - self._steps_before
+        to_do = sum(e.steps - e.step for e in statuses if not e.is_over)
+        elapsed = time.monotonic() - self._began
+        return to_do * elapsed / new_steps if new_steps > 0 and elapsed > 5 else None
+
+    def _table(self, statuses: list[RunStatus], speeds: dict[str, float | None], left: float | None) -> Table:
+        title = f"{self.study}   {self._count(statuses)}" + (f"   about {duration(left)} left" if left else "")
+        table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+        for name in ("run", "state"):
+            table.add_column(name, no_wrap=True, overflow="ellipsis")
+        for name in ("step", "tokens/s", "loss", "accuracy", "left"):
+            table.add_column(name, justify="right", no_wrap=True)
+        shown = self._fitting(statuses)
+        for entry in shown:
+            table.add_row(*self._row(entry, speeds.get(entry.run)), style=_STYLES[entry.state])
+        if len(shown) < len(statuses):
+            hidden = [entry for entry in statuses if entry not in shown]
+            table.add_row(f"… and {len(hidden)} more: {self._count(hidden)}", style="dim")
+        return table
+
+    def _fitting(self, statuses: list[RunStatus]) -> list[RunStatus]:
+        """Select as many runs as the terminal has rows for, in the order of the study."""
+        room = self.console.height - _FRAME - 1  # the cursor needs the line below the table
+        if len(statuses) <= room + 1:
+            return statuses
+        by_importance = sorted(range(len(statuses)), key=lambda index: _FIRST.index(statuses[index].state))
+        selected = set(by_importance[: max(1, room)])
+        return [entry for index, entry in enumerate(statuses) if index in selected]
+
+    def _row(self, entry: RunStatus, speed: float | None) -> tuple[str, ...]:
+        running = entry.state == "running"
+        remaining = (entry.steps - entry.step) * self._tokens_per_step / speed if running and speed else None
+        return (
+            f"{entry.variant} · seed {entry.seed}",
+            entry.state,
+            f"{entry.step}/{entry.steps}",
+            quantity(speed) if speed is not None and running else "",
+            "" if entry.loss is None else f"{entry.loss:.4f}",
+            "" if entry.accuracy is None else f"{entry.accuracy:.2%}",
+            "" if remaining is None else duration(remaining),
+        )
+
+    def _count(self, statuses: list[RunStatus]) -> str:
+        states = [entry.state for entry in statuses]
+        return ", ".join(f"{states.count(state)} {state}" for state in _STYLES if state in states)
+
+    def _line(self, statuses: list[RunStatus], speeds: dict[str, float | None], left: float | None) -> str:
+        running = [
+            f"{e.variant}-s{e.seed} {e.step}/{e.steps}"
+            + ("" if e.loss is None else f" loss {e.loss:.3f}")
+            + ("" if speeds.get(e.run) is None else f" {quantity(speeds[e.run] or 0)} tokens/s")
+            for e in statuses
+            if e.state == "running"
+        ]
+        tail = f"; about {duration(left)} left" if left else ""
+        return f"{self._count(statuses)}: {'; '.join(running)}{tail}"

@@ -1,0 +1,125 @@
+"""The explanation of a run from `scalars.safetensors`, in which its worker records every step."""
+
+import json
+import math
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from safetensors import safe_open
+
+from addnorm.errors import InputError
+from addnorm.insight.scalars.coefficients import Coefficient, coefficients, parameter_and_index
+from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, redundant_directions
+from addnorm.insight.scalars.explanation import Explanation
+from addnorm.insight.scalars.scalar import Scalar
+from addnorm.store import RunFolder
+from addnorm.study.decoding import decode
+from addnorm.study.definition import RunSpec
+
+_NORMS = re.compile(r"(^|\.)\w*norm\.")
+
+
+def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
+    """Explain a run that has reached a checkpoint or its end.
+
+    Args:
+        run: the run's folder.
+        norms: include the gains and shifts of norms.
+
+    Raises:
+        InputError: the run has no record of its scalars, or its spec names a plugin that is not loaded.
+    """
+    path = run.path / "scalars.safetensors"
+    if not path.exists():
+        raise InputError(
+            f"{run.path} has no record of learned scalars yet (scalars.safetensors): it is written with each checkpoint. "
+            f"The run is {run.status().state}."
+        )
+    spec = decode(RunSpec, run.spec["spec"])
+    with safe_open(path, framework="np") as file:
+        names = json.loads(file.metadata()["names"])
+        record = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  safe_open is no mapping
+    columns = [column for column, name in enumerate(names) if norms or not _NORMS.search(name)]
+    scalars = _scalars(names, columns, record, coefficients(spec.model, names, record["value"]))
+    position_of = {column: position for position, column in enumerate(columns)}
+    directions, too_few_steps = _directions(names, record, position_of)
+    pairs = [(group.members[0], group.members[1]) for group in directions if len(group.members) == 2]
+    shares_left = np.exp(record["log_kept"][columns]) if columns else np.ones(1)
+    return Explanation(
+        run=run.name,
+        variant=spec.variant,
+        seed=spec.seed,
+        model=spec.model,
+        decay_factor=float(shares_left.min()),
+        steps=int(record["steps"]),
+        scalars=scalars,
+        directions=directions,
+        too_few_steps=too_few_steps,
+        pairs=lockstep(scalars, pairs),
+    )
+
+
+def _directions(
+    names: Sequence[str], record: Mapping[str, np.ndarray], position_of: Mapping[int, int]
+) -> tuple[tuple[Direction, ...], tuple[str, ...]]:
+    """Redundant directions of every mechanism with a factor `R.OWNER`, and the owners with too few steps."""
+    directions: list[Direction] = []
+    too_few_steps: list[str] = []
+    for key in sorted(record):
+        owner = key.removeprefix("R.")
+        columns = [column for column, name in enumerate(names) if name.startswith(f"{owner}.")]
+        if key == owner or not all(column in position_of for column in columns):
+            continue
+        positions = [position_of[column] for column in columns]
+        of_owner = redundant_directions(record[key], int(record["steps"]), positions)
+        if of_owner is None:
+            too_few_steps.append(owner)
+        else:
+            directions.extend(of_owner)
+    return tuple(directions), tuple(too_few_steps)
+
+
+def _owner(name: str) -> str:
+    """Path of the mechanism that owns a scalar: a mechanism of the whole model, or one in a layer."""
+    return name.rpartition(".")[0] if name.startswith("layers.") else name.partition(".")[0]
+
+
+def _scalars(
+    names: Sequence[str],
+    columns: Sequence[int],
+    record: Mapping[str, np.ndarray],
+    effective: Sequence[Coefficient],
+) -> tuple[Scalar, ...]:
+    steps = int(record["steps"])
+    largest_gradient: dict[str, float] = defaultdict(float)
+    for name, size in zip(names, record["mean_absolute"].tolist(), strict=True):
+        largest_gradient[_owner(name)] = max(largest_gradient[_owner(name)], size)
+    scalars = []
+    for column in columns:
+        name = names[column]
+        parameter, index = parameter_and_index(name)
+        of_this = {key: float(record[key][column]) for key in _PER_SCALAR}
+        mean, mean_square = of_this["mean"], of_this["mean_square"]
+        error = math.sqrt(max(mean_square - mean * mean, 0.0) / (steps - 1)) if steps > 1 else 0.0
+        scalars.append(
+            Scalar(
+                parameter=parameter,
+                layer=effective[column].layer,
+                index=index,
+                effective=effective[column].value,
+                init=of_this["init"],
+                final=of_this["value"],
+                decay_only=of_this["init"] * float(np.exp(of_this["log_kept"])),
+                decay_move=of_this["decay"],
+                gradient_move=of_this["gradient"],
+                snr=abs(mean) / error if error > 0 else None,
+                driven=of_this["mean_absolute"] > ROUNDING * largest_gradient[_owner(name)],
+            )
+        )
+    return tuple(scalars)
+
+
+_PER_SCALAR = ("init", "value", "log_kept", "decay", "gradient", "mean", "mean_square", "mean_absolute")
+"""Arrays of the record that hold one number per scalar."""

@@ -1,0 +1,72 @@
+"""Demands as systems of linear equations in the free coordinates."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+
+from addnorm.redundancy.algebra.rank import kernel_and_clarity
+from addnorm.redundancy.graph.shift import Diagonal, Term
+
+
+def equations(term: Term, reduced: tuple[int, ...], together: Sequence[int]) -> torch.Tensor:
+    """Return the map as a matrix [entries, coordinates]. The axes in `together` run fastest, so that the entries that a demand
+    compares are neighbours."""
+    given = term.dense() if isinstance(term, Diagonal) else term
+    numbers = given.numbers.expand(len(given.numbers), *reduced)
+    order = [axis for axis in range(len(reduced)) if axis not in together] + list(together)
+    return numbers.permute(0, *(axis + 1 for axis in order)).reshape(len(numbers), -1).T
+
+
+def differences(matrix: torch.Tensor, group: int) -> torch.Tensor:
+    """Return each entry of a group minus the group's first: zero if the shift is constant over the group."""
+    split = matrix.reshape(-1, group, matrix.shape[1])
+    return (split[:, 1:] - split[:, :1]).reshape(-1, matrix.shape[1])
+
+
+def levelled(matrix: torch.Tensor, group: int, noise: float) -> torch.Tensor:
+    """Set the entries of a group equal to its first if they differ from it only by rounding."""
+    # Without this step the differences of equal entries are rounding errors of relative size one, which would count as
+    # constraints and hide freedom.
+    split = matrix.reshape(-1, group, matrix.shape[1])
+    same = (split - split[:, :1]).abs() <= 16 * noise  # each of the two is off by at most 8 times the noise
+    return torch.where(same, split[:, :1], split).reshape(matrix.shape)
+
+
+def compressed(matrix: torch.Tensor) -> torch.Tensor:
+    """Return equivalent equations, at most as many as coordinates."""
+    kept = matrix[matrix.any(dim=1)]
+    kept = kept / kept.norm(dim=1, keepdim=True)
+    return torch.linalg.qr(kept, mode="r").R if len(kept) > kept.shape[1] else kept
+
+
+def kernel_by_components(matrix: torch.Tensor) -> tuple[torch.Tensor, bool]:
+    """Return the null space [coordinates, k], and True if every rank is clear.
+
+    Equations and coordinates form a bipartite graph; its connected components (heads, channels) are solved one by one, so that
+    the singular values of one component are not compared with those of another, larger one.
+    """
+    rows, columns = matrix.shape
+    pattern = csr_matrix(matrix.ne(0).numpy())
+    graph = csr_matrix(
+        (np.ones(pattern.nnz), (pattern.nonzero()[0], rows + pattern.nonzero()[1])), shape=(rows + columns,) * 2
+    )
+    count, labels = connected_components(graph, directed=False)
+    if count == 1:
+        whole, clear = kernel_and_clarity(matrix.numpy())
+        return torch.from_numpy(whole), clear
+    parts, clear = [], True
+    for each in range(count):
+        equations_of, places = np.flatnonzero(labels[:rows] == each), np.flatnonzero(labels[rows:] == each)
+        if len(places):
+            part, part_clear = kernel_and_clarity(matrix.numpy()[np.ix_(equations_of, places)])
+            parts.append((places, part))
+            clear = clear and part_clear
+    whole = np.zeros((columns, sum(part.shape[1] for _, part in parts)))
+    start = 0
+    for places, part in parts:
+        whole[places, start : start + part.shape[1]] = part
+        start += part.shape[1]
+    return torch.from_numpy(whole), clear

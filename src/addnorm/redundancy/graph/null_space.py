@@ -1,0 +1,387 @@
+r"""The joint null space: all changes of the tracked parameters together that leave the observed output unchanged.
+
+It is represented as delta_p = sum_b M_{p,b} z_b with free vectors z_b and one map M per parameter and block, most of
+them absent and many the identity; distinct z give distinct delta. Parameters that share a block form a component. Every
+query is answered inside one component, so that no matrix is larger than those of one layer. Example: in a post-norm
+layer of width d, z consists of the norm's beta, the v bias and one number per norm, and the other biases are products
+of these with the layer's weights.
+
+What must hold: the answers depend on the space only, not on its coordinates z, which depend on the order of
+elimination. The hard part is to decide whether a product of many weight matrices has a null direction: its true
+singular values may lie below rounding. Regular maps and condition numbers decide this where singular values cannot; the
+remaining cases are reported as unsure (tests/redundancy/test_null_space.py, test_chains.py).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from addnorm.errors import InputError, UnknownName
+from addnorm.redundancy.algebra.linear_map import LinearMap, dense
+from addnorm.redundancy.algebra.rank import FLOAT64, kernel_and_clarity, rank
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
+
+Delta = dict[str, torch.Tensor]
+"""A change: per parameter a float64 tensor of its `coordinate_shape`; absent parameters do not change."""
+
+_LARGEST_CONDITION = 1e14
+"""Largest condition number of a product for which float64 separates small singular values from rounding."""
+
+LARGEST_BASIS = 20_000_000
+"""Largest size of the dense basis that `basis` returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Component:
+    """Parameters whose null directions are coupled, and the free blocks that they share."""
+
+    names: tuple[str, ...]
+    blocks: tuple[int, ...]
+    dim: int
+
+
+class NullSpace:
+    """The null space of all constraints over all tracked coordinates."""
+
+    def __init__(self, tracked: TrackedParameters, maps: Mapping[str, Mapping[int, LinearMap]]) -> None:
+        self.tracked = tracked
+        self._maps = _without_noise({entry.name: dict(maps.get(entry.name, {})) for entry in tracked.entries})
+        self._sizes = {block: each.width for mine in self._maps.values() for block, each in mine.items()}
+        self._alone: dict[str, torch.Tensor] = {}
+        self._unsure: set[str] = set()
+
+    @classmethod
+    def from_basis(cls, tracked: TrackedParameters, basis: torch.Tensor) -> "NullSpace":
+        """Construct a space from independent rows, float [dim, tracked.size]."""
+        maps: dict[str, dict[int, LinearMap]] = {}
+        if basis.shape[0]:
+            for entry in tracked.entries:
+                part = basis[:, entry.offset : entry.offset + entry.size].to(torch.float64).T.contiguous()
+                if part.any():
+                    maps[entry.name] = {0: dense(entry.size, part)}
+        return cls(tracked, maps)
+
+    @property
+    def maps(self) -> Mapping[str, Mapping[int, LinearMap]]:
+        """Per parameter, the maps from the free blocks that move it."""
+        return self._maps
+
+    @property
+    def dim(self) -> int:
+        """Number of independent null directions of all parameters together."""
+        return sum(self._sizes.values())
+
+    @cached_property
+    def components(self) -> tuple[Component, ...]:
+        """Connected parts, in the order of their first parameter. Parameters that cannot move belong to none."""
+        parent: dict[int, int] = {block: block for block in self._sizes}
+
+        def root(block: int) -> int:
+            while parent[block] != block:
+                block = parent[block]
+            return block
+
+        for mine in self._maps.values():
+            blocks = list(mine)
+            for block in blocks[1:]:
+                parent[root(block)] = root(blocks[0])
+        grouped: dict[int, list[str]] = {}
+        for name, mine in self._maps.items():
+            if mine:
+                grouped.setdefault(root(next(iter(mine))), []).append(name)
+        components = []
+        for start, names in grouped.items():
+            blocks_in = tuple(block for block in self._sizes if root(block) == start)
+            dim = sum(self._sizes[block] for block in blocks_in)
+            components.append(Component(names=tuple(names), blocks=blocks_in, dim=dim))
+        return tuple(components)
+
+    def component(self, name: str) -> Component | None:
+        """Return the component of a parameter (by any of its names); None if it cannot move."""
+        name = self._first(name)
+        return next((each for each in self.components if name in each.names), None)
+
+    def redundant(self, name: str) -> torch.Tensor:
+        """Return the null vectors supported on one parameter alone, orthonormal, float64 [k, size]. It is redundant if
+        k = size."""
+        name = self._first(name)
+        if name not in self._alone:
+            self._alone[name] = self._inside(name)
+        return self._alone[name]
+
+    def _inside(self, name: str) -> torch.Tensor:
+        component = self.component(name)
+        if component is None:
+            return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
+        free, clear = self._free(component, held=[other for other in component.names if other != name])
+        condition = max(each.condition for other in component.names for each in self._maps[other].values())
+        if free.shape[1] and not (clear and condition <= _LARGEST_CONDITION):
+            self._unsure.add(name)
+            return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
+        return _orthonormal(self._rows(name, component, free)).T
+
+    def unsure(self, name: str) -> bool:
+        """Return True if float64 cannot decide which directions of a parameter are redundant; `redundant` then claims none."""
+        self.redundant(name)
+        return self._first(name) in self._unsure
+
+    def absorbable(self, name: str) -> int:
+        """Return the dimension of the null space's projection on one parameter: its directions that the others can
+        compensate."""
+        name = self._first(name)
+        component = self.component(name)
+        if component is None:
+            return 0
+        mine = self._maps[name]
+        if any(each.matrix is None and len(each.rows) == each.height for each in mine.values()):
+            return self.tracked[name].size
+        return rank(torch.cat([each.dense() for each in mine.values()], dim=1).numpy())
+
+    def sample(self, generator: torch.Generator) -> Delta:
+        """Draw a random null vector, of about unit size per free coordinate, that moves every parameter that can move."""
+        free = {
+            block: torch.randn(size, generator=generator, dtype=torch.float64) for block, size in self._sizes.items()
+        }
+        return self._at(free)
+
+    def project(self, delta: Mapping[str, torch.Tensor]) -> Delta:
+        """Return the orthogonal projection of a change on the space. delta - project(delta) is the equivalent change of
+        least norm."""
+        given = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in delta.items()}
+        moved: Delta = {}
+        for component in self.components:
+            if not any(name in given for name in component.names):
+                continue
+            basis = _orthonormal(torch.cat([self._rows(name, component, None) for name in component.names]))
+            zeros = {name: torch.zeros(self.tracked[name].size, dtype=torch.float64) for name in component.names}
+            stacked = torch.cat([given.get(name, zeros[name]).reshape(-1) for name in component.names])
+            nearest = basis @ (basis.T @ stacked)
+            sizes = [self.tracked[name].size for name in component.names]
+            for name, part in zip(component.names, nearest.split(sizes), strict=True):
+                moved[name] = part.reshape(self.tracked[name].coordinate_shape)
+        return moved
+
+    def solve(
+        self, target: Mapping[str, torch.Tensor], *, keep: Sequence[str] = (), prefer: Sequence[str] = ()
+    ) -> Delta | None:
+        """Find a null vector that moves some parameters as wanted and as few others as possible, by the least norm.
+
+        Args:
+            target: wanted changes.
+            keep: parameters that must not change.
+            prefer: parameters that should move, best first; the others are held where possible, largest first.
+
+        Returns:
+            The change of every parameter that changes, the targets included; None if there is no such null vector.
+        """
+        wanted = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in target.items()}
+        held = {self._first(name) for name in keep} - set(wanted)
+        places = {self._first(name): place for place, name in enumerate(prefer)}
+        moved: Delta = {}
+        for name, change in wanted.items():
+            if self.component(name) is None and change.any():
+                return None
+            moved[name] = change.reshape(self.tracked[name].coordinate_shape)
+        for component in self.components:
+            mine = {name: wanted[name].reshape(-1) for name in component.names if name in wanted}
+            if not any(change.any() for change in mine.values()):
+                continue
+            fixed = mine | {
+                name: torch.zeros(self.tracked[name].size, dtype=torch.float64)
+                for name in component.names
+                if name in held and name not in mine
+            }
+            rest = [name for name in component.names if name not in fixed]
+            rest.sort(
+                key=lambda name: (-places[name], 0) if name in places else (-len(places) - 1, -self.tracked[name].size)
+            )
+            solution = self._solve(component, fixed)
+            if solution is None:
+                return None
+            for name in rest:
+                trial = fixed | {name: torch.zeros(self.tracked[name].size, dtype=torch.float64)}
+                better = self._solve(component, trial)
+                if better is not None:
+                    fixed, solution = trial, better
+            for name in rest:
+                if name not in fixed and solution[name].any():
+                    moved[name] = solution[name].reshape(self.tracked[name].coordinate_shape)
+        return moved
+
+    def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
+        """Test whether a change is a null vector, up to `rounding` relative to its own size."""
+        near = self.project(delta)
+        away = sum(
+            float((change.to(torch.float64) - near.get(self._first(name), torch.zeros(()))).square().sum())
+            for name, change in delta.items()
+        ) + sum(float(near[name].square().sum()) for name in near if name not in {self._first(each) for each in delta})
+        whole = sum(float(change.to(torch.float64).square().sum()) for change in delta.values())
+        return bool(away <= rounding**2 * whole)
+
+    def basis(self) -> torch.Tensor:
+        """Return a basis, float64 [dim, tracked.size], with independent but not orthonormal rows.
+
+        Raises:
+            InputError: it would have more than `LARGEST_BASIS` numbers.
+        """
+        if self.dim * self.tracked.size > LARGEST_BASIS:
+            raise InputError(
+                f"expected a dense basis of at most {LARGEST_BASIS} numbers, got {self.dim} x {self.tracked.size}. Use "
+                "`redundant`, `absorbable`, `project` or `solve`, which work component by component."
+            )
+        whole = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64)
+        at = 0
+        for block, size in self._sizes.items():
+            for name, mine in self._maps.items():
+                if block in mine:
+                    entry = self.tracked[name]
+                    whole[at : at + size, entry.offset : entry.offset + entry.size] = mine[block].dense().T
+            at += size
+        return whole
+
+    def _first(self, name: str) -> str:
+        if name not in self.tracked.by_name:
+            raise UnknownName("tracked parameter", name, self.tracked.names)
+        return self.tracked[name].name
+
+    def _at(self, free: Mapping[int, torch.Tensor]) -> Delta:
+        moved: Delta = {}
+        for name, mine in self._maps.items():
+            if mine:
+                total = sum((each(free[block]) for block, each in mine.items()), torch.zeros((), dtype=torch.float64))
+                moved[name] = total.reshape(self.tracked[name].coordinate_shape)
+        return moved
+
+    def _rows(self, name: str, component: Component, free: torch.Tensor | None) -> torch.Tensor:
+        """The parameter's map from all coordinates of its component [size, dim], or from combinations `free` [dim, k]
+        of them."""
+        size, at = self.tracked[name].size, 0
+        whole = torch.zeros(size, component.dim if free is None else free.shape[1], dtype=torch.float64)
+        for block in component.blocks:
+            width = self._sizes[block]
+            if block in self._maps[name]:
+                mine = self._maps[name][block]
+                if free is None:
+                    whole[:, at : at + width] += mine.dense()
+                elif free[at : at + width].any():
+                    whole += mine(free[at : at + width])
+            at += width
+        return whole
+
+    def _pinned(self, component: Component, held: Iterable[str]) -> torch.Tensor:
+        """Coordinates (bool [dim]) that must vanish for the held parameters to stay, determined without arithmetic.
+
+        A held parameter whose rows depend on one coordinate each, through the identity, pins these; then further ones
+        may depend on a single coordinate. A regular map pins its whole block.
+        """
+        # This step decides no rank. Singular values come last, for the coordinates that structure does not pin, because a chain
+        # of well-conditioned layers pins everything although its singular values decrease to rounding.
+        starts, at = {}, 0
+        for block in component.blocks:
+            starts[block] = at
+            at += self._sizes[block]
+        pinned = torch.zeros(component.dim, dtype=torch.bool)
+        changed = True
+        while changed:
+            changed = False
+            for name in held:
+                open_blocks = {
+                    block: each
+                    for block, each in self._maps[name].items()
+                    if not pinned[starts[block] : starts[block] + each.width].all()
+                }
+                touched = torch.zeros(self.tracked[name].size, dtype=torch.int64)
+                for each in open_blocks.values():
+                    touched[each.rows] += 1
+                for block, each in open_blocks.items():
+                    start = starts[block]
+                    if each.regular and len(open_blocks) == 1 and not pinned[start : start + each.width].all():
+                        pinned[start : start + each.width] = changed = True
+                    elif each.matrix is None:
+                        alone = torch.nonzero(touched[each.rows] == 1).flatten() + starts[block]
+                        if not pinned[alone].all():
+                            pinned[alone] = changed = True
+        return pinned
+
+    def _free(self, component: Component, held: Sequence[str]) -> tuple[torch.Tensor, bool]:
+        """Orthonormal combinations of the component's coordinates [dim, k] along which no held parameter moves, and
+        True if their number is clear."""
+        open_columns = torch.nonzero(~self._pinned(component, held)).flatten()
+        rows = self._stack(component, held, open_columns)
+        array, clear = kernel_and_clarity(rows.numpy()) if len(rows) else (np.eye(len(open_columns)), True)
+        kernel = torch.from_numpy(array)
+        free = torch.zeros(component.dim, kernel.shape[1], dtype=torch.float64)
+        free[open_columns] = kernel
+        return free, clear
+
+    def _stack(self, component: Component, names: Sequence[str], columns: torch.Tensor) -> torch.Tensor:
+        """Maps of several parameters from some coordinates, stacked, without zero rows."""
+        parts = []
+        for name in names:
+            if not len(columns):
+                break
+            whole = torch.zeros(self.tracked[name].size, len(columns), dtype=torch.float64)
+            at = 0
+            for block in component.blocks:
+                inside = (columns >= at) & (columns < at + self._sizes[block])
+                if block in self._maps[name] and inside.any():
+                    whole[:, inside] = self._maps[name][block].only(columns[inside] - at).dense()
+                at += self._sizes[block]
+            parts.append(whole[whole.any(dim=1)])
+        return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
+
+    def _solve(self, component: Component, fixed: Mapping[str, torch.Tensor]) -> Delta | None:
+        """The null vector of one component with the given changes that moves the others least; None if there is
+        none."""
+        held = [name for name, change in fixed.items() if not change.any()]
+        free, _ = self._free(component, held=held)
+        moving = [name for name in fixed if name not in held]
+        system = torch.cat([self._rows(name, component, free) for name in moving])
+        wanted = torch.cat([fixed[name] for name in moving])
+        if free.shape[1] == 0:
+            return None
+        left, values, right = torch.linalg.svd(system, full_matrices=True)
+        good = int((values > FLOAT64 * free.shape[1] ** 0.5 * values[:1]).sum()) if len(values) else 0
+        z = right[:good].T @ ((left[:, :good].T @ wanted) / values[:good])
+        if float((system @ z - wanted).norm()) > 1e-9 * float(wanted.norm()):
+            return None
+        others = [name for name in component.names if name not in fixed]
+        if good < free.shape[1] and others:
+            slack = right[good:].T
+            push = torch.cat([self._rows(name, component, free @ slack) for name in others])
+            now = torch.cat([self._rows(name, component, free) @ z for name in others])
+            z = z - slack @ torch.from_numpy(np.linalg.lstsq(push.numpy(), now.numpy(), rcond=None)[0])
+        moved = {name: self._rows(name, component, free) @ z for name in component.names}
+        return moved | dict(fixed)
+
+
+def _orthonormal(columns: torch.Tensor) -> torch.Tensor:
+    """Orthonormal columns with the span of independent ones."""
+    return torch.linalg.qr(columns).Q if columns.shape[1] else columns
+
+
+def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int, LinearMap]]:
+    """The maps without those that are rounding errors compared with the largest map of their block.
+
+    A parameter that cancels out of a block in exact arithmetic has a map of size 1e-16 left, which a rank by itself
+    would count as freedom. A map that is known not to vanish stays, however small its factors have made it.
+    """
+    sizes = {
+        name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in mine.items()}
+        for name, mine in maps.items()
+    }
+    largest: dict[int, float] = {}
+    for mine in sizes.values():
+        for block, size in mine.items():
+            largest[block] = max(size, largest.get(block, 0.0))
+    return {
+        name: {
+            block: each
+            for block, each in mine.items()
+            if each.regular or each.condition > _LARGEST_CONDITION or sizes[name][block] > FLOAT64 * largest[block]
+        }
+        for name, mine in maps.items()
+    }

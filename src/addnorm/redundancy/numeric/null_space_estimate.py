@@ -1,0 +1,278 @@
+"""Estimate of the null space from gradients and finite moves, independent of the graph.
+
+Gradients of random projections of the output, at several inputs, lengths and points of the tracked parameters, are
+stacked in one Jacobian, whose singular values sort the directions. They are the Jacobian's own, never roots of
+eigenvalues of JᵀJ: squaring turns 1e-9 into 1e-18, which rounding has lost.
+
+    sigma <= 16 eps sqrt(n) sigma_max     candidate: rounding explains every gradient along it
+    sigma <= 1e-6 sigma_max               weak
+    else                                  effective
+
+A small gradient alone decides nothing. Candidates are confirmed by finite moves along random combinations of them.
+Where those change the output (a gradient that differs from the effect: a padding row, the choice of an expert) and for
+weak directions, each direction is moved by itself, and the singular values of the changes decide:
+
+    change <= rounding                    null: rounding is the output's own condition number times eps (`Probe.rounding`)
+    change <= eps of float32              negligible
+    else                                  effective
+
+Whether a null direction lies inside one parameter is decided by that parameter's own gradients, as strictly. The angle
+between subspaces is not sufficient: in a deep chain, directions with an effect of 1e-8 are nearly null vectors of the
+whole. Where gradients decrease gradually to rounding, small and zero cannot be separated, and the parameter is called
+unclear.
+
+An entry whose gradients are all exactly zero was not read by the tested inputs: a row that none indexes, an expert that
+none selects. Cancellation would have left rounding errors. More inputs are tested then, through all rows of the tables
+that inputs index; an entry that none of them reads is called unread, and is not a null direction.
+
+Rows are in units of the output's root mean square and never rescaled per parameter: a block of pure rounding noise,
+scaled to size one, would hide that it is null.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.execution.cases import Cases
+from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.numeric.probe import Probe
+from addnorm.redundancy.numeric.subspaces import (
+    INSIDE,
+    beyond_claim,
+    inside,
+    sum_of,
+    unit_coordinates,
+    without_coordinates,
+)
+
+Case = tuple[int, Inputs]
+"""A point of the tracked parameters, by number, and inputs."""
+
+NEGLIGIBLE = torch.finfo(torch.float32).eps
+"""Relative change of the output by a unit move below which float32 does not resolve it."""
+_WEAK = 1e-6
+_EXTRA_ROWS = 16
+_COMBINATIONS = 3
+_FEWEST_CASES = 6
+_UNREAD_CASES = 24
+"""Number of cases tried at least for an entry that none has read."""
+_GAP = 1e4
+"""Ratio between gradients that are zero up to rounding and the others, if the two can be separated."""
+_ALIKE = 1e-6
+"""One minus the cosine of the angle up to which two directions count as the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountedNullSpace:
+    """A null space of several parameters, counted per parameter."""
+
+    null: Float64[Tensor, "move null"]
+    """Orthonormal columns."""
+    redundant: tuple[int, ...]
+    absorbable: tuple[int, ...]
+
+    @property
+    def joint(self) -> int:
+        """Its dimension."""
+        return self.null.shape[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NullSpaceEstimate:
+    """The estimated null space, counted per parameter, and the result of a test of a claimed one."""
+
+    counted: CountedNullSpace
+    """Moves that change nothing."""
+    counted_weak: CountedNullSpace
+    """Moves that change nothing, or less than float32 resolves."""
+    effect: tuple[float | None, ...]
+    """Per parameter, the relative change of the output along its weakest direction that is not null, if that is weak."""
+    rounding: float
+    unclear: tuple[bool, ...]
+    """Per parameter, True if some of its directions were called null although other gradients are close to rounding."""
+    unread: Bool[Tensor, " move"]
+    """Entries that no tested input reads and that are not claimed to be null."""
+    refuted: float | None = field(default=None)
+    """Change of the output along the claimed null space, if it exceeds rounding."""
+
+
+def count(null: Float64[Tensor, "move null"], sizes: Sequence[int]) -> CountedNullSpace:
+    """Count a null space per parameter."""
+    redundant, absorbable, start = [], [], 0
+    for size in sizes:
+        place = slice(start, start + size)
+        start += size
+        values = svd(null[place])[1] if null.shape[1] else torch.zeros(0)
+        absorbable.append(int((values > INSIDE).sum()))
+        redundant.append(inside(null, place).shape[1] if absorbable[-1] else 0)
+    return CountedNullSpace(null=null, redundant=tuple(redundant), absorbable=tuple(absorbable))
+
+
+def jacobian(probe: Probe, cases: Cases) -> tuple[Float64[Tensor, "row move"], int]:
+    """Stack gradients: at least n + 16 rows from at least six cases, from more if an output is small or an entry is unread.
+
+    Returns:
+        The rows, and the number of cases used.
+    """
+    generator = torch.Generator().manual_seed(0)
+    wanted = probe.tracked.size + _EXTRA_ROWS
+    share = -(-wanted // _FEWEST_CASES)
+    most = max(_UNREAD_CASES, cases.sweep) if cases.fresh else _FEWEST_CASES
+    unread = torch.ones(probe.tracked.size, dtype=torch.bool)
+    blocks: list[Tensor] = []
+    number = 0
+    while (
+        number < _FEWEST_CASES or sum(len(block) for block in blocks) < wanted or (number < most and bool(unread.any()))
+    ):
+        point, inputs = cases(number)
+        blocks.append(probe.rows(inputs, point, share, generator))
+        unread &= (blocks[-1] == 0).all(0)
+        number += 1
+    return torch.cat(blocks), number
+
+
+def estimate_null_space(
+    probe: Probe, cases: Cases, claimed: Float64[Tensor, "move null"] | None = None
+) -> NullSpaceEstimate:
+    """Estimate the null space of all tracked parameters, and test a claimed one.
+
+    Args:
+        probe: the model.
+        cases: points and inputs.
+        claimed: the null space according to the static method, orthonormal columns.
+
+    Cost: about n gradients of the model and one singular value decomposition of an n by n matrix, for n tracked scalars.
+    """
+    rows, number = jacobian(probe, cases)
+    tried = [cases(each) for each in range(number)]
+    rounding = probe.rounding(tried)
+    _, computed, right = svd(rows, full_matrices=True)
+    values = torch.zeros(probe.tracked.size, dtype=torch.float64)
+    values[: len(computed)] = computed
+    top = float(values.max()) or 1.0
+    candidate = values <= 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
+    weak = (values <= _WEAK * top) & ~candidate
+    directions = right.T
+    null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
+    unread = (rows == 0).all(0) & unit_coordinates(null)
+    null = without_coordinates(null, unread)
+    refuted = None
+    if claimed is not None and claimed.shape[1]:
+        worst = largest_effect(probe, tried, claimed)
+        refuted = worst if worst > rounding else None
+        if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
+            null = sum_of(claimed, beyond_claim(null, claimed, unread))
+            unread &= ~unit_coordinates(claimed)
+    sizes = [entry.size for entry in probe.tracked.entries]
+    null_and_faint = sum_of(null, faint)
+    counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
+    floor = max(16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top, rounding * len(rows) ** 0.5)
+    places = [slice(entry.offset, entry.offset + entry.size) for entry in probe.tracked.entries]
+    confirmed = [_confirmed_inside(probe, tried, rows, null, place, floor, rounding) for place in places]
+    counted = replace(counted, redundant=tuple(own.shape[1] for own, _ in confirmed))
+    effect = _effects(probe, tried, [own for own, _ in confirmed], counted_weak)
+    return NullSpaceEstimate(
+        counted=counted,
+        counted_weak=counted_weak,
+        effect=effect,
+        rounding=rounding,
+        unclear=tuple(bool(own.shape[1]) and not clear for own, clear in confirmed),
+        unread=unread,
+        refuted=refuted,
+    )
+
+
+def _confirmed_inside(
+    probe: Probe,
+    cases: Sequence[Case],
+    rows: Float64[Tensor, "row move"],
+    null: Float64[Tensor, "move null"],
+    place: slice,
+    floor: float,
+    rounding: float,
+) -> tuple[Float64[Tensor, "entry redundant"], bool]:
+    """The null directions inside one parameter whose own gradients, or whose moves, are rounding too; and whether the
+    parameter's other gradients are clearly larger."""
+    near = inside(null, place)
+    if not near.shape[1]:
+        return near, True
+    _, values, right = svd(rows[:, place])
+    zero = right[values <= floor].T
+    _, cosines, turn = svd(near.T @ zero)
+    shared = (zero @ turn.T)[:, cosines >= 1 - _ALIKE]
+    rest = near - shared @ (shared.T @ near)
+    left, sines, _ = svd(rest)
+    left = left[:, sines > 0.5]
+    if left.shape[1]:
+        move = torch.zeros(probe.tracked.size, left.shape[1], dtype=torch.float64)
+        move[place] = left
+        if largest_effect(probe, cases, move) <= rounding:
+            shared = torch.cat([shared, left], dim=1)
+    clear = not bool(((values > floor) & (values <= floor * _GAP)).any())
+    return shared, clear
+
+
+def largest_effect(probe: Probe, cases: Sequence[Case], basis: Float64[Tensor, "move direction"]) -> float:
+    """Return the largest relative change of the output along random combinations of directions, with largest entry one."""
+    generator = torch.Generator().manual_seed(1)
+    worst = 0.0
+    for _ in range(_COMBINATIONS if basis.shape[1] else 0):
+        move = basis @ torch.randn(basis.shape[1], generator=generator, dtype=torch.float64)
+        worst = max(worst, probe.effect(cases, move / move.abs().max()))
+    return worst
+
+
+def _measured(
+    probe: Probe, cases: Sequence[Case], candidate: Tensor, weak: Tensor, rounding: float
+) -> tuple[Tensor, Tensor]:
+    """Null and negligible directions among the candidate and weak ones, determined by finite moves."""
+    null = candidate
+    suspects = weak
+    if largest_effect(probe, cases, candidate) > rounding:
+        null, suspects = candidate[:, :0], torch.cat([candidate, weak], dim=1)
+    if not suspects.shape[1]:
+        return null, suspects
+    changes = torch.stack(
+        [
+            torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
+            * direction.abs().max()
+            for direction in suspects.T
+        ],
+        dim=1,
+    )
+    finite = torch.isfinite(changes).all(1)
+    if not bool(finite.all()):
+        changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
+    _, values, right = svd(changes, full_matrices=False)
+    turned = suspects @ right.T
+    without_effect = turned[:, values <= rounding]
+    faint = turned[:, (values > rounding) & (values <= NEGLIGIBLE)]
+    # Changes by a discontinuity do not add up, so the combinations are tested once more.
+    if largest_effect(probe, cases, without_effect) > rounding:
+        without_effect = without_effect[:, :0]
+    if largest_effect(probe, cases, faint) > NEGLIGIBLE:
+        faint = faint[:, :0]
+    return sum_of(null, without_effect), faint
+
+
+def _effects(
+    probe: Probe, cases: Sequence[Case], own: Sequence[Tensor], weak: CountedNullSpace
+) -> tuple[float | None, ...]:
+    effects: list[float | None] = []
+    sizes, start = [entry.size for entry in probe.tracked.entries], 0
+    for size, null, num_weak in zip(sizes, own, weak.redundant, strict=True):
+        place = slice(start, start + size)
+        start += size
+        if num_weak == null.shape[1]:
+            effects.append(None)
+            continue
+        weak_or_null = inside(weak.null, place)
+        rest = weak_or_null - null @ (null.T @ weak_or_null)
+        move = torch.zeros(probe.tracked.size, rest.shape[1], dtype=torch.float64)
+        move[place] = rest
+        effects.append(largest_effect(probe, cases, move))
+    return tuple(effects)

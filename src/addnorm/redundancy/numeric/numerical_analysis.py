@@ -1,0 +1,215 @@
+"""The numerical method: counts per parameter where the null space is small enough, otherwise tests of the static
+method's claim."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor, nn
+
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.cases import Cases
+from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.numeric.null_space_estimate import Case, NullSpaceEstimate, estimate_null_space, largest_effect
+from addnorm.redundancy.numeric.probe import Probe
+from addnorm.redundancy.numeric.sparse_basis import sparse_null_space
+
+COUNTED_ALONE = 4096
+"""Largest number of scalars for which the numerical method counts a null space when the static method did not run."""
+COUNTED_BESIDE = 1024
+"""Largest number of scalars for which it counts beside the static method; above, it only tests the claim. A count costs
+n gradients and O(n³) operations."""
+_GRADIENTS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class NumericalAnalysis:
+    """Results of the numerical method, per parameter in the order of `TrackedParameters.entries`."""
+
+    counted: bool
+    """True if it counted a null space; False if it only tested the static method's claim."""
+    space: NullSpace | None
+    """The counted null space if the static method did not run."""
+    redundant: tuple[int | None, ...]
+    absorbable: tuple[int | None, ...]
+    negligible: tuple[int, ...]
+    effect: tuple[float | None, ...]
+    refuted: tuple[float | None, ...]
+    """Change of the output along a claimed null direction that moves this parameter, if it exceeds rounding."""
+    unmoved: tuple[bool, ...]
+    """True if moving the parameter along the directions not claimed redundant changed nothing, so that the claim may be
+    too small."""
+    unclear: tuple[bool, ...]
+    """True if the parameter's gradients decrease gradually to rounding, so that its redundant directions cannot be
+    counted."""
+    unread: tuple[int, ...]
+    """Number of entries that no tested input reads and that are not claimed to be null."""
+    rounding: float
+    joint: int | None
+
+
+def analyse(
+    model: nn.Module,
+    inputs: Inputs,
+    tracked: TrackedParameters,
+    observe: Observe,
+    claim: NullSpace | None,
+    *,
+    limit: int,
+) -> tuple[NumericalAnalysis, Cases]:
+    """Analyse a model numerically.
+
+    Args:
+        model: a copy in float64, used only here.
+        inputs: example inputs.
+        tracked: the tracked parameters.
+        observe: the observed output.
+        claim: the null space of the static method; None if it did not run.
+        limit: number of scalars up to which the null space is counted. Above it the claim is tested or, without a
+            claim, parameters without any effect are identified.
+
+    Returns:
+        The results, and the inputs that were tried.
+
+    Raises:
+        InputError: the inputs do not fit the model.
+        NotDifferentiable: autograd fails on the model.
+    """
+    cases = Cases.of(model, inputs, observe)
+    probe = Probe(model, tracked, observe)
+    if tracked.size <= limit:
+        return count_null_space(probe, cases, claim), cases
+    return (check_claim(probe, cases, claim) if claim is not None else find_unused(probe, cases)), cases
+
+
+def null_space_at_weights(model: nn.Module, inputs: Inputs, tracked: TrackedParameters, observe: Observe) -> NullSpace:
+    """Count the null space of a copy in float64 at its own weights, for a model that does not export.
+
+    Raises:
+        InputError: it has more scalars than the numerical method counts.
+    """
+    if tracked.size > COUNTED_ALONE:
+        raise InputError(
+            f"a rewrite needs the whole null space: expected an exportable model or at most {COUNTED_ALONE} tracked scalars, "
+            f"got {tracked.size} in a model that does not export. Audit a smaller configuration of the same class."
+        )
+    analysis, _ = analyse(model, inputs, tracked, observe, None, limit=COUNTED_ALONE)
+    assert analysis.space is not None
+    return analysis.space
+
+
+def count_null_space(probe: Probe, cases: Cases, claim: NullSpace | None) -> NumericalAnalysis:
+    """Count the null space independently of the static method, and test the static method's claim on the same
+    inputs."""
+    tracked = probe.tracked
+    claimed = _orthonormal_columns(claim) if claim is not None else None
+    estimate = estimate_null_space(probe, cases, claimed)
+    refuted: tuple[float | None, ...] = (None,) * len(tracked.entries)
+    if estimate.refuted is not None and claim is not None:
+        refuted = _localised(probe, [cases(number) for number in range(6)], claim, estimate.rounding)
+    return NumericalAnalysis(
+        counted=True,
+        space=sparse_null_space(tracked, estimate.counted.null) if claim is None else None,
+        redundant=estimate.counted.redundant,
+        absorbable=estimate.counted.absorbable,
+        negligible=_negligible(estimate),
+        effect=estimate.effect,
+        refuted=refuted,
+        unmoved=(False,) * len(tracked.entries),
+        unclear=estimate.unclear,
+        unread=tuple(int(estimate.unread[each.offset : each.offset + each.size].sum()) for each in tracked.entries),
+        rounding=estimate.rounding,
+        joint=estimate.counted.joint,
+    )
+
+
+def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalysis:
+    """Test a claimed null space that is too large to count.
+
+    The parameters are moved along random null vectors of the claim, which move every parameter that is claimed to be
+    free, and the gradient of each parameter is measured along the directions that are not claimed to be redundant.
+    """
+    tracked = probe.tracked
+    tried = [cases(number) for number in range(3)]
+    rounding = probe.rounding(tried[:1])
+    generator = torch.Generator().manual_seed(2)
+    refuted: tuple[float | None, ...] = (None,) * len(tracked.entries)
+    move = tracked.flatten(claim.sample(generator))
+    if claim.dim and probe.effect(tried, move / move.abs().max()) > rounding:
+        refuted = _localised(probe, tried, claim, rounding)
+    rows = torch.cat([probe.rows(inputs, point, _GRADIENTS, generator) for point, inputs in tried[:2]])
+    unmoved = []
+    unread = []
+    for entry in tracked.entries:
+        gradients = rows[:, entry.offset : entry.offset + entry.size]
+        proved = claim.redundant(entry.name)
+        zero_columns = (gradients == 0).all(0)
+        unread.append(int(zero_columns.sum()) if len(proved) < entry.size else 0)
+        rest = gradients - (gradients @ proved.T) @ proved if 0 < len(proved) < entry.size else gradients
+        if len(proved) == entry.size or float(torch.linalg.vector_norm(rest, dim=1).max()) > rounding:
+            unmoved.append(False)
+            continue
+        off_claim = torch.zeros(tracked.size, 1, dtype=torch.float64)
+        drawn = torch.randn(entry.size, generator=generator, dtype=torch.float64)
+        off_claim[entry.offset : entry.offset + entry.size, 0] = drawn - proved.T @ (proved @ drawn)
+        unmoved.append(largest_effect(probe, tried, off_claim) <= rounding)
+    uncounted = (None,) * len(tracked.entries)
+    return NumericalAnalysis(
+        counted=False,
+        space=None,
+        redundant=uncounted,
+        absorbable=uncounted,
+        negligible=(0,) * len(tracked.entries),
+        effect=uncounted,
+        refuted=refuted,
+        unmoved=tuple(unmoved),
+        unclear=(False,) * len(tracked.entries),
+        unread=tuple(unread),
+        rounding=rounding,
+        joint=None,
+    )
+
+
+def find_unused(probe: Probe, cases: Cases) -> NumericalAnalysis:
+    """Identify the parameters that have no effect at all, without a claim and without counting."""
+    entries = probe.tracked.entries
+    empty_claim = check_claim(probe, cases, NullSpace(probe.tracked, {}))
+    # A gradient of exactly zero belongs to a number that was not read: cancellation leaves rounding errors.
+    unused = [unmoved and not unread for unmoved, unread in zip(empty_claim.unmoved, empty_claim.unread, strict=True)]
+    counts = tuple(entry.size if each else None for entry, each in zip(entries, unused, strict=True))
+    return replace(empty_claim, redundant=counts, absorbable=counts)
+
+
+def _orthonormal_columns(claim: NullSpace) -> Float64[Tensor, "move null"]:
+    rows = claim.basis()
+    return torch.linalg.qr(rows.T).Q if len(rows) else rows.T
+
+
+def _negligible(estimate: NullSpaceEstimate) -> tuple[int, ...]:
+    pairs = zip(estimate.counted.redundant, estimate.counted_weak.redundant, strict=True)
+    return tuple(weak - strict for strict, weak in pairs)
+
+
+def _localised(probe: Probe, cases: Sequence[Case], claim: NullSpace, rounding: float) -> tuple[float | None, ...]:
+    """Determine which parameters a refuted claim concerns: test whole components, then each parameter's own
+    directions."""
+    tracked = probe.tracked
+    refuted: dict[str, float] = {}
+    generator = torch.Generator().manual_seed(3)
+    drawn = claim.sample(generator)
+    for component in claim.components:
+        move = tracked.flatten({name: drawn[name] for name in component.names})
+        worst = probe.effect(cases, move / move.abs().max())
+        if worst <= rounding:
+            continue
+        for name in component.names:
+            entry, own = tracked[name], claim.redundant(name)
+            alone = torch.zeros(tracked.size, len(own), dtype=torch.float64)
+            alone[entry.offset : entry.offset + entry.size] = own.T
+            if len(own) < entry.size or largest_effect(probe, cases, alone) > rounding:
+                refuted[name] = worst
+    return tuple(refuted.get(entry.name) for entry in tracked.entries)

@@ -1,0 +1,130 @@
+"""Comparison of the two methods' counts. Where they contradict each other, the verdict is `undecided`."""
+
+from dataclasses import dataclass
+
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.numeric.numerical_analysis import NumericalAnalysis
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Counts for one parameter on which both methods agree, or the smaller ones and the reason why they are
+    undecided."""
+
+    redundant: int
+    absorbable: int
+    negligible: int = 0
+    effect: float | None = None
+    undecided: str = ""
+    """Why the parameter is undecided; empty if it is not."""
+
+
+_ILL_CONDITIONED = (
+    "its path to the output is too ill-conditioned for float64 to determine which of its directions matter"
+)
+
+
+def compare(
+    entry: TrackedParameter, index: int, static: NullSpace | None, numerical: NumericalAnalysis | None
+) -> Comparison:
+    """Compare the two methods' counts for one parameter.
+
+    Args:
+        entry: the parameter.
+        index: its position among the tracked parameters.
+        static: the null space of the static method; None if it did not run.
+        numerical: the counts of the numerical method; None if it did not run. One of the two must be given.
+    """
+    if static is None:
+        assert numerical is not None
+        return _numerical_only(entry, index, numerical)
+    proved = (len(static.redundant(entry.name)), static.absorbable(entry.name))
+    if static.unsure(entry.name):
+        return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
+    if numerical is None:
+        return Comparison(redundant=proved[0], absorbable=proved[1])
+    counted = _counted(numerical, index)
+    refuted = numerical.refuted[index]
+    if refuted is not None:
+        confirmed = counted or (0, 0)
+        return Comparison(
+            redundant=min(proved[0], confirmed[0]),
+            absorbable=min(proved[1], confirmed[1]),
+            undecided=(
+                f"the static method proves {_in_words(proved)}, but moving along them changes the output by {refuted:.1e}"
+            ),
+        )
+    if numerical.unmoved[index]:
+        return Comparison(
+            redundant=proved[0],
+            absorbable=proved[1],
+            undecided=f"the static method proves only {_in_words(proved)}, but moving along the others changed nothing",
+        )
+    if counted is not None and counted != proved:
+        return Comparison(
+            redundant=min(proved[0], counted[0]),
+            absorbable=min(proved[1], counted[1]),
+            undecided=f"the static method counts {_in_words(proved)}, the numerical method {_in_words(counted)}"
+            + (f"; {_ILL_CONDITIONED}" if numerical.unclear[index] else ""),
+        )
+    return Comparison(
+        redundant=proved[0],
+        absorbable=proved[1],
+        negligible=numerical.negligible[index],
+        effect=numerical.effect[index],
+    )
+
+
+def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAnalysis) -> Comparison:
+    counted = _counted(numerical, index)
+    if counted is None:
+        return Comparison(redundant=0, absorbable=0, undecided="too many parameters to count without a static analysis")
+    if numerical.unclear[index]:
+        return Comparison(redundant=0, absorbable=counted[1], undecided=_ILL_CONDITIONED)
+    unread = numerical.unread[index]
+    part = "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
+    return Comparison(
+        redundant=counted[0],
+        absorbable=counted[1],
+        negligible=numerical.negligible[index],
+        effect=numerical.effect[index],
+        undecided=f"none of the inputs tried reads {part}" if unread else "",
+    )
+
+
+def _counted(numerical: NumericalAnalysis, index: int) -> tuple[int, int] | None:
+    redundant, absorbable = numerical.redundant[index], numerical.absorbable[index]
+    return (redundant, absorbable) if redundant is not None and absorbable is not None else None
+
+
+def _in_words(counts: tuple[int, int]) -> str:
+    return f"{counts[0]} redundant and {counts[1]} absorbable directions"
+
+
+def joint_null(static: NullSpace | None, numerical: NumericalAnalysis | None) -> int:
+    """Count the joint null directions that neither method contradicts.
+
+    Args:
+        static: the null space of the static method, or of the numerical method if it ran alone.
+        numerical: the counts of the numerical method.
+    """
+    if static is None:
+        return 0
+    if numerical is None:
+        return static.dim
+    if numerical.joint is not None:
+        return min(static.dim, numerical.joint)
+    refuted = {
+        entry.name
+        for entry, change in zip(static.tracked.entries, numerical.refuted, strict=True)
+        if change is not None
+    }
+    return sum(each.dim for each in static.components if refuted.isdisjoint(each.names))
+
+
+def joint_disagreement(static: NullSpace, numerical: NumericalAnalysis) -> tuple[str, ...]:
+    """Return a sentence if the methods count different joint null spaces."""
+    if numerical.joint is None or numerical.joint == static.dim:
+        return ()
+    return (f"the static method counts {static.dim} joint null directions, the numerical method {numerical.joint}.",)

@@ -1,0 +1,158 @@
+"""The result for one parameter: verdict, redundant directions, folds, and the operations that block it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from jaxtyping import Float64
+from torch import Tensor
+
+Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "negligible", "undecided"]
+"""
+- redundant: no value of the parameter, moved alone, changes the observed output.
+- partly redundant: some of its directions, moved alone, change nothing; `redundant_dof` counts them.
+- foldable: moved alone it changes the output, but other parameters can absorb all or part of it; `absorbable_dof`
+  counts how much.
+- effective: it changes the output, and no other parameter can absorb any of it.
+- negligible: it changes the output in exact arithmetic, by less than float32 resolves at the lengths tested.
+- undecided: the two methods disagree, or the only one that ran could not decide.
+"""
+
+VERDICTS: tuple[str, ...] = get_args(Verdict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Directions:
+    """A subspace of one parameter's flattened entries, by name if it has one, otherwise by a basis."""
+
+    kind: Literal["none", "coordinates", "all-ones", "basis"]
+    coordinates: tuple[int, ...] = ()
+    """The free entries, if `kind` is `coordinates`."""
+    basis: Float64[Tensor, "direction entry"] | None = None
+    """Orthonormal rows, if `kind` is `basis`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its form in `addnorm audit --json`."""
+        if self.kind == "coordinates":
+            return {"kind": self.kind, "coordinates": list(self.coordinates)}
+        if self.basis is not None:
+            return {"kind": self.kind, "basis": self.basis.tolist()}
+        return {"kind": self.kind}
+
+
+def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
+    """Describe the row space of a matrix: single coordinates, the all-ones direction, or an orthonormal basis."""
+    if basis.shape[0] == 0:
+        return Directions(kind="none")
+    rows = torch.linalg.qr(basis.T)[0].T
+    sharp = rows.shape[1] * torch.finfo(torch.float64).eps * 2**10
+    onto = rows.square().sum(0)
+    if bool(((onto < sharp) | ((onto - 1).abs() < sharp)).all()):
+        return Directions(kind="coordinates", coordinates=tuple(torch.nonzero(onto > 0.5).flatten().tolist()))
+    ones = torch.ones(rows.shape[1], dtype=torch.float64) / rows.shape[1] ** 0.5
+    if rows.shape[0] == 1 and float((rows[0] @ ones).abs()) > 1 - sharp:
+        return Directions(kind="all-ones")
+    return Directions(kind="basis", basis=rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fold:
+    """A parameter that absorbs what is removed from another one."""
+
+    into: str
+    """The parameter that changes."""
+    formula: str
+    """The change added to it."""
+    amplification: float
+    """Largest change of an entry divided by the largest entry removed; above 1 the fold increases magnitudes."""
+    solved: bool = False
+    """True if no single weight gives the change, which then solves a system of equations, for example with a weight's
+    inverse."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its form in `addnorm audit --json`."""
+        return {"into": self.into, "formula": self.formula, "amplification": self.amplification, "solved": self.solved}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocked:
+    """An operation whose demand removes some directions of this parameter from the null space."""
+
+    op: str
+    """Name of the operation in torch."""
+    module: str
+    """Path of the module that calls it."""
+    where: str
+    """Source line of the call, `file:line`; empty if unknown."""
+    rank: int
+    """Number of directions of the parameter that it blocks."""
+    why: str = ""
+    """The demand: `unchanged` or `constant along axis N`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its form in `addnorm audit --json`."""
+        return {"op": self.op, "module": self.module, "where": self.where, "rank": self.rank, "why": self.why}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """The result for one parameter."""
+
+    parameter: str
+    verdict: Verdict
+    size: int
+    """Number of entries."""
+    redundant_dof: int
+    """Number of its directions that, moved alone, change nothing."""
+    absorbable_dof: int
+    """Number of its directions that other parameters can compensate; never below `redundant_dof`."""
+    directions: Directions
+    """The redundant directions."""
+    reason: str
+    """One sentence."""
+    fold_into: tuple[Fold, ...] = ()
+    """The parameters that absorb it, if others must move."""
+    blocked_by: tuple[Blocked, ...] = ()
+    effect: float | None = None
+    """Relative change of the output per unit move along the weakest direction that is not redundant, if measured."""
+    negligible_dof: int = 0
+    """Number of directions whose effect is above float64 rounding but below float32 resolution."""
+    numeric_redundant_dof: int | None = None
+    """`redundant_dof` according to the numerical method; None if it did not count."""
+    numeric_absorbable_dof: int | None = None
+    """`absorbable_dof` according to the numerical method; None if it did not count."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return its entry in `addnorm audit --json`."""
+        return {
+            "parameter": self.parameter,
+            "verdict": self.verdict,
+            "size": self.size,
+            "redundant_dof": self.redundant_dof,
+            "absorbable_dof": self.absorbable_dof,
+            "directions": self.directions.to_json(),
+            "fold_into": [fold.to_json() for fold in self.fold_into],
+            "blocked_by": [blocked.to_json() for blocked in self.blocked_by],
+            "reason": self.reason,
+            "effect": self.effect,
+            "negligible_dof": self.negligible_dof,
+            "numeric_redundant_dof": self.numeric_redundant_dof,
+            "numeric_absorbable_dof": self.numeric_absorbable_dof,
+        }
+
+
+def verdict_of(size: int, redundant: int, absorbable: int, negligible: int) -> Verdict:
+    """Return the verdict for counts that are not disputed."""
+    if size and redundant == size:
+        return "redundant"
+    if redundant + negligible == size and negligible:
+        return "negligible"
+    if redundant:
+        return "partly redundant"
+    return "foldable" if absorbable else "effective"
+
+
+def by_name(findings: Sequence[Finding]) -> dict[str, Finding]:
+    """Index findings by parameter."""
+    return {finding.parameter: finding for finding in findings}

@@ -1,0 +1,116 @@
+"""Construction of a parameter's finding: its verdict, its redundant directions and the reason in one sentence."""
+
+from collections.abc import Mapping, Sequence
+
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
+from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.propagation import Blocker
+from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
+from addnorm.redundancy.verdict.comparison import Comparison
+from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, verdict_of
+
+
+def finding(
+    entry: TrackedParameter,
+    counts: Comparison,
+    *,
+    space: NullSpace | None,
+    blockers: Sequence[Blocker],
+    folds: Sequence[Fold],
+    numeric: tuple[int | None, int | None],
+    inputs: str,
+) -> Finding:
+    """Describe one parameter.
+
+    Args:
+        entry: the parameter.
+        counts: the compared counts.
+        space: the null space, for the redundant directions.
+        blockers: the operations that block the parameter, the strongest first.
+        folds: the parameters that can absorb it.
+        numeric: its redundant and absorbable directions as the numerical method counts them.
+        inputs: the lengths or shapes of the inputs, in words.
+    """
+    word = (
+        "undecided"
+        if counts.undecided
+        else verdict_of(entry.size, counts.redundant, counts.absorbable, counts.negligible)
+    )
+    blocked = tuple(
+        Blocked(op=each.op, module=each.module, where=each.where, rank=each.rank, why=each.demand) for each in blockers
+    )
+    free = Directions(kind="none")
+    if space is not None and counts.redundant:
+        free = directions(space.redundant(entry.name))
+    if counts.redundant == entry.size:
+        free = Directions(kind="coordinates", coordinates=tuple(range(entry.size)))
+    return Finding(
+        parameter=entry.name,
+        verdict=word,
+        size=entry.size,
+        redundant_dof=counts.redundant,
+        absorbable_dof=counts.absorbable,
+        directions=free,
+        reason=_reason(word, entry, counts, free, blocked, folds, inputs),
+        fold_into=tuple(folds),
+        blocked_by=blocked,
+        effect=counts.effect,
+        negligible_dof=counts.negligible,
+        numeric_redundant_dof=numeric[0],
+        numeric_absorbable_dof=numeric[1],
+    )
+
+
+def _reason(
+    word: str,
+    entry: TrackedParameter,
+    counts: Comparison,
+    free: Directions,
+    blocked: Sequence[Blocked],
+    folds: Sequence[Fold],
+    inputs: str,
+) -> str:
+    held = f"{blocked[0].op} in {blocked[0].module or 'the model'} requires it {blocked[0].why}" if blocked else ""
+    names = " and ".join(fold.into for fold in folds)
+    others = f"{names} can" if names else "other parameters can"
+    match word:
+        case "undecided":
+            return f"{counts.undecided}."
+        case "redundant":
+            return "no value of it changes the output: every operation that it reaches cancels or ignores it."
+        case "negligible":
+            return (
+                f"a unit move changes the output by {counts.effect or 0.0:.1e} of its size, below float32's {NEGLIGIBLE:.1e}, "
+                f"at {inputs}; not exactly zero."
+            )
+        case "partly redundant":
+            which = {
+                "all-ones": "adding the same number to all entries changes",
+                "coordinates": "some of its entries change",
+            }
+            alone = f"{counts.redundant} of its {entry.size} directions change"
+            first = f"{which.get(free.kind, alone)} nothing"
+            more = ""
+            if counts.absorbable > counts.redundant:
+                more = f"; {others} absorb {counts.absorbable} of {entry.size}"
+            return f"{first}{more}{'; ' + held if held else ''}."
+        case "foldable":
+            part = (
+                "all of it"
+                if counts.absorbable == entry.size
+                else f"{counts.absorbable} of its {entry.size} directions"
+            )
+            return f"it changes the output when moved alone, but {others} absorb {part}."
+        case _:
+            weak = f"; {counts.negligible} of its {entry.size} directions are negligible" if counts.negligible else ""
+            return f"{held or 'moving it changes the output'}, and no other parameter can compensate for it{weak}."
+
+
+def disagreements(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Return one sentence per undecided parameter, given findings on which both methods ran."""
+    return tuple(f"{each.parameter}: {each.reason}" for each in findings if each.verdict == "undecided")
+
+
+def strongest(blockers: Mapping[str, Sequence[Blocker]], entry: TrackedParameter) -> tuple[Blocker, ...]:
+    """Return the blockers of one parameter by decreasing rank."""
+    return tuple(sorted(blockers.get(entry.name, ()), key=lambda each: -each.rank))

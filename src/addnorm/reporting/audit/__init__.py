@@ -1,0 +1,1 @@
+"""An audit as text, HTML and SARIF, and the text of its certificate."""

@@ -1,0 +1,65 @@
+"""Differences between two snapshots: the sections to show anew, and the runs that have new events or files."""
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from addnorm.reporting.section import Section, Trigger
+from addnorm.reporting.sections import pages, sections, study_files
+from addnorm.reporting.snapshot import Snapshot
+
+EVERYTHING = "everything"
+"""Stands for all sections: the page has to be loaded again."""
+
+
+def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
+    """Names of the sections that show something else now than before; `PART-N` for the part of one model."""
+    if now is before:
+        return frozenset()
+    if now.variants != before.variants or len(now.runs) != len(before.runs):
+        return frozenset({EVERYTHING})
+    moved = [new for old, new in zip(before.runs, now.runs, strict=True) if old != new]
+    triggers: set[Trigger] = {"runs"} if moved else set()
+    if any(run.attempts > 1 for run in moved):
+        triggers.add("resumes")
+    states = [(run.state, run.attempts, run.reason) for run in before.runs]
+    if states != [(run.state, run.attempts, run.reason) for run in now.runs]:
+        triggers.add("states")
+    places = {now.variants.index(run.variant) for run in moved}
+    if now.ranking is not before.ranking or now.no_ranking != before.no_ranking:
+        triggers.add("ranking")
+        places = set(range(len(now.variants)))
+    written = _written(before, now)
+    found: set[str] = set()
+    for name, section in sections().items():
+        if section.follows & triggers or _reads(section, written):
+            found |= {name} if section.part is None else {f"{section.part}-{place}" for place in places}
+    return frozenset(found)
+
+
+def shown_on(page: str, changed: Iterable[str]) -> list[str]:
+    """Those of the changed sections and parts that a page shows, sorted."""
+    names = pages()[page]
+    parts = {sections()[name].part for name in names} - {None}
+    return sorted(name for name in changed if name in names or name.rpartition("-")[0] in parts)
+
+
+def runs_with_news(before: Snapshot, now: Snapshot) -> frozenset[str]:
+    """Names of the runs with new events or new files; all runs if a file of the whole study is new."""
+    old = {run.run: run for run in before.runs}
+    written = _written(before, now)
+    if written & study_files():
+        return frozenset(run.run for run in now.runs)
+    return frozenset(
+        {run.run for run in now.runs if old.get(run.run) != run} | {PurePath(name).parts[0] for name in written}
+    )
+
+
+def _reads(section: type[Section], written: set[str]) -> bool:
+    return any(
+        name in section.study_files or (name not in study_files() and PurePath(name).name in section.run_files)
+        for name in written
+    )
+
+
+def _written(before: Snapshot, now: Snapshot) -> set[str]:
+    return {name for name in before.kept.keys() | now.kept.keys() if before.kept.get(name) != now.kept.get(name)}

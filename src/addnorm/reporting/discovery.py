@@ -1,0 +1,40 @@
+"""Finding subclasses by file: each module of a package defines one."""
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+def classes_in(package: str, folders: Sequence[str], base: type[T]) -> Mapping[str, type[T]]:
+    """The subclass of `base` that each module of a package defines, by module name.
+
+    Args:
+        package: name of the package.
+        folders: its `__path__`.
+        base: modules that begin with an underscore are skipped; every other one defines exactly one subclass of this.
+
+    Raises:
+        TypeError: a module defines no subclass, or several.
+    """
+    return cast(Mapping[str, type[T]], _classes_in(package, tuple(folders), cast(Hashable, base)))
+
+
+@functools.cache
+def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[str, type[Any]]:
+    found = {}
+    for name in sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")):
+        module = importlib.import_module(f"{package}.{name}")
+        classes = [
+            cls
+            for _, cls in inspect.getmembers(module, inspect.isclass)
+            if issubclass(cls, base) and cls.__module__ == module.__name__
+        ]
+        if len(classes) != 1:
+            raise TypeError(f"{package}.{name}: expected one subclass of {base.__name__}, got {len(classes)}.")
+        found[name] = classes[0]
+    return found

@@ -1,0 +1,149 @@
+"""A chart's geometry for inline SVG: what a page shows before any script has run, and what a report prints.
+
+Lines live in a box of 1000 by 1000 that is stretched to its place; ticks stand at per cent of the place, so that their texts
+are not stretched.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from addnorm.reporting.formats.numbers import fixed, quantity
+
+_SPAN = 1000.0
+
+
+class ChartLine(Protocol):
+    """A line to draw, with a band if `low` and `high` are not empty."""
+
+    @property
+    def label(self) -> str: ...
+    @property
+    def style(self) -> int: ...
+    @property
+    def steps(self) -> Sequence[int]: ...
+    @property
+    def values(self) -> Sequence[float]: ...
+    @property
+    def low(self) -> Sequence[float]: ...
+    @property
+    def high(self) -> Sequence[float]: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Path:
+    """One line."""
+
+    label: str
+    style: int
+    points: str
+    """For a polyline."""
+    band: str
+    """For a polygon; empty without a band."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tick:
+    """A mark on an axis."""
+
+    at: float
+    """Per cent from the left or from the top."""
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Everything that a template draws."""
+
+    paths: tuple[Path, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
+
+
+def chart(lines: Sequence[ChartLine], left: int, right: int, *, is_log: bool) -> Chart | None:
+    """Lines over the steps from `left` to `right` as a chart; None if there is nothing to draw."""
+    shown = [line for line in lines if line.steps]
+    values = [v for line in shown for v in (*line.values, *line.low, *line.high) if not is_log or v > 0]
+    if not values:
+        return None
+    right = max(right, left + 1)
+    scale = _Scale(*_bounds(values), is_log=is_log)
+
+    def point(step: int, value: float) -> str:
+        return f"{_SPAN * (step - left) / (right - left):.1f},{_SPAN * (1 - scale.share(value)):.1f}"
+
+    paths = []
+    for line in shown:
+        pairs = [(s, v) for s, v in zip(line.steps, line.values, strict=True) if not is_log or v > 0]
+        band = ""
+        if line.low and not (is_log and min(line.low) <= 0):
+            there = [point(s, v) for s, v in zip(line.steps, line.high, strict=True)]
+            back = [point(s, v) for s, v in zip(line.steps, line.low, strict=True)]
+            band = " ".join([*there, *reversed(back)])
+        paths.append(
+            Path(label=line.label, style=line.style, points=" ".join(point(s, v) for s, v in pairs), band=band)
+        )
+    return Chart(
+        paths=tuple(paths),
+        x_ticks=tuple(
+            Tick(at=100 * (step - left) / (right - left), text=quantity(step)) for step in ticks(left, right, 5)
+        ),
+        y_ticks=tuple(Tick(at=100 * (1 - scale.share(value)), text=_short(value)) for value in scale.ticks()),
+    )
+
+
+def spark(steps: Sequence[int], values: Sequence[float], steps_in_all: int) -> str:
+    """A small line's points in a box of 100 by 28: the whole run's width; in height, what follows the first tenth, so that a
+    steep start does not flatten all the rest."""
+    if len(values) < 2 or steps_in_all <= 0:
+        return ""
+    low, high = min(values), max(values[len(values) // 10 :])
+    height = high - low or 1.0
+    return " ".join(
+        f"{100 * step / steps_in_all:.1f},{26 - 24 * min(1.0, (value - low) / height):.1f}"
+        for step, value in zip(steps, values, strict=True)
+    )
+
+
+def ticks(low: float | int, high: float | int, count: int) -> list[float]:
+    """Round numbers between two others, about `count` of them."""
+    if not high > low:
+        return [float(low)]
+    raw = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= raw * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    return [step * k for k in range(first, math.floor(high / step + 1e-9) + 1)]
+
+
+class _Scale:
+    def __init__(self, low: float, high: float, *, is_log: bool) -> None:
+        self.low, self.high, self.is_log = low, high, is_log
+
+    def share(self, value: float) -> float:
+        """0 at the bottom, 1 at the top."""
+        if self.is_log:
+            return (math.log(value) - math.log(self.low)) / (math.log(self.high) - math.log(self.low))
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self) -> list[float]:
+        if not self.is_log:
+            return ticks(self.low, self.high, 5)
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        found = [f * 10.0**d for d in decades for f in (1, 2, 5) if self.low <= f * 10.0**d <= self.high]
+        return found if len(found) > 1 else ticks(self.low, self.high, 4)
+
+
+def _bounds(values: Sequence[float]) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if low == high:
+        pad = abs(low) * 0.05 or 1.0
+        return low - pad if low <= 0 else low * 0.95, high + pad
+    return low, high
+
+
+def _short(value: float) -> str:
+    if value == 0 or 1e-3 <= abs(value) < 1e4:
+        return fixed(value, 4).rstrip("0").rstrip(".")
+    return f"{value:.2g}".replace("-", "−")

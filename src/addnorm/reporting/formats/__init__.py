@@ -1,0 +1,1 @@
+"""Number, text, LaTeX and formula formats."""

@@ -1,0 +1,44 @@
+"""A tier's label in any language."""
+
+import re
+from dataclasses import dataclass
+
+from addnorm.statistics import Ranking, Tier
+from addnorm.words import Phrases
+
+_LABELS = (
+    ("level", re.compile(r"level with (?P<a>.*)")),
+    ("among", re.compile(r"among (?P<a>.*)")),
+    ("above", re.compile(r"above (?P<a>.*)")),
+    ("below", re.compile(r"below (?P<a>.*)")),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TierWords:
+    """A tier's label, taken apart so that it can be said in any language."""
+
+    key: str
+    names: dict[str, str]
+    firm: bool
+    bounded: bool
+    """Whether the tier rules out some gap."""
+
+
+def tier_words(tier: Tier, ranking: Ranking) -> TierWords:
+    """The tier's label as a phrase's key and the names to fill in."""
+    bounded = tier.label.startswith(("above", "between", "below"))
+    for key, pattern in _LABELS:
+        if (matched := pattern.fullmatch(tier.label)) is not None:
+            return TierWords(key=key, names=matched.groupdict(), firm=tier.firm, bounded=bounded)
+    if tier.label.startswith("between ") and tier.gaps:
+        lines = [" / ".join(line) for line in ranking.lines]
+        names = {"a": lines[tier.gaps[0] - 1], "b": lines[tier.gaps[-1]]}
+        return TierWords(key="between", names=names, firm=tier.firm, bounded=True)
+    return TierWords(key=tier.label, names={}, firm=tier.firm, bounded=bounded)
+
+
+def tier_text(tier: TierWords, t: Phrases) -> str:
+    """The tier as one text."""
+    label = t(f"tier.{tier.key}", **tier.names)
+    return f"{label} {t('tier.not_firm')}" if tier.bounded and not tier.firm else label

@@ -1,0 +1,208 @@
+"""From a study's folder to snapshots, again and again, reading only what changed.
+
+A look asks the system for four facts per run (size and times of its events, its folder's and its lock's time) and reads a
+run's files only where one of them moved; a file that a command leaves in a run's folder takes its place there by a rename,
+which moves the folder's time. A worker's death moves none: its lock is dropped by the kernel, so the locks of runs that
+were alive are tried each time. A thousand runs cost some ten thousandths of a second per look, so a page can look
+several times a second beside a training that needs the processor.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from addnorm.errors import InputError
+from addnorm.reporting.reading.contained import contained
+from addnorm.reporting.sections import run_files, study_files
+from addnorm.reporting.snapshot import Facts, RunView, Snapshot
+from addnorm.statistics import Ranking, Result
+from addnorm.store import Damaged, RunFolder, RunStatus, StudyFolder, read_json
+from addnorm.store.events import first_event
+from addnorm.store.results import added_later, ranking, result
+from addnorm.words import Sentence, listed, say
+
+_DATA = "data/dataset.json"
+_ABSENT: Facts = (-1, -1)
+
+
+class Reader:
+    """Peeks at one study's folder. Not for several threads at once.
+
+    Args:
+        folder: the study's folder.
+
+    Raises:
+        InputError, Damaged: as `StudyFolder`.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.study = StudyFolder(folder)
+        self._plan_facts = _facts(folder / "study.json")
+        self._seen: dict[str, _Seen] = {}
+        self._ranked: tuple[tuple[Result | tuple[str, int], ...], Ranking | None, Sentence | None] | None = None
+        self._newest: Snapshot | None = None
+        self._text: int | None = None
+
+    def look(self, *, rank: Callable[["Reader"], bool] = lambda reader: True) -> Snapshot:
+        """The study as it is now.
+
+        Args:
+            rank: whether the ranking is brought up to date too, which takes longer than all else.
+
+        Raises:
+            InputError, Damaged: the study is gone, or its `study.json` damaged.
+        """
+        facts = _facts(self.folder / "study.json")
+        if facts != self._plan_facts:
+            self.study, self._plan_facts = StudyFolder(self.folder), facts
+            self._newest, self._ranked = None, None
+        later = added_later(self.study)
+        seen = [self._run(run, later) for run in self.study.runs()]
+        views = tuple(of.view for of in seen)
+        kept = _present(self.folder, sorted(study_files()))
+        for of in seen:
+            kept |= of.kept
+        if rank(self):
+            self._rank()
+        found, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
+        before = self._newest
+        same = before is not None and before.ranking is found and before.no_ranking == reason
+        if before is not None and same and before.runs == views and before.kept == kept:
+            return before
+        self._newest = Snapshot(
+            path=self.folder,
+            plan=self.study.plan,
+            runs=views,
+            ranking=found,
+            no_ranking=reason,
+            train_tokens=self._train_tokens(),
+            kept=kept,
+        )
+        return self._newest
+
+    @property
+    def is_ranking_old(self) -> bool:
+        """Whether a run has ended, or come back from its end, since the ranking was made."""
+        return self._ranked is None or self._ranked[0] != _what_ranks(self._results())
+
+    def _train_tokens(self) -> int | None:
+        """Of the study's own data set, which is written once, before its plan."""
+        if self._text is None:
+            self._text = _train_tokens(self.folder)
+        return self._text
+
+    def _results(self) -> tuple[Result, ...]:
+        return tuple(self._seen[run.name].result for run in self.study.runs())
+
+    def _rank(self) -> None:
+        results = self._results()
+        what = _what_ranks(results)
+        if self._ranked is not None and self._ranked[0] == what:
+            return
+        try:
+            self._ranked = (what, ranking(self.study, found=results), None)
+        except (InputError, Damaged) as error:
+            self._ranked = (what, None, _why_not(error, self.study))
+
+    def _run(self, run: RunFolder, later: frozenset[str]) -> "_Seen":
+        facts = _facts(run.events_path, run.path, run.path / "lock")
+        before = self._seen.get(run.name)
+        if before is not None and before.facts == facts and (before.view.state != "running" or run.is_held()):
+            return before
+        status, ending = run.status(), run.ending()
+        began = None if before is None else before.view.began_time
+        self._seen[run.name] = _Seen(
+            facts=facts,
+            view=_view(run, status, ending, began),
+            result=result(self.study, status, ending, later),
+            kept=_present(self.folder, [f"{run.name}/{name}" for name in sorted(run_files())]),
+        )
+        return self._seen[run.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Seen:
+    """One run as it was found, and what must not have moved for it to be still so."""
+
+    facts: tuple[Facts, ...]
+    view: RunView
+    result: Result
+    kept: dict[str, Facts]
+
+
+def _train_tokens(folder: Path) -> int | None:
+    path = folder / _DATA
+    try:
+        content = read_json(path) if contained(folder, path) else {}
+        return int(content["train"]["tokens"]) or None
+    except (Damaged, KeyError, TypeError, ValueError):
+        return None  # made by hand, or copied without its data
+
+
+def _what_ranks(results: tuple[Result, ...]) -> tuple[Result | tuple[str, int], ...]:
+    """The part of the results that a ranking depends on: those that ended, and which others there are."""
+    return tuple(result if result.ended else (result.variant, result.seed) for result in results)
+
+
+def _why_not(error: InputError | Damaged, study: StudyFolder) -> Sentence:
+    if isinstance(error.args[0], Sentence):
+        return error.args[0]
+    variants = {run.spec["variant"] for run in study.runs()}
+    missing = [name for name in study.plan.get("references", ()) if name not in variants]
+    if missing:
+        return say("no_such_reference", names=listed("comma", missing))
+    return say("cannot_rank", reason=str(error))
+
+
+def _view(run: RunFolder, status: RunStatus, ending: dict[str, Any] | None, began: float | None) -> RunView:
+    try:
+        last, train = run.last_event() or {}, run.newest("train") or {}
+        if began is None:  # a first event stays the first
+            began = _number((first_event(run.events_path) or {}).get("time"))
+    except Damaged:  # the status is `blocked` for it and says why
+        last, train = {}, {}
+    speed = _number(train.get("tokens_per_s"))
+    per_step = _tokens_per_step(run.spec.get("spec"))
+    peak = (ending or {}).get("peak_bytes")
+    return RunView(
+        **vars(status),
+        newest_time=_number(last.get("time")),
+        tokens_per_s=speed,
+        tokens_per_step=per_step,
+        steps_per_s=speed / per_step if speed and per_step else None,
+        began_time=began,
+        ended_time=_number((ending or {}).get("time")),
+        peak_bytes=peak if isinstance(peak, int) else None,
+    )
+
+
+def _tokens_per_step(spec: Any) -> int | None:
+    try:
+        return int(spec["training"]["batch"] * spec["training"]["seq"])
+    except (KeyError, TypeError):
+        return None  # a plan that was not made by `addnorm run`
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _present(folder: Path, names: Iterable[str]) -> dict[str, Facts]:
+    """Facts of those of the folder's files that are there."""
+    found = {name: _facts(folder / name)[0] for name in names}
+    return {name: facts for name, facts in found.items() if facts != _ABSENT}
+
+
+def _facts(*paths: Path) -> tuple[Facts, ...]:
+    found: list[Facts] = []
+    for path in paths:
+        try:
+            seen = os.stat(path)
+        except OSError:
+            found.append(_ABSENT)
+        else:
+            found.append((seen.st_size, seen.st_mtime_ns))
+    return tuple(found)

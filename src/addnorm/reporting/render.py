@@ -1,0 +1,180 @@
+"""Sections to HTML: single sections for live updates, whole pages, and the report in one file."""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from addnorm.references import REFERENCES
+from addnorm.reporting.drawing.line_styles import dash, shape
+from addnorm.reporting.formats import numbers
+from addnorm.reporting.formats.formula import prose
+from addnorm.reporting.section import Section
+from addnorm.reporting.sections import pages, sections, template_folders
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import MODEL_PAGE, ReportFiles, View
+from addnorm.words import LANGUAGES, Phrases, phrases
+
+HERE = Path(__file__).parent
+STATIC = HERE / "static"
+
+
+class Pages:
+    """Renders sections and whole pages. One object per study: its sections keep what makes the next rendering cheaper."""
+
+    def __init__(self) -> None:
+        self._environment = _environment()
+        self._sections: Mapping[str, Section] = {name: section() for name, section in sections().items()}
+        self._words = {key: text for section in self._sections.values() for key, text in section.words.items()}
+
+    def warm(self, snapshot: Snapshot) -> None:
+        """Prepare what the first page would have to wait for: small curves and compiled templates."""
+        view = View(page="overview", link=_anchor)
+        for name in pages()["overview"]:
+            self.section(name, snapshot, view)
+        for template in self._environment.list_templates():
+            self._environment.get_template(template)
+
+    def section(self, name: str, snapshot: Snapshot, view: View) -> Markup:
+        """One section's HTML.
+
+        Args:
+            name: of the section, or `PART-N` for the part of one model.
+            snapshot: the study.
+            view: who looks at it.
+        """
+        if name in self._sections:
+            template, values = f"{name}.html", self._sections[name].values(snapshot, view)
+        else:
+            part, _, place = name.rpartition("-")
+            (section,) = (section for section in self._sections.values() if section.part == part)
+            template, values = f"_{part}.html", section.part_values(snapshot, view, int(place))
+        return Markup(self._render(template, snapshot, view, values))
+
+    def page(self, snapshot: Snapshot, view: View, **chrome: Any) -> str:
+        """A whole page.
+
+        Args:
+            snapshot: the study.
+            view: which page, and who looks at it.
+            chrome: values for the page's frame: `asset`, `in_language`, `events`, `number`.
+        """
+        content = [self.section(name, snapshot, view) for name in pages()[view.page]]
+        values = {**_chrome(snapshot, view), **chrome, "sections": content}
+        return self._render("page.html", snapshot, view, values)
+
+    def problem(self, snapshot: Snapshot, view: View, problem: str, **chrome: Any) -> str:
+        """A page that says what is wrong with its address."""
+        return self._render("problem.html", snapshot, view, {**_chrome(snapshot, view), **chrome, "problem": problem})
+
+    def one_file(self, snapshot: Snapshot, language: str, *, report: ReportFiles | None = None) -> str:
+        """Everything about a study in one HTML file that needs no server and no script.
+
+        Args:
+            snapshot: the study.
+            language: of the texts.
+            report: the files beside it; without them, the sections at the report's end are left out.
+        """
+        view = View(page="overview", language=language, link=_anchor, is_live=False, report=report)
+        content = self._in_report("study", snapshot, view)
+        for variant in snapshot.variants:
+            parts = self._in_report("model", snapshot, replace(view, page=MODEL_PAGE, variant=variant))
+            content.append(
+                Markup('<article class="one-model" id="model-{}"><h1>{}</h1>{}</article>').format(
+                    variant, variant, Markup("").join(parts)
+                )
+            )
+        if report is not None:
+            content += self._in_report("end", snapshot, view)
+        # A style sheet of ours alone, and no text of a study's: nothing in it can end the element early.
+        style = Markup((STATIC / "page.css").read_text(encoding="utf-8"))
+        values = {**_chrome(snapshot, view), "sections": content, "style": style}
+        return self._render("one_file.html", snapshot, view, values)
+
+    def _in_report(self, place: str, snapshot: Snapshot, view: View) -> list[Markup]:
+        return [
+            self.section(name, snapshot, view)
+            for name, section in self._sections.items()
+            if section.in_report == place and section.is_measured(snapshot, view.variant)
+        ]
+
+    def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:
+        t = phrases(view.language).extended(self._words)
+        return self._environment.get_template(template).render(
+            t=t,
+            language=view.language,
+            own=_own(snapshot, view),
+            link=view.link,
+            folder=str(snapshot.path),
+            said_duration=functools.partial(_said_duration, t),
+            **values,
+        )
+
+
+def shows_results(page: str, snapshot: Snapshot) -> bool:
+    """Whether seeing that page now is a look at the study's results."""
+    shown = [sections()[name] for name in pages()[page]]
+    return any(section.shows_results and section().is_measured(snapshot, None) for section in shown)
+
+
+@functools.cache
+def asset_hash(name: str) -> str:
+    """Start of a static file's SHA-256: an address that holds it may be kept for ever."""
+    return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
+
+
+def query_of(**values: Any) -> str:
+    """`?a=b&c=d` of the values that are not None; empty without any."""
+    given = {name: value for name, value in values.items() if value is not None}
+    return f"?{urlencode(given, doseq=True)}" if given else ""
+
+
+def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
+    return {
+        "page": view.page,
+        "pages": [name for name in pages() if name != MODEL_PAGE],
+        "variant": view.variant if view.page == MODEL_PAGE else None,
+        "has_curves": "curves" in pages()[view.page],
+        "study": snapshot.study,
+        "plan_hash": str(snapshot.plan["plan_hash"]),
+        "languages": LANGUAGES,
+        "version": version("addnorm"),
+        "peek_problem": view.peek_problem,
+    }
+
+
+def _own(snapshot: Snapshot, view: View) -> str:
+    """What ids of a model's sections begin with: in a report, models stand one below the other."""
+    is_one_of_many = not view.is_live and view.variant in snapshot.variants
+    return f"m{snapshot.variants.index(view.variant)}-" if is_one_of_many and view.variant is not None else ""
+
+
+def _anchor(page: str, **query: Any) -> str:
+    return f"#model-{query['variant']}" if page == MODEL_PAGE else f"#{page}-title"
+
+
+def _said_duration(words: Phrases, seconds: float | None) -> str:
+    key, values = numbers.duration(seconds)
+    return words(key, **values)
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader([HERE / "templates", *template_folders()]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
+        made.globals[name] = getattr(numbers, name)
+    made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES}
+    made.filters["prose"] = prose
+    return made

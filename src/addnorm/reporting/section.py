@@ -1,0 +1,106 @@
+"""A section: one thing that pages and reports show, with all its forms.
+
+A section is one file of `sections/` (or a folder, if it is large) that defines one subclass of `Section`, and the template of
+the same name in `sections/templates/`. Pages, live updates, the report, its figures and its tables are derived from these
+files; nothing else lists them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.words import Phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+Rows = list[dict[str, Any]]
+Trigger = Literal["runs", "states", "resumes", "ranking"]
+"""A change of a study: a run's status or numbers; the state, attempts or reason of a run; a run of more than one attempt; the
+ranking."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FigureTable:
+    """The numbers of a figure as texts; the first columns are names, the others numbers."""
+
+    header: tuple[str, ...]
+    names: int
+    """Number of columns that are names."""
+    lines: Sequence[tuple[str, ...]]
+
+
+def _no_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
+    return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """A figure of a report, written as `NAME.svg` and `NAME.png`."""
+
+    name: str
+    caption: str
+    """In English; translations are `figures.NAME` of the catalogue."""
+    rows: Callable[[Snapshot, Phrases], Rows]
+    """Reads what is drawn."""
+    numbers: tuple[str, ...]
+    """Keys of the rows; the figure is left out if none of them has a value."""
+    draw: Callable[[Rows, str], "MatplotlibFigure"]
+    """Draws rows in a language."""
+    table: Callable[[Rows, Phrases], FigureTable]
+    """The table below the figure."""
+    files: Callable[[Snapshot, Rows], Mapping[str, str]] = _no_files
+    """Tables beside the figure (CSV, LaTeX) by file name."""
+    is_on_demand: bool = False
+    """True for a figure of a further command's results, which a study may well lack."""
+
+
+class Section:
+    """One thing that pages and reports show. Its name is that of its file.
+
+    An object serves one site or report and may keep what makes the next rendering cheaper.
+    """
+
+    order: ClassVar[int]
+    """Place among the sections, on every page and in the report."""
+    pages: ClassVar[tuple[str, ...]] = ()
+    """Pages of the site that show it. A name that no other section uses makes a new page."""
+    in_report: ClassVar[Literal["study", "model", "end"] | None] = "study"
+    """Place in the report: once for the study, once for each model, at the end, or nowhere."""
+    follows: ClassVar[frozenset[Trigger]] = frozenset()
+    """Changes after which an open page needs the section anew."""
+    study_files: ClassVar[tuple[str, ...]] = ()
+    """Files of the study's folder that it is made from; a new one updates open pages."""
+    run_files: ClassVar[tuple[str, ...]] = ()
+    """The same in every run's folder."""
+    shows_results: ClassVar[bool] = False
+    """Whether seeing it is a look at results over seeds, which is recorded."""
+    part: ClassVar[str | None] = None
+    """Name of the part that each model has, if parts are updated one by one: `card` for `card-0`, `card-1`, …"""
+    figures: ClassVar[Sequence[Figure]] = ()
+    """Figures that a report has of it."""
+    words: ClassVar[Mapping[str, str]] = {}
+    """English phrases by key that the catalogue does not have."""
+
+    @property
+    def name(self) -> str:
+        """The section's name: its file's, and its template's."""
+        return type(self).__module__.rpartition(".")[2]
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        """Values for the template."""
+        raise NotImplementedError(f"section {self.name!r} is shown by pages {self.pages}, but defines no values().")
+
+    def part_values(self, snapshot: Snapshot, view: View, place: int) -> Mapping[str, Any]:
+        """Values for the template of one model's part, `_PART.html`."""
+        raise NotImplementedError(f"section {self.name!r} has parts {self.part!r}, but defines no part_values().")
+
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        """Whether there is something to show. If not, the page names the command to run, and the report leaves it out."""
+        return True
+
+    def files(self, snapshot: Snapshot) -> Mapping[str, str]:
+        """Tables that stand beside a report by file name, apart from those of the figures."""
+        return {}

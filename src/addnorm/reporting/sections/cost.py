@@ -1,0 +1,247 @@
+"""Cost of each model: counted before the first step (`costs.json`) and measured in training; and the biases that cannot matter,
+as `addnorm audit DIR` counted them (`audit.json`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from addnorm.reporting.audit.table import merged_names
+from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.latex import NONE, escaped, tabular
+from addnorm.reporting.formats.numbers import quantity, size
+from addnorm.reporting.reading.study_files import UNREADABLE, content_of
+from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.snapshot import RunView, Snapshot
+from addnorm.reporting.view import View
+from addnorm.words import Phrases, phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+COSTS = "costs.json"
+AUDIT = "audit.json"
+UNITS = {"parameters": 1e6, "flops_per_token": 1e6, "tokens_per_s": 1.0, "peak_bytes": 1e9, "wall_s": 1.0}
+"""What one unit of each axis is."""
+_COLUMNS = (
+    ("parameters", "parameters, M", 1e6),
+    ("flops_per_token", "MFLOPs / token", 1e6),
+    ("tokens_per_s", "tokens / s", 1.0),
+    ("peak_bytes", "peak memory, GB", 1e9),
+    ("wall_s", "time, s", 1.0),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """One model."""
+
+    variant: str
+    parameters: int | None
+    flops_per_token: float | None
+    relative: float | None
+    """FLOPs per token over those of the first model."""
+    planned_bytes: int | None
+    """Weights, gradients, optimizer state and saved activations of one step, counted."""
+    tokens_per_s: float | None
+    """Of each run's newest training event, mean over the runs."""
+    peak_bytes: int | None
+    """Largest resident memory of any finished run's worker."""
+    wall_s: float | None
+    """From a run's first event to its end, pauses included; mean over finished runs."""
+    paused: bool
+    """Whether one of those runs took more than one attempt."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wasted:
+    """One model."""
+
+    variant: str
+    size: int
+    """Bias scalars."""
+    joint_null: int
+    """How many of them can be given up together."""
+    redundant: tuple[str, ...]
+    """Parameters that cannot matter alone, layers merged."""
+    reason: str | None
+    """Why the model could not be audited, in English."""
+    note: Any
+    """The same with its code and values; None where the file has none."""
+
+
+def costs(snapshot: Snapshot) -> list[Cost]:
+    """A row per model, in the study's order."""
+    counted = _counted(snapshot)
+    base = next((of.get("flops_per_token") for of in counted.values()), None)
+    return [_cost(name, snapshot, counted.get(name, {}), base) for name in snapshot.variants]
+
+
+def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | int | None) -> Cost:
+    runs = snapshot.of(variant)
+    done = [run for run in runs if run.state == "finished"]
+    speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
+    walls = [wall for run in done if (wall := _wall_s(run)) is not None]
+    flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
+    return Cost(
+        variant=variant,
+        parameters=counted.get("parameters"),
+        flops_per_token=flops,
+        relative=flops / base if flops and base else None,
+        planned_bytes=counted.get("peak_bytes"),
+        tokens_per_s=_mean(speeds),
+        peak_bytes=max((run.peak_bytes for run in done if run.peak_bytes is not None), default=None),
+        wall_s=_mean(walls),
+        paused=any(run.attempts > 1 for run in done),
+    )
+
+
+def _counted(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
+    # Empty for a study from before costs were kept, or one that was not made by `addnorm run`.
+    variants = content_of(snapshot, COSTS).get("variants")
+    if not isinstance(variants, dict):
+        return {}
+    return {
+        name: {key: value for key, value in of.items() if isinstance(value, int | float)}
+        for name, of in variants.items()
+        if isinstance(of, dict)
+    }
+
+
+def _wall_s(run: RunView) -> float | None:
+    if run.began_time is None or run.ended_time is None:
+        return None
+    return max(0.0, run.ended_time - run.began_time)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+def audits(snapshot: Snapshot) -> list[Wasted]:
+    """The models that were audited, in the study's order; none where the file belongs to another plan."""
+    content = content_of(snapshot, AUDIT)
+    if content.get("plan_hash") != snapshot.plan["plan_hash"]:
+        return []
+    try:
+        return [
+            Wasted(
+                variant=name,
+                size=int(of.get("size", 0)),
+                joint_null=int(of.get("joint_null", 0)),
+                redundant=tuple(merged_names([str(parameter) for parameter in of.get("redundant", [])])),
+                reason=None if "reason" not in of else str(of["reason"]),
+                note=of.get("note"),
+            )
+            for name in snapshot.variants
+            if (of := content["variants"].get(name)) is not None
+        ]
+    except UNREADABLE:
+        return []
+
+
+def cost_rows(snapshot: Snapshot, t: Phrases) -> Rows:
+    """One row per variant."""
+    return [
+        {
+            "variant": cost.variant,
+            "parameters": cost.parameters,
+            "flops_per_token": cost.flops_per_token,
+            "tokens_per_s": cost.tokens_per_s,
+            "peak_bytes": cost.peak_bytes,
+            "wall_s": cost.wall_s,
+        }
+        for cost in costs(snapshot)
+    ]
+
+
+def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+    """The figure of costs, a panel per cost; a cost that no variant has a number for is left out.
+
+    Args:
+        rows: one per variant: `variant`, and any of `parameters`, `flops_per_token`, `tokens_per_s`, `peak_bytes`, `wall_s`
+            (None where not known).
+        language: of the labels.
+
+    Raises:
+        ValueError: there are no rows, or no number in them.
+    """
+    shown = [name for name in UNITS if any(row.get(name) is not None for row in rows)]
+    if not shown:
+        raise ValueError("a figure of costs needs at least one number, got none.")
+    drawn = new_figure(1.6 + 2.1 * len(shown), 1.1 + 0.3 * len(rows))
+    panels = drawn.subplots(1, len(shown), sharey=True, squeeze=False)[0]
+    heights = range(len(rows), 0, -1)
+    for axes, name in zip(panels, shown, strict=True):
+        for row, y in zip(rows, heights, strict=True):
+            if row.get(name) is not None:
+                value = row[name] / UNITS[name]
+                axes.barh(y, value, height=0.55, color="0.75", edgecolor="black", linewidth=0.6)
+                axes.annotate(_short(value), (value, y), (3, 0), textcoords="offset points", va="center", fontsize=7)
+        axes.set_yticks(list(heights), [row["variant"] for row in rows])
+        axes.margins(x=0.25)
+        axes.set_xlim(left=0)
+        axes.locator_params(axis="x", nbins=3)
+        tidy(axes, across=phrases(language)(f"plot.{name}"), grid="x")
+    return finished(drawn)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
+    header = ("common.model", "cost.parameters", "cost.flops", "cost.speed", "cost.peak", "cost.wall")
+    return FigureTable(
+        header=tuple(map(t, header)),
+        names=1,
+        lines=[
+            (
+                row["variant"],
+                quantity(row["parameters"]),
+                quantity(row["flops_per_token"]),
+                quantity(row["tokens_per_s"]),
+                size(row["peak_bytes"]),
+                "–" if row["wall_s"] is None else t("time.seconds", s=round(row["wall_s"])),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
+    return {"costs.csv": as_csv(rows), "costs.tex": latex(rows)}
+
+
+def latex(rows: Sequence[Mapping[str, Any]]) -> str:
+    """One line per variant, three significant digits; a dash where a number is not known."""
+    head = ["variant", *(title for _, title, _ in _COLUMNS)]
+    lines = [[escaped(row["variant"]), *(_cell(row.get(key), unit) for key, _, unit in _COLUMNS)] for row in rows]
+    return tabular("l" + "r" * len(_COLUMNS), head, lines)
+
+
+def _cell(value: float | int | None, unit: float) -> str:
+    return NONE if value is None else f"{value / unit:.3g}"
+
+
+class CostSection(Section):
+    """Costs and audits of all models."""
+
+    order = 110
+    pages = ("cost",)
+    follows = frozenset({"runs"})
+    study_files = (COSTS, AUDIT)
+    figures = (
+        Figure(
+            name="costs",
+            caption="Costs.",
+            rows=cost_rows,
+            numbers=("parameters", "tokens_per_s", "peak_bytes", "wall_s"),
+            draw=figure,
+            table=_figure_table,
+            files=_files,
+        ),
+    )
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"costs": costs(snapshot), "audits": audits(snapshot)}

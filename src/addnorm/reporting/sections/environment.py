@@ -1,0 +1,42 @@
+"""Where a study's runs ran: versions, devices and threads, and what differed between runs."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.reading.study_files import content_of
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+
+_OF_A_PROCESS = frozenset({"pid"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """One line of the environment."""
+
+    name: str
+    values: tuple[tuple[str, int], ...]
+    """Every value with its number of runs; more than one where runs differ."""
+
+
+class EnvironmentSection(Section):
+    """The environment of all runs."""
+
+    order = 190
+    in_report = "end"
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"environment": environment(snapshot)}
+
+
+def environment(snapshot: Snapshot) -> list[Fact]:
+    """The facts in `env.json` of the newest attempts. A run that has not started has none."""
+    counts: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for run in snapshot.runs:
+        for name, value in content_of(snapshot, f"{run.run}/env.json").items():
+            if name not in _OF_A_PROCESS:
+                counts[name][str(value)] += 1
+    return [Fact(name=name, values=tuple(values.items())) for name, values in counts.items()]

@@ -1,0 +1,46 @@
+"""Runs that failed, diverged or are blocked, with their reasons and the end of their logs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.reading.contained import contained
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import RunView, Snapshot
+from addnorm.reporting.view import View
+from addnorm.store import RunFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """A run that failed, diverged or is blocked."""
+
+    run: RunView
+    log: tuple[str, ...]
+    """Last lines of its worker's log."""
+    is_outside: bool
+    """Whether the log lies outside the study's folder and was therefore not read."""
+
+
+class FailuresSection(Section):
+    """Failures."""
+
+    order = 120
+    pages = ("record",)
+    follows = frozenset({"states"})
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"failures": failures(snapshot)}
+
+
+def failures(snapshot: Snapshot) -> list[Failure]:
+    """Runs that need somebody's attention, in plan order."""
+    found = []
+    for run in snapshot.runs:
+        if run.state in ("failed", "diverged", "blocked"):
+            folder = RunFolder(snapshot.path / run.run)
+            inside = contained(snapshot.path, folder.log_path)
+            kept = (folder.ending() or {}).get("log") if contained(snapshot.path, folder.path) else None
+            log = [str(line) for line in kept] if isinstance(kept, list) else folder.last_words() if inside else []
+            found.append(Failure(run=run, log=tuple(log), is_outside=not inside and folder.log_path.exists()))
+    return found

@@ -1,0 +1,57 @@
+"""Rows of the figures and the table of layers, from every run's `insight.json`."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from addnorm.reporting.measures import measures
+from addnorm.reporting.reading.inspections import insights
+from addnorm.reporting.section import Rows
+from addnorm.reporting.snapshot import Snapshot
+
+
+def layer_rows(snapshot: Snapshot, key: str) -> Rows:
+    """One row per variant and layer that has the measure, with a value per inspected seed."""
+    known = insights(snapshot)
+    found = []
+    for place, variant in enumerate(snapshot.variants):
+        contents = [known[run.run] for run in snapshot.of(variant) if run.run in known]
+        start, end = ([_by_layer(content[when], key) for content in contents] for when in ("start", "end"))
+        for layer in sorted({layer for of in end for layer in of}):
+            found.append(
+                {
+                    "variant": variant,
+                    "place": place,
+                    "layer": layer,
+                    "start": [of[layer] for of in start if layer in of],
+                    "end": [of[layer] for of in end if layer in of],
+                }
+            )
+    return found
+
+
+def insight_table(snapshot: Snapshot) -> Rows:
+    """Every measure of every layer of every inspected run, one value per row."""
+    return [
+        {
+            "variant": content["variant"],
+            "seed": content["seed"],
+            "step": content["weights"]["step"] if when == "end" else 0,
+            "layer": layer,
+            "measure": key,
+            "value": value,
+        }
+        for content in insights(snapshot).values()
+        for when in ("start", "end")
+        for measure in measures().values()
+        for key in (measure.key, *measure.companions)
+        for layer, value in _by_layer(content[when], key).items()
+    ]
+
+
+def _by_layer(flow: Mapping[str, Any], key: str) -> dict[int, float | None]:
+    return {row["layer"]: _finite(row[key]) for row in flow["layers"] if key in row}
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None

@@ -1,0 +1,124 @@
+"""What `addnorm inspect` found, as text: a table per run, a row per layer; for several runs, a row per run. And as LaTeX."""
+
+import textwrap
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from addnorm.reporting.formats.latex import NONE, escaped, tabular
+from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.measures import measures
+
+
+def columns() -> dict[str, str]:
+    """Titles of the columns of a table of layers, by key."""
+    return {"layer": "layer"} | {
+        key: title for measure in measures().values() for key, title in measure.columns.items()
+    }
+
+
+def legend() -> str:
+    """Explanation of the columns."""
+    parts = [f"{measure.legend}." for measure in measures().values()]
+    return textwrap.fill(" ".join([*parts, "A column is missing where the model has no such thing."]), 117)
+
+
+def text(found: Mapping[str, Any]) -> str:
+    """`addnorm inspect` as people read it."""
+    runs = found["runs"]
+    parts = [_run(run) for run in runs] if len(runs) == 1 else [_summary(runs)]
+    parts.append(
+        legend() if len(runs) == 1 else "Layer by layer: give one run's folder. All of it: --json, or insight.json."
+    )
+    parts += [f"skipped {name}: {reason}" for name, reason in found["skipped"].items()]
+    return "\n\n".join(parts)
+
+
+def latex(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Measures at the end of training, and the gradient at its start: a line per variant and layer, means over seeds.
+
+    Args:
+        rows: one measure of one layer of one run each: `variant`, `step` (0 at the start), `layer`, `measure`, `value`.
+    """
+    values: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    for row in rows:
+        key = row["measure"] if row["step"] else f"{row['measure']}_start"
+        if row["value"] is not None:
+            values[row["variant"], row["layer"], key].append(row["value"])
+    shown = {key: title for key, title in columns().items() if any(key == measure for _, _, measure in values)}
+    layers = list(dict.fromkeys((row["variant"], row["layer"]) for row in rows))
+    lines = [
+        [escaped(variant), str(layer), *(_mean_cell(values.get((variant, layer, key), [])) for key in shown)]
+        for variant, layer in layers
+    ]
+    about = "Means over seeds, at the end of training unless it is said otherwise."
+    return tabular("lr" + "r" * len(shown), ["variant", "layer", *shown.values()], lines, [about])
+
+
+def _mean_cell(values: Sequence[float]) -> str:
+    return NONE if not values else f"{sum(values) / len(values):.3g}"
+
+
+def _run(run: Mapping[str, Any]) -> str:
+    weights, data = run["weights"], run["data"]
+    rows = [
+        {**end, "gradient_start": start["gradient"]}
+        for start, end in zip(run["start"]["layers"], run["end"]["layers"], strict=True)
+    ]
+    shown = {key: title for key, title in columns().items() if any(key in row for row in rows)}
+    lines = [[*shown.values()]]
+    lines += [[_cell(row, key) for key in shown] for row in rows]
+    head = (
+        f"{run['run']}: step {weights['step']} of {weights['steps']}, held-out loss "
+        f"{_number(run['start']['loss'])} at the start, {_number(run['end']['loss'])} now "
+        f"({data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']})"
+    )
+    return f"{head}\n\n{aligned(lines)}"
+
+
+def _summary(runs: Sequence[Mapping[str, Any]]) -> str:
+    lines = [
+        [
+            "run",
+            "step",
+            "first / last gradient: start",
+            "end",
+            "stream grows: start",
+            "end",
+            "entropy: first",
+            "last",
+            "one-hot",
+            "own scores, last",
+        ]
+    ]
+    for run in runs:
+        start, end = run["start"]["layers"], run["end"]["layers"]
+        lines.append(
+            [
+                run["run"],
+                str(run["weights"]["step"]),
+                _ratio(start[0]["gradient"], start[-1]["gradient"]),
+                _ratio(end[0]["gradient"], end[-1]["gradient"]),
+                _ratio(start[-1]["rms"], run["start"]["embedding"]["rms"]),
+                _ratio(end[-1]["rms"], run["end"]["embedding"]["rms"]),
+                _cell(end[0], "entropy"),
+                _cell(end[-1], "entropy"),
+                _cell(end[-1], "one_hot"),
+                _cell(end[-1], "own_share"),
+            ]
+        )
+    return aligned(lines)
+
+
+def _ratio(one: float | None, other: float | None) -> str:
+    return "–" if one is None or not other else _number(one / other)
+
+
+def _cell(row: Mapping[str, Any], key: str) -> str:
+    if key == "layer":
+        return str(row["layer"])
+    return _number(row[key]) if key in row else "–"
+
+
+def _number(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"

@@ -1,0 +1,125 @@
+"""The tier ladder: reference lines, and where each variant may stand between them.
+
+Best on the left. The lines cut the width into gaps; a variant's bar covers every gap that its verdicts leave open. A
+line that stands for several references is dashed: they cannot be told apart, so nothing can lie between them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.formats.tiers import TierWords, tier_words
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.statistics import Ranking
+
+_NAME = 22
+"""Longest name that fits beside the bars."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One reference, or several that cannot be told apart."""
+
+    names: tuple[str, ...]
+    label: str
+    at: float
+    """Per cent of the width."""
+    dashed: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rung:
+    """One variant."""
+
+    variant: str
+    name: str
+    """Shortened to fit."""
+    is_reference: bool
+    tier: TierWords
+    left: float
+    """Of the bar, per cent."""
+    width: float
+    firm: bool
+    ranks: tuple[int, int] | None
+    rank_left: float
+    rank_width: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ladder:
+    """The whole chart."""
+
+    lines: tuple[Line, ...]
+    rungs: tuple[Rung, ...]
+    places: int
+    """Ranks that are given out."""
+
+
+class LadderSection(Section):
+    """The tier ladder."""
+
+    order = 30
+    pages = ("overview", "ranking")
+    follows = frozenset({"ranking"})
+    shows_results = True
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        ranked = snapshot.ranking is not None and any(row.rank_interval for row in snapshot.ranking.variants)
+        return {
+            "ladder": ladder(snapshot.ranking) if snapshot.ranking and ranked else None,
+            "no_ranking": snapshot.no_ranking,
+        }
+
+
+def ladder(ranking: Ranking) -> Ladder:
+    """The ladder of a ranking, in its order."""
+    gap = 100 / (len(ranking.lines) + 1)
+    places = max((row.rank_interval[1] for row in ranking.variants if row.rank_interval), default=0)
+    line_of = {name: at for at, line in enumerate(ranking.lines) for name in line}
+    rungs = []
+    for row in ranking.variants:
+        left = width = 0.0
+        if row.variant in line_of:
+            left = gap * (line_of[row.variant] + 1)
+        elif row.tier.gaps:
+            left, width = gap * row.tier.gaps[0], gap * len(row.tier.gaps)
+        elif row.tier.label.startswith("among "):  # on a line of several, with no gap left
+            left = next(
+                (gap * (at + 1) for at, line in enumerate(ranking.lines) if _is_named(row.tier.label, line)), 0.0
+            )
+        best = row.rank_interval
+        rungs.append(
+            Rung(
+                variant=row.variant,
+                name=shortened(row.variant),
+                is_reference=row.variant in ranking.references,
+                tier=tier_words(row.tier, ranking),
+                left=left,
+                width=width,
+                firm=row.tier.firm,
+                ranks=best,
+                rank_left=100 * (best[0] - 1) / places if best else 0.0,
+                rank_width=100 * (best[1] - best[0] + 1) / places if best else 0.0,
+            )
+        )
+    lines = tuple(
+        Line(
+            names=tuple(names),
+            label=" / ".join(shortened(name) for name in names),
+            at=gap * (at + 1),
+            dashed=len(names) > 1,
+        )
+        for at, names in enumerate(ranking.lines)
+    )
+    return Ladder(lines=lines, rungs=tuple(rungs), places=places)
+
+
+def _is_named(label: str, line: tuple[str, ...]) -> bool:
+    return label == f"among {' / '.join(line)}"
+
+
+def shortened(name: str) -> str:
+    """The name, with its middle left out if it is too long to stand beside a bar."""
+    return name if len(name) <= _NAME else f"{name[: _NAME - 7]}…{name[-6:]}"

@@ -1,0 +1,79 @@
+"""Loss and accuracy at lengths beyond the trained one, as `addnorm extrapolate` measured them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from addnorm.reporting.formats.numbers import fixed, interval, percent
+from addnorm.reporting.reading.study_files import content_of
+from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.sections.lengths.evaluation import NAME, lengths
+from addnorm.reporting.sections.lengths.figure import figure
+from addnorm.reporting.sections.lengths.table import csv, latex
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.words import Phrases
+
+
+def length_rows(snapshot: Snapshot, t: Phrases) -> Rows:
+    """The rows of DIR/extrapolation.json; none without it."""
+    return list(content_of(snapshot, NAME)["rows"]) if lengths(snapshot) is not None else []
+
+
+def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
+    header = ("common.model", "figures.tokens", "common.loss", "figures.interval", "common.accuracy")
+    longest = max(row["length"] for row in rows)
+    lines: list[tuple[str, ...]] = [
+        (
+            row["label"],
+            str(row["length"]),
+            fixed(row["loss"], 4),
+            interval(row["loss_interval"], 4),
+            percent(row["accuracy"]),
+        )
+        for row in rows
+    ]
+    lines += [
+        (
+            row["label"],
+            f"{bucket['from']}–{bucket['to']} / {longest}",
+            fixed(bucket["loss"], 4),
+            interval(bucket["loss_interval"], 4),
+            "",
+        )
+        for row in rows
+        if row["length"] == longest
+        for bucket in row["buckets"]
+    ]
+    return FigureTable(header=tuple(map(t, header)), names=1, lines=lines)
+
+
+def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
+    content = content_of(snapshot, NAME)
+    return {"extrapolation.csv": csv(content), "extrapolation.tex": latex(content)}
+
+
+class LengthsSection(Section):
+    """The evaluation at lengths."""
+
+    order = 100
+    pages = ("lengths",)
+    study_files = (NAME,)
+    shows_results = True
+    figures = (
+        Figure(
+            name="extrapolation",
+            caption="Loss and accuracy at lengths beyond the trained one, and loss by position in the longest windows.",
+            rows=length_rows,
+            numbers=("loss",),
+            draw=figure,
+            table=_figure_table,
+            files=_files,
+            is_on_demand=True,
+        ),
+    )
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"at": lengths(snapshot)}
+
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return lengths(snapshot) is not None

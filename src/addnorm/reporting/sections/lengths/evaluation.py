@@ -1,0 +1,199 @@
+"""Loss and accuracy at lengths beyond the trained one, as `addnorm extrapolate` left them in DIR/extrapolation.json."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.drawing.chart import ticks
+from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.reading.study_files import UNREADABLE, content_of
+from addnorm.reporting.snapshot import Snapshot
+
+NAME = "extrapolation.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Against:
+    """The verdict against one reference at one length, losses in thousandths of a nat."""
+
+    reference: str
+    verdict: str
+    """A verdict, or `none`."""
+    difference: float | None
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One line at one length."""
+
+    loss: float | None
+    """Mean over seeds, in nats per token."""
+    loss_reach: float | None
+    accuracy: float | None
+    """A share."""
+    accuracy_reach: float | None
+    seeds: int
+    against: tuple[Against, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A model, with the switches that were on."""
+
+    label: str
+    variant: str
+    style: int
+    cells: tuple[Cell, ...]
+    """One per length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """One mean in a panel, in per cent from the left and from the top."""
+
+    x: float
+    y: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One measure against the length."""
+
+    measure: str
+    """`loss` or `accuracy`."""
+    y_ticks: tuple[tuple[float, str], ...]
+    lines: tuple[tuple[int, str, tuple[Mark, ...]], ...]
+    """Style, label and marks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtLengths:
+    """The whole evaluation."""
+
+    trained: int
+    lengths: tuple[int, ...]
+    scoring: str
+    ending: int
+    confidence: float
+    margin: float
+    """In thousandths of a nat."""
+    references: tuple[str, ...]
+    lines: tuple[Line, ...]
+    panels: tuple[Panel, ...]
+    xs: tuple[float, ...]
+    """Per cent across a panel, one per length."""
+    notes: tuple[tuple[str, Any], ...]
+    """Text in English, and its code and values where the file has them."""
+
+
+def lengths(snapshot: Snapshot) -> AtLengths | None:
+    """The study's evaluation at lengths; None if there is none that this version can read."""
+    content = content_of(snapshot, NAME)
+    try:
+        return _read(content) if content else None
+    except UNREADABLE:
+        return None
+
+
+def _read(content: Mapping[str, Any]) -> AtLengths:
+    tokens = [int(length) for length in content["lengths"]]
+    rows = {(row["label"], row["length"]): row for row in content["rows"]}
+    references = tuple(map(str, content["references"]))
+    lines = tuple(
+        Line(
+            label=str(line["label"]),
+            variant=str(line["variant"]),
+            style=place,
+            cells=tuple(_cell(rows[line["label"], length], references) for length in tokens),
+        )
+        for place, line in enumerate(content["lines"])
+    )
+    xs = tuple(100 * (place + 0.5) / len(tokens) for place in range(len(tokens)))
+    warnings, notes = list(content["warnings"]), list(content.get("notes", []))
+    if len(notes) != len(warnings):
+        notes = [None] * len(warnings)  # a file from before sentences had codes
+    return AtLengths(
+        trained=int(content["trained"]),
+        lengths=tuple(tokens),
+        scoring="ending" if content["scoring"] == "ending" else "window",
+        ending=int(content["ending"]),
+        confidence=float(content["confidence"]),
+        margin=1000 * float(content["margin"]),
+        references=references,
+        lines=lines,
+        panels=tuple(panel for name in ("loss", "accuracy") if (panel := _panel(name, lines, xs)) is not None),
+        xs=xs,
+        notes=tuple((str(text), note) for text, note in zip(warnings, notes, strict=True)),
+    )
+
+
+def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Cell:
+    against = []
+    for reference in references:
+        versus = row["versus"].get(reference)
+        if versus is not None:
+            ends, difference = versus["interval"], versus["difference"]
+            against.append(
+                Against(
+                    reference=reference,
+                    verdict=str(versus["verdict"] or "none"),
+                    difference=None if difference is None else 1000 * float(difference),
+                    interval=None if ends is None else (1000 * float(ends[0]), 1000 * float(ends[1])),
+                )
+            )
+    return Cell(
+        loss=_number(row["loss"]),
+        loss_reach=_reach(row["loss_interval"]),
+        accuracy=_number(row["accuracy"]),
+        accuracy_reach=_reach(row["accuracy_interval"]),
+        seeds=int(row["seeds"]),
+        against=tuple(against),
+    )
+
+
+def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | None:
+    factor, digits = (100.0, 2) if measure == "accuracy" else (1.0, 4)
+    found: list[tuple[Line, list[tuple[float, float, float]]]] = []
+    for place, line in enumerate(lines):
+        # So that equal means and wide intervals do not hide each other.
+        aside = min(1.4 * len(lines), 55 / len(xs)) * (place / max(1, len(lines) - 1) - 0.5)
+        points = []
+        for x, cell in zip(xs, line.cells, strict=True):
+            mean = cell.loss if measure == "loss" else cell.accuracy
+            reach = cell.loss_reach if measure == "loss" else cell.accuracy_reach
+            if mean is not None:
+                points.append((x + aside, factor * mean, factor * (reach or 0.0)))
+        found.append((line, points))
+    means = [mean for _, points in found for _, mean, _ in points]
+    if not means:
+        return None
+    # Few seeds have intervals many times as wide as all means; they run out of the panel rather than flatten it.
+    pad = 0.35 * (max(means) - min(means)) or 0.1 * abs(max(means)) or 1.0
+    low, high = min(means) - pad, max(means) + pad
+
+    def y(value: float) -> float:
+        return max(0.0, min(100.0, 100 * (high - value) / (high - low)))
+
+    return Panel(
+        measure=measure,
+        y_ticks=tuple((y(at), fixed(at, digits).rstrip("0").rstrip(".")) for at in ticks(low, high, 4)),
+        lines=tuple(
+            (
+                line.style,
+                line.label,
+                tuple(Mark(x=x, y=y(mean), low=y(mean - reach), high=y(mean + reach)) for x, mean, reach in points),
+            )
+            for line, points in found
+        ),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _reach(ends: Any) -> float | None:
+    return None if ends is None else (float(ends[1]) - float(ends[0])) / 2

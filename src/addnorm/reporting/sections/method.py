@@ -1,0 +1,127 @@
+"""How the numbers were made, in sentences: phrases of the catalogue with this study's own values filled in."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from addnorm.errors import AddnormError
+from addnorm.reporting.reading.inspections import insights
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.statistics.multiple_testing import FEWEST_SEEDS
+from addnorm.store.peeks import peeks
+from addnorm.words import phrases
+
+
+class MethodSection(Section):
+    """Method, looks and limits."""
+
+    order = 180
+    in_report = "end"
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"method": method(snapshot, view.language)}
+
+
+def method(snapshot: Snapshot, language: str) -> list[tuple[str, list[str]]]:
+    """Headings with their sentences."""
+    t = phrases(language)
+    parts = {
+        "data": _data(snapshot),
+        "statistics": _statistics(snapshot),
+        "looks": _looks(snapshot),
+        "insight": _insight(snapshot),
+        "limits": _limits(snapshot),
+    }
+    return [
+        (t(f"method.{part}"), [t(f"method.{key}", **values) for key, values in sentences])
+        for part, sentences in parts.items()
+        if sentences
+    ]
+
+
+_Sentences = list[tuple[str, dict[str, object]]]
+
+
+def _spec(snapshot: Snapshot) -> Mapping[str, Any]:
+    return snapshot.spec(snapshot.variants[0]) if snapshot.variants else {}
+
+
+def _data(snapshot: Snapshot) -> _Sentences:
+    training = _spec(snapshot).get("training", {})
+    if not {"seq", "eval_sequences", "steps", "batch"} <= training.keys():
+        return []
+    objective = _spec(snapshot).get("model", {}).get("objective", "causal")
+    return [
+        ("trained", {"steps": training["steps"], "batch": training["batch"], "seq": training["seq"]}),
+        ("scored", {"sequences": training["eval_sequences"], "seq": training["seq"]}),
+        ("masked" if objective == "masked" else "causal", {}),
+        ("paired", {}),
+    ]
+
+
+def _statistics(snapshot: Snapshot) -> _Sentences:
+    ranking = snapshot.ranking
+    if ranking is None:
+        return []
+    percent = f"{100 * ranking.confidence:g} %"
+    found: _Sentences = [("model", {})]
+    if ranking.noise_sd is not None:
+        found.append(("noise", {"sd": f"{ranking.noise_sd:.2g}", "df": ranking.noise_df}))
+    found += [
+        ("error", {}),
+        ("holm", {"family": ranking.family, "alpha": f"{100 * (1 - ranking.confidence):g} %"}),
+        ("intervals", {"confidence": percent}),
+        ("equivalence", {"margin": f"{ranking.margin:g}"}),
+        ("few", {"fewest": FEWEST_SEEDS}),
+        ("own_interval", {"confidence": percent}),
+        ("tiers", {}),
+        ("repeats", {}),
+    ]
+    if not ranking.noise_even:
+        found.append(("uneven", {}))
+    if ranking.noisy_references:
+        found.append(("noisy", {"names": ", ".join(ranking.noisy_references)}))
+    return found
+
+
+def _looks(snapshot: Snapshot) -> _Sentences:
+    try:
+        known = [look for look in peeks(snapshot.path) if look.get("finished", 0) > 0]
+    except AddnormError as error:
+        return [("looks_unknown", {"reason": str(error)})]
+    found: _Sentences = [("looked", {"count": len(known)})]
+    later = snapshot.ranking.added_after_look if snapshot.ranking is not None else ()
+    found.append(("added", {"seeds": ", ".join(map(str, later))}) if later else ("none_added", {}))
+    return found
+
+
+def _insight(snapshot: Snapshot) -> _Sentences:
+    known = list(insights(snapshot).values())
+    if not known:
+        return [("not_inspected", {})]
+    data = known[0]["data"]
+    return [
+        (
+            "inspected",
+            {
+                "runs": len(known),
+                "all": len(snapshot.runs),
+                "sequences": data["sequences"],
+                "maps": data["map_sequences"],
+                "seq": data["seq"],
+            },
+        )
+    ]
+
+
+def _limits(snapshot: Snapshot) -> _Sentences:
+    corpus = _spec(snapshot).get("corpus", {}).get("kind", "?")
+    found: _Sentences = [("scale", {"corpus": corpus})]
+    waiting = [run for run in snapshot.runs if run.state not in ("finished", "failed", "diverged")]
+    lost = [run for run in snapshot.runs if run.state in ("failed", "diverged")]
+    if waiting:
+        found.append(("provisional", {"count": len(waiting), "all": len(snapshot.runs)}))
+    if lost:
+        found.append(("lost", {"names": ", ".join(run.run for run in lost)}))
+    return found

@@ -1,0 +1,159 @@
+"""One model's own page: its mechanisms' formulas, its spec, and how it differs from the reference."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.errors import InputError
+from addnorm.reporting.formats.formula import typeset
+from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.words import phrases
+
+_PLACES = {"bias": "qk_bias"}
+"""Where a room's sibling stands in a model's spec, if not under the room's own name."""
+_PLAIN = {("residual", "add"), ("scores", "own"), ("bias", "linear")}
+"""Mechanisms that every Transformer has; shown after those that set a model apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """One sibling that the model is made of."""
+
+    room: str
+    kind: str
+    texts: Mapping[str, str]
+    """`summary`, `why` and `differs`, empty where there is nothing to say; English where the page's language has no words."""
+    is_translated: bool
+    formula: Markup
+    """Typeset, the lines that are true of this model; empty for a mechanism from a plugin."""
+    source: str
+    is_known: bool
+    """False for a mechanism from a plugin: a page does not open files that a study names."""
+    is_plain: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Field:
+    """One line of the spec."""
+
+    path: str
+    value: str
+    reference: str | None
+    """The reference's value where it is another; None where it is the same."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """Everything that is known of a model before it is trained."""
+
+    variant: str
+    reference: str | None
+    """What it is compared with here: the first reference that is not the model itself."""
+    mechanisms: tuple[Mechanism, ...]
+    fields: tuple[Field, ...]
+    differences: tuple[Field, ...]
+
+
+class ModelSection(Section):
+    """Formulas, spec and difference to the reference."""
+
+    order = 70
+    pages = (MODEL_PAGE,)
+    in_report = "model"
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"model": model(snapshot, view.variant or "", view.language)}
+
+
+def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
+    """The model's page."""
+    own = snapshot.spec(variant).get("model")
+    reference = next((name for name in snapshot.references if name != variant), None)
+    other = snapshot.spec(reference).get("model") if reference is not None else None
+    lines = flat(own) if isinstance(own, Mapping) else {}
+    theirs = flat(other) if isinstance(other, Mapping) else dict(lines)
+    fields = tuple(
+        Field(
+            path=path,
+            value=lines.get(path, "–"),
+            reference=theirs.get(path, "–") if lines.get(path) != theirs.get(path) else None,
+        )
+        for path in dict.fromkeys([*lines, *theirs])
+    )
+    return Model(
+        variant=variant,
+        reference=reference,
+        mechanisms=mechanisms(own, language) if isinstance(own, Mapping) else (),
+        fields=tuple(field for field in fields if field.path in lines),
+        differences=tuple(field for field in fields if field.reference is not None),
+    )
+
+
+def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism, ...]:
+    """The siblings that a model is built with, each with the formulas that are true of this model.
+
+    Args:
+        spec: the model's spec, as the study's plan holds it.
+        language: of the texts.
+    """
+    built = []
+    for name in MECHANISM_ROOMS:
+        place = spec.get(_PLACES.get(name, name))
+        kind = place.get("kind") if isinstance(place, Mapping) else None
+        if isinstance(kind, str) and _is_built(name, spec):
+            built.append(_mechanism(name, kind, spec, language))
+    return tuple(
+        sorted(built, key=lambda mechanism: mechanism.is_plain or mechanism.room not in ("residual", "scores"))
+    )
+
+
+def _is_built(room: str, spec: Mapping[str, Any]) -> bool:
+    """False for a sibling that the spec names and the model has no place for."""
+    if room == "bias":
+        switches = spec.get("bias")
+        return isinstance(switches, Mapping) and bool(switches.get("q") or switches.get("k"))
+    return room != "norm" or _has_norms(spec.get("placement"))
+
+
+def _has_norms(placement: object) -> bool:
+    if not isinstance(placement, Mapping) or placement.get("kind") not in ROOMS["placement"].kinds():
+        return True  # a plugin's: a page does not open files that a study names
+    try:
+        spec = ROOMS["placement"].make(**placement)
+    except InputError:
+        return True  # settings of another version's
+    return any(asdict(spec.sockets()).values())
+
+
+def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> Mechanism:
+    if kind not in ROOMS[room].kinds():
+        return Mechanism(
+            room=room,
+            kind=kind,
+            texts={},
+            is_translated=True,
+            formula=Markup(""),
+            source="",
+            is_known=False,
+            is_plain=False,
+        )
+    doc = ROOMS[room].doc(kind)
+    written = {"summary": doc.summary, "why": doc.why, "differs": "" if doc.differs == "nothing." else doc.differs}
+    words = phrases(language)
+    keys = {part: f"mechanism.{room}.{kind}.{part}" for part in written}
+    return Mechanism(
+        room=room,
+        kind=kind,
+        texts={part: text and words.translation(keys[part], text) for part, text in written.items()},
+        is_translated=language == "en" or all(keys[part] in words.words for part, text in written.items() if text),
+        formula=typeset(doc.formula_in(spec)),
+        source=doc.source,
+        is_known=True,
+        is_plain=(room, kind) in _PLAIN,
+    )

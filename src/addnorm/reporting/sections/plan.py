@@ -1,0 +1,66 @@
+"""The frozen plan: hashes, sizes, references, extensions by seeds, and the settings that all runs share."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The frozen plan."""
+
+    study: str
+    about: str
+    plan_hash: str
+    addnorm: str
+    data_hash: str
+    tokenizer_hash: str
+    margin: float | None
+    references: tuple[str, ...]
+    seeds: tuple[int, ...]
+    variants: int
+    runs: int
+    extensions: tuple[tuple[str, tuple[int, ...], float | None, bool], ...]
+    """Plan hash, seeds, time, whether results had been looked at."""
+    shared: tuple[tuple[str, str], ...]
+    """What all runs share: training, corpus, tokenizer, as path and value."""
+
+
+class PlanSection(Section):
+    """The plan."""
+
+    order = 140
+    pages = ("record",)
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"plan": plan(snapshot)}
+
+
+def plan(snapshot: Snapshot) -> Plan:
+    """The frozen plan, with the seeds that were added to it."""
+    content = snapshot.plan
+    spec = snapshot.spec(snapshot.variants[0]) if snapshot.variants else {}
+    margin = content.get("margin")
+    return Plan(
+        study=snapshot.study,
+        about=str(content.get("about", "")),
+        plan_hash=str(content["plan_hash"]),
+        addnorm=str(content.get("addnorm_version", "")),
+        data_hash=str(content.get("data_hash", "")),
+        tokenizer_hash=str(content.get("tokenizer_hash", "")),
+        margin=float(margin) if isinstance(margin, int | float) else None,
+        references=snapshot.references,
+        seeds=tuple(content.get("seeds", ())),
+        variants=len(snapshot.variants),
+        runs=len(snapshot.runs),
+        extensions=tuple(
+            (str(e["plan_hash"]), tuple(e["seeds"]), e.get("time"), bool(e.get("looked")))
+            for e in content.get("extensions", [])
+        ),
+        shared=tuple(flat({name: spec[name] for name in ("training", "corpus", "tokenizer") if name in spec}).items()),
+    )

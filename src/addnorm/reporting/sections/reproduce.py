@@ -1,0 +1,97 @@
+"""How to get a study's results again: its frozen plan as a study file, and the commands that run it."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+
+STUDY_FILE = "study.yaml"
+"""The study file's name, beside the report."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reproduction:
+    """What a reader needs to run the study."""
+
+    file: str
+    """Text of the study file; empty for a plan that does not say what its runs train."""
+    commands: tuple[tuple[str, str], ...]
+    """Command, and the key of the phrase that says what it is for."""
+    plan_hashes: tuple[str, ...]
+    """Of the plan, and of the plan after each extension by seeds: what `addnorm run` must arrive at."""
+    plugins: tuple[str, ...]
+    """Files of the user's own mechanisms, which must be there too."""
+
+
+class ReproduceSection(Section):
+    """The study file, the commands and the plan's hashes."""
+
+    order = 200
+    in_report = "end"
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        if view.report is None:
+            raise ValueError("the section names files beside a report, and no report is being written.")
+        return {"reproduction": reproduction(snapshot, view.report.html), "study_file": STUDY_FILE}
+
+
+def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
+    """The study file and the commands.
+
+    Args:
+        snapshot: the study.
+        report: the report's HTML file; the study file stands beside it.
+    """
+    plan = snapshot.plan
+    content = study_content(plan)
+    again = f"runs/{snapshot.study}-again"
+    file = report.parent / STUDY_FILE
+    run = ["addnorm", "run", str(file), "--out", again]
+    versions = plan.get("addnorm_version")
+    commands = [(f"addnorm {versions}", "reproduce.needs")] if versions else []
+    commands.append((shlex.join(run), "reproduce.run"))
+    seeds = list(plan.get("seeds", []))
+    extensions = plan.get("extensions", [])
+    for extension in extensions:
+        seeds += extension["seeds"]
+        text = f"seeds=[{','.join(map(str, seeds))}]"
+        commands.append((shlex.join([*run, "--set", text]), "reproduce.extend"))
+    commands.append((shlex.join(["addnorm", "rank", again]), "reproduce.rank"))
+    commands.append((shlex.join(["addnorm", "report", again]), "reproduce.report"))
+    return Reproduction(
+        file="" if content is None else yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100),
+        commands=tuple(commands) if content is not None else (),
+        plan_hashes=(str(plan["plan_hash"]), *(str(extension["plan_hash"]) for extension in extensions)),
+        plugins=tuple(content.get("plugins", ())) if content is not None else (),
+    )
+
+
+def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The first plan as a study file's content, every field written out; None if the plan does not hold all that it takes."""
+    specs = {entry["variant"]: entry.get("spec") for entry in plan["runs"]}
+    if not specs or not all(isinstance(spec, dict) and "model" in spec for spec in specs.values()):
+        return None
+    first = next(iter(specs.values()))
+    if not {"references", "margin", "seeds"} <= plan.keys() or not {"corpus", "tokenizer", "training"} <= first.keys():
+        return None
+    plugins = list(dict.fromkeys(path for spec in specs.values() for path in spec.get("plugins", ())))
+    content = {
+        "name": plan["study"],
+        "about": plan.get("about", ""),
+        "references": plan["references"],
+        "margin": plan["margin"],
+        "seeds": plan["seeds"],
+        "corpus": first["corpus"],
+        "tokenizer": first["tokenizer"],
+        "training": first["training"],
+        "plugins": plugins,
+        "variants": {name: specs[name]["model"] for name in plan.get("variants", specs)},
+    }
+    return content if plugins else {name: value for name, value in content.items() if name != "plugins"}

@@ -1,0 +1,114 @@
+"""Learned scalars: their values beside what weight decay alone would have left, and the verdicts of `addnorm explain`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.sections.scalars import record, verdicts
+from addnorm.reporting.sections.scalars.figure import figure
+from addnorm.reporting.sections.scalars.record import Family, families
+from addnorm.reporting.sections.scalars.table import latex
+from addnorm.reporting.sections.scalars.verdicts import explained
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.words import Phrases
+
+_MOST_FAMILIES = 12
+_MOST_ICONS = 40
+"""In one chart; with more they would touch each other, and the table says each number's verdict anyway."""
+
+
+def scalar_rows(snapshot: Snapshot, t: Phrases) -> Rows:
+    """One row per learned scalar of every variant."""
+    return [
+        {
+            "variant": family.variant,
+            "parameter": family.name,
+            "layer": entry.layer,
+            "entry": entry.label,
+            "init": entry.init,
+            "decay_only": entry.decay_only,
+            "seeds": [seed for seed, _ in entry.finals],
+            "finals": [value for _, value in entry.finals],
+        }
+        for family in families(snapshot, snapshot.variants)
+        for entry in family.entries
+    ]
+
+
+def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """Scalars as a table: one seed's value per row."""
+    return [
+        {name: row[name] for name in ("variant", "parameter", "layer", "entry", "init", "decay_only")}
+        | {"seed": seed, "final": value}
+        for row in rows
+        for seed, value in zip(row["seeds"], row["finals"], strict=True)
+    ]
+
+
+def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
+    header = (
+        "common.model",
+        "figures.parameter",
+        "scalars.entry",
+        "scalars.init",
+        "scalars.decay_only",
+        "figures.mean",
+    )
+    return FigureTable(
+        header=tuple(map(t, header)),
+        names=3,
+        lines=[
+            (
+                row["variant"],
+                row["parameter"],
+                row["entry"],
+                fixed(row["init"], 4),
+                fixed(row["decay_only"], 4),
+                fixed(_mean(row["finals"]), 4),
+            )
+            for row in rows
+        ],
+    )
+
+
+def _mean(values: Sequence[float | int | None]) -> float | None:
+    known = [float(value) for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
+    return {"scalars.csv": as_csv(long_scalars(rows)), "scalars.tex": latex(rows)}
+
+
+class ScalarsSection(Section):
+    """Learned scalars of all models, or of one."""
+
+    order = 90
+    pages = ("scalars", MODEL_PAGE)
+    study_files = (verdicts.NAME,)
+    run_files = (record.NAME,)
+    figures = (
+        Figure(
+            name="scalars",
+            caption="Learned scalars, with what weight decay alone would have left.",
+            rows=scalar_rows,
+            numbers=("finals",),
+            draw=figure,
+            table=_figure_table,
+            files=_files,
+        ),
+    )
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        names = snapshot.variants if view.variant is None else (view.variant,)
+        found: list[Family] = []
+        left_out: list[str] = []
+        for name in names:
+            if len(found) < _MOST_FAMILIES:
+                found += families(snapshot, [name])
+            else:
+                left_out.append(name)
+        return {"families": found, "left_out": left_out, "explained": explained(snapshot), "most_icons": _MOST_ICONS}

@@ -1,0 +1,55 @@
+"""Totals over all runs, the share of steps done, and the time of the newest event."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.run_states import ORDER
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.store import State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Runs by state."""
+
+    runs: int
+    models: int
+    counts: tuple[tuple[State, int], ...]
+    """Every state that totals always show, and any other that occurs."""
+    done_share: float
+    """Steps done over all steps, 0 to 1."""
+    left_s: float | None
+    """Time to the study's end at the running workers' present speed."""
+    newest_time: float | None
+
+
+class TotalsSection(Section):
+    """Totals."""
+
+    order = 10
+    pages = ("overview",)
+    follows = frozenset({"runs"})
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"totals": totals(snapshot)}
+
+
+def totals(snapshot: Snapshot) -> Totals:
+    """Totals of all runs."""
+    counted = Counter(run.state for run in snapshot.runs)
+    always = ("finished", "running", "queued", "interrupted", "failed")
+    steps = sum(run.steps for run in snapshot.runs)
+    speeds = [run.steps_per_s for run in snapshot.runs if run.state == "running" and run.steps_per_s]
+    to_do = sum(r.steps - r.step for r in snapshot.runs if r.state not in ("finished", "failed", "diverged"))
+    return Totals(
+        runs=len(snapshot.runs),
+        models=len(snapshot.variants),
+        counts=tuple((state, counted[state]) for state in ORDER if counted[state] or state in always),
+        done_share=min(1.0, sum(run.step for run in snapshot.runs) / steps) if steps > 0 else 0.0,
+        left_s=to_do / sum(speeds) if speeds else None,
+        newest_time=snapshot.newest_time,
+    )

@@ -1,0 +1,246 @@
+"""Every variant against every reference: verdicts, the number of seeds that would decide, and the figure of differences."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.formats.numbers import interval, signed
+from addnorm.reporting.formats.tiers import TierWords, tier_words
+from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.statistics import Comparison, Ranking
+from addnorm.words import Phrases, Sentence, phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+_MARKERS = {"better": "<", "worse": ">", "equivalent": "s", "undecided": "o"}
+_MILLI = 1000.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One comparison, losses in thousandths of a nat."""
+
+    reference: str
+    verdict: str
+    """A verdict, or `none`."""
+    difference: float | None
+    interval: tuple[float, float] | None
+    seeds: int
+    seeds_needed: int | None
+    needed_for: str | None
+    reason: Sentence | None
+    accuracy_disagrees: bool
+    box: tuple[float, float, float] | None
+    """Where the interval and the difference lie on the shared scale, 0 to 100; None without an interval."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One variant."""
+
+    variant: str
+    is_reference: bool
+    same_as: str | None
+    ranks: tuple[int, int] | None
+    seeds: int
+    mean: float | None
+    reach: float | None
+    accuracy: float | None
+    tier: TierWords
+    cells: tuple[Cell | None, ...]
+    """One per reference; None against itself."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdicts:
+    """The whole table."""
+
+    rows: tuple[Row, ...]
+    references: tuple[str, ...]
+    scale: float
+    """Largest end of an interval, in thousandths of a nat: what 0 and 100 of the boxes stand for, below and above zero."""
+    margin: float
+    """In thousandths of a nat."""
+
+
+def verdicts(ranking: Ranking) -> Verdicts:
+    """The table of a ranking, in its order."""
+    ends = [abs(e) for row in ranking.variants for c in row.versus.values() if c.interval for e in c.interval]
+    # A diverging variant would squeeze all others onto the zero line, so the scale is that of the middle ones.
+    scale = (
+        max(1000 * sorted(ends)[int(0.9 * (len(ends) - 1))], 2000 * ranking.margin) if ends else 2000 * ranking.margin
+    )
+    rows = tuple(
+        Row(
+            variant=row.variant,
+            is_reference=row.variant in ranking.references,
+            same_as=row.same_as,
+            ranks=row.rank_interval,
+            seeds=row.seeds,
+            mean=row.mean,
+            reach=(row.interval[1] - row.interval[0]) / 2 if row.interval else None,
+            accuracy=row.accuracy,
+            tier=tier_words(row.tier, ranking),
+            cells=tuple(
+                _cell(reference, row.versus[reference], scale) if reference in row.versus else None
+                for reference in ranking.references
+            ),
+        )
+        for row in ranking.variants
+    )
+    return Verdicts(
+        rows=rows,
+        references=ranking.references,
+        scale=scale,
+        margin=1000 * ranking.margin,
+    )
+
+
+def _cell(reference: str, comparison: Comparison, scale: float) -> Cell:
+    interval = comparison.interval
+    thousandths = None if interval is None else (1000 * interval[0], 1000 * interval[1])
+    difference = None if comparison.difference is None else 1000 * comparison.difference
+    box = None
+    if thousandths is not None and difference is not None:
+        box = tuple(max(0.0, min(100.0, 50 + 50 * end / scale)) for end in (*thousandths, difference))
+    return Cell(
+        reference=reference,
+        verdict=comparison.verdict or "none",
+        difference=difference,
+        interval=thousandths,
+        seeds=comparison.seeds,
+        seeds_needed=comparison.seeds_needed,
+        needed_for=comparison.seeds_needed_for,
+        reason=comparison.reason,
+        accuracy_disagrees=comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
+        box=box if box is None else (box[0], box[1], box[2]),
+    )
+
+
+def difference_rows(snapshot: Snapshot, t: Phrases) -> Rows:
+    """One row per variant and reference."""
+    ranking = snapshot.ranking
+    if ranking is None:
+        return []
+    return [
+        {
+            "variant": row.variant,
+            "reference": reference,
+            "difference": comparison.difference,
+            "interval": comparison.interval,
+            "verdict": comparison.verdict or "none",
+            "verdict_word": t(f"verdict.{comparison.verdict or 'none'}"),
+            "margin": ranking.margin,
+        }
+        for row in ranking.variants
+        for reference, comparison in row.versus.items()
+    ]
+
+
+def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+    """The figure of a ranking's comparisons, a panel per reference.
+
+    Args:
+        rows: one per variant and reference: `variant`, `reference`, `difference`, `interval` (nats per token; None where
+            there is no test), `verdict`, `verdict_word`, `margin`.
+        language: of the labels.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not rows:
+        raise ValueError("a figure of differences needs at least one comparison, got none.")
+    references = list(dict.fromkeys(row["reference"] for row in rows))
+    variants = list(dict.fromkeys(row["variant"] for row in rows))
+    drawn = new_figure(2.0 + 3.2 * len(references), 1.4 + 0.32 * len(variants))
+    panels = drawn.subplots(1, len(references), sharey=True, squeeze=False)[0]
+    heights = {name: len(variants) - place for place, name in enumerate(variants)}
+    for axes, reference in zip(panels, references, strict=True):
+        mine = [row for row in rows if row["reference"] == reference]
+        margin = _MILLI * mine[0]["margin"]
+        axes.axvspan(-margin, margin, color="0.92", zorder=0, label=phrases(language)("plot.margin"))
+        axes.axvline(0, color="0.5", linewidth=0.8, zorder=1)
+        for row in mine:
+            y = heights[row["variant"]]
+            if row["difference"] is None:
+                continue
+            if row["interval"] is not None:
+                axes.plot([_MILLI * end for end in row["interval"]], [y, y], color="black", linewidth=1.3)
+            decided = row["verdict"] in ("better", "worse", "equivalent")
+            axes.plot(
+                [_MILLI * row["difference"]],
+                [y],
+                marker=_MARKERS.get(row["verdict"], "x"),
+                color="black",
+                markerfacecolor="black" if decided else "white",
+                markersize=6,
+            )
+        axes.set_yticks(list(heights.values()), list(heights))
+        axes.set_ylim(0.4, len(variants) + 0.6)
+        tidy(axes, title=phrases(language)("plot.versus", name=reference), grid="x")
+    words = {row["verdict"]: row["verdict_word"] for row in rows if row["verdict"] in _MARKERS}
+    handles = [panels[0].patches[0]]
+    names = [phrases(language)("plot.margin")]
+    for verdict, word in words.items():
+        decided = verdict != "undecided"
+        handles += panels[0].plot(
+            [],
+            [],
+            marker=_MARKERS[verdict],
+            color="black",
+            markerfacecolor="black" if decided else "white",
+            linestyle="",
+        )
+        names.append(word)
+    panels[len(panels) // 2].set_xlabel(phrases(language)("plot.difference"), fontsize=9)
+    drawn.legend(handles, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize=8)
+    return finished(drawn)
+
+
+def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
+    header = ("common.model", "common.reference", "scalars.verdict", "figures.difference", "figures.interval")
+    return FigureTable(
+        header=tuple(map(t, header)),
+        names=3,
+        lines=[
+            (
+                row["variant"],
+                row["reference"],
+                row["verdict_word"],
+                signed(row["difference"], 5),
+                interval(row["interval"], 5),
+            )
+            for row in rows
+        ],
+    )
+
+
+class VerdictsSection(Section):
+    """The table of verdicts."""
+
+    order = 40
+    pages = ("ranking",)
+    follows = frozenset({"ranking"})
+    shows_results = True
+    figures = (
+        Figure(
+            name="differences",
+            caption="Differences to each reference with simultaneous intervals.",
+            rows=difference_rows,
+            numbers=("difference",),
+            draw=figure,
+            table=_figure_table,
+        ),
+    )
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        ranking = snapshot.ranking
+        return {
+            "verdicts": verdicts(ranking) if ranking is not None else None,
+            "ranking": ranking,
+            "no_ranking": snapshot.no_ranking,
+        }

@@ -1,1 +1,0 @@
-"""Tables, one file per kind of result; each as plain text, CSV and LaTeX."""

@@ -1,0 +1,213 @@
+"""Verdicts: one family of comparisons between variants and references, decided together."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+
+from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, PairedTests, decide
+from addnorm.statistics.power import seeds_needed
+from addnorm.statistics.ranking import Comparison, Verdict
+from addnorm.statistics.result import Result
+from addnorm.statistics.table import Table
+from addnorm.words import Sentence, listed, say
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """All comparisons of variants with references, and the decisions on them."""
+
+    table: Table
+    pairs: tuple[tuple[int, int], ...]
+    """Rows of the two variants of each comparison."""
+    decisions: Decisions | None
+    """None while no run has finished."""
+    size: int
+    """Comparisons that could be made. Those still to come count, so that an early peek makes no verdict easier."""
+    margin: float
+    confidence: float
+    assumed_sd: float | None
+
+    @staticmethod
+    def of(
+        table: Table, references: Sequence[str], margin: float, confidence: float, assumed_sd: float | None
+    ) -> "Family":
+        """Decide all variant × reference pairs of the table."""
+        candidates = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
+        reference_rows = {table.row(name) for name in references}
+        pairs = tuple(pair for pair in combinations(candidates, 2) if reference_rows.intersection(pair))
+        size = max(len(pairs), 1)
+        decisions = None
+        if table.present.any():
+            decisions = decide(
+                table.losses,
+                table.present,
+                np.array(pairs, dtype=int).reshape(-1, 2),
+                np.array(sorted(reference_rows.intersection(candidates)), dtype=int),
+                family=size,
+                confidence=confidence,
+                margin=margin,
+            )
+        return Family(
+            table=table,
+            pairs=pairs,
+            decisions=decisions,
+            size=size,
+            margin=margin,
+            confidence=confidence,
+            assumed_sd=assumed_sd,
+        )
+
+    @property
+    def noise_df(self) -> int:
+        """Residual degrees of freedom of the table."""
+        return 0 if self.decisions is None else self.decisions.tests.noise.df
+
+    @property
+    def noise_sd(self) -> float | None:
+        """Pooled residual standard deviation of one run, in nats; None without a residual degree of freedom."""
+        return float(self.decisions.tests.noise.sd) if self.decisions is not None and self.noise_df else None
+
+    @property
+    def prior_df(self) -> float:
+        """d_0 of unequal variances; infinite where Bartlett's test does not reject equal ones."""
+        return math.inf if self.decisions is None else float(self.decisions.tests.noise.prior_df)
+
+    def is_noisy(self, reference: str) -> bool:
+        """True if the reference is significantly noisier than the other variants, alone or with the other references."""
+        if self.decisions is None:
+            return False
+        return bool(self.decisions.tests.floor.noisy[self.table.row(reference)])
+
+    def variant_sd(self, variant: str) -> float | None:
+        """Residual standard deviation of one variant by itself, in nats; None where it has no residual."""
+        if self.decisions is None:
+            return None
+        sd = float(self.decisions.tests.noise.variant_sd[self.table.row(variant)])
+        return None if math.isnan(sd) else sd
+
+    def compare(self, name: str, other: str) -> Comparison:
+        """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
+        table = self.table
+        row, column = table.row(name), table.row(other)
+        accuracy, agrees = _accuracy(table, row, column)
+        blank = Comparison(verdict=None, difference=None, interval=None, seeds_needed=None)
+        if table.failed(name):
+            return replace(
+                blank, verdict="failed", reason=say("none_finished", variant=name, endings=_endings(table, name))
+            )
+        if table.failed(other):
+            return replace(blank, reason=say("reference_not_finished", variant=other, endings=_endings(table, other)))
+        if row == column:
+            return self._with_its_repeat(blank, row)
+        if self.decisions is None:
+            return replace(blank, reason=say("nothing_finished"))
+        tests = self.decisions.tests
+        index = self.pairs.index((min(row, column), max(row, column)))
+        sign = -1.0 if row > column else 1.0
+        count = int(tests.count[index])
+        if count == 0:
+            return replace(blank, reason=say("nothing_shared", variant=name, other=other))
+        comparison = replace(
+            blank,
+            difference=sign * float(tests.difference[index]),
+            seeds=count,
+            accuracy_difference=accuracy,
+            accuracy_agrees=agrees,
+        )
+        error = float(tests.standard_error[index])
+        if count < FEWEST_SEEDS:
+            shared = "one_shared" if count == 1 else "several_shared"
+            comparison = replace(comparison, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
+            comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
+        elif math.isnan(error):
+            comparison = replace(comparison, reason=say("no_noise"))
+        else:
+            comparison = self._with_verdict(comparison, self.decisions, index, sign)
+            if comparison.verdict == "undecided":
+                floor_df = float(tests.floor.df[index]) / (count - 1)
+                comparison = self._with_seeds_needed(comparison, error * math.sqrt(count), floor_df)
+        return self._limited_by_divergence(comparison, name, other)
+
+    def _with_verdict(self, comparison: Comparison, decisions: Decisions, index: int, sign: float) -> Comparison:
+        low, high = (float(end) for end in decisions.interval[index])
+        claimed = sign * float(decisions.claimed[index])
+        verdict: Verdict = "undecided" if claimed == 0 else "better" if claimed < 0 else "worse"
+        reason = None
+        if decisions.equivalent[index]:
+            if claimed != 0:
+                reason = say("certainly_lower" if claimed < 0 else "certainly_higher")
+            verdict = "equivalent"
+        return replace(
+            comparison,
+            verdict=verdict,
+            reason=reason,
+            interval=(low, high) if sign > 0 else (0.0 - high, 0.0 - low),
+            standard_error=float(decisions.tests.standard_error[index]),
+            p=float(decisions.p[index]),
+            p_equivalent=float(decisions.p_equivalent[index]),
+        )
+
+    def _limited_by_divergence(self, comparison: Comparison, name: str, other: str) -> Comparison:
+        """Withhold favourable verdicts: a variant that diverged at some seeds is observed only at its better ones."""
+        if (seeds := self.table.diverged(name)) and comparison.verdict != "worse":
+            reason = say("diverged", variant=name, seeds=listed("comma", seeds))
+            return replace(comparison, verdict="failed", seeds_needed=None, seeds_needed_for=None, reason=reason)
+        if (seeds := self.table.diverged(other)) and comparison.verdict not in ("better", "failed"):
+            reason = say("reference_diverged", variant=other, seeds=listed("comma", seeds))
+            return replace(comparison, verdict=None, seeds_needed=None, seeds_needed_for=None, reason=reason)
+        return comparison
+
+    def _with_its_repeat(self, blank: Comparison, row: int) -> Comparison:
+        count = int(self.table.present[row].sum())
+        level = replace(blank, difference=0.0, seeds=count, reason=say("two_names"))
+        return level if count < FEWEST_SEEDS else replace(level, verdict="equivalent", interval=(0.0, 0.0))
+
+    def _planning_sd(self, tests: PairedTests) -> float | None:
+        """Standard deviation of one paired difference, for a pair with too few seeds to estimate its own."""
+        if self.assumed_sd is not None:
+            return math.sqrt(2) * self.assumed_sd
+        return math.sqrt(2) * float(tests.noise.sd) if tests.noise.df > 0 and tests.noise.sd > 0 else None
+
+    def _with_seeds_needed(self, comparison: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
+        if sd is None or comparison.difference is None:
+            return comparison
+        needed = seeds_needed(
+            comparison.difference,
+            sd,
+            margin=self.margin,
+            confidence=self.confidence,
+            family=self.size,
+            variants=int(self.table.present.any(axis=1).sum()),
+            prior_df=self.prior_df,
+            floor_df=floor_df,
+        )
+        if needed is None:
+            return comparison
+        return replace(comparison, seeds_needed=needed.seeds, seeds_needed_for=needed.decides)
+
+
+def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool | None]:
+    """Difference in accuracy over the shared seeds, and whether it agrees with the difference in loss."""
+    both = table.present[row] & table.present[column]
+    if not both.any():
+        return None, None
+    differences = (table.accuracies[row] - table.accuracies[column])[both]
+    if np.isnan(differences).any():
+        return None, None
+    accuracy = float(differences.mean())
+    loss = float((table.losses[row] - table.losses[column])[both].mean())
+    return accuracy, None if accuracy == 0 or loss == 0 else (accuracy > 0) == (loss < 0)
+
+
+def _endings(table: Table, name: str) -> Sentence:
+    return listed("semicolon", (_ending(run) for run in table.runs[name]))
+
+
+def _ending(run: Result) -> Sentence:
+    state = say(f"state_{run.state}")
+    if run.reason:
+        return say("ended_because", which=run.name, state=state, reason=run.reason)
+    return say("ended", which=run.name, state=state)

@@ -1,0 +1,239 @@
+"""Estimate of what a study costs before it starts: runs, tokens, parameters, FLOPs, memory and time.
+
+FLOPs and saved activations are counted by one training step of each variant on torch's meta device, which has shapes but no
+numbers. Time is estimated from the measured speed of a real step of the first variant on this machine.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
+
+from addnorm.kernels.grouped_attention import counting_at_once
+from addnorm.model.forward_context import keeps_running_sum
+from addnorm.model.spec import ModelSpec
+from addnorm.optimization.optimizers import OptimizerSpec
+from addnorm.study.definition import Study, Training
+
+_MEASURED_FLOPS = 3e10
+"""Largest step that is timed; larger models are timed with fewer and shorter sequences."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantCost:
+    """Cost of one run of a variant."""
+
+    variant: str
+    parameters: int
+    flops_per_token: float
+    """Floating-point operations per training token, forward and backward, as the kernels perform them."""
+    peak_bytes: int
+    """Weights, gradients, optimizer state and saved activations of one step, without the memory of Python and torch."""
+    seconds: float
+    """Estimated time of one run's training steps."""
+    relative: float
+    """FLOPs per token relative to the first variant."""
+    ways: tuple["ScoreSumCost", ...]
+    """Cost of each implementation of the sum of scores; empty if no layer sums the scores of others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreSumCost:
+    """Cost of one run with one implementation of summed scores (the field `attention` of a model)."""
+
+    attention: str
+    taken: bool
+    """True for the implementation that the variant uses."""
+    flops_per_token: float
+    peak_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostEstimate:
+    """Cost of a study."""
+
+    study: str
+    runs: int
+    seeds: int
+    steps: int
+    tokens_per_run: int
+    tokens: int
+    """Training tokens of all runs."""
+    flops: float
+    """Training FLOPs of all runs."""
+    workers: int
+    threads: int
+    seconds: float
+    """Estimated time of the study with that many workers, without evaluations and start-up."""
+    flops_per_second: float
+    """Measured speed of one worker."""
+    variants: tuple[VariantCost, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The estimate as plain values, the JSON of `addnorm plan`."""
+        return asdict(self)
+
+
+def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
+    """Estimate the cost of a study whose models have their vocabulary (see `fit_models`).
+
+    Raises:
+        InputError: a variant cannot be built.
+    """
+    training = study.training
+    tokens_per_run = training.steps * training.batch * training.seq
+    steps = {name: step_cost(model, training) for name, model in study.variants.items()}
+    first = next(iter(study.variants))
+    base_flops = steps[first].flops
+    speed = measured_speed(study.variants[first], training, base_flops)
+    tokens_per_step = training.batch * training.seq
+    costs = tuple(
+        VariantCost(
+            variant=name,
+            parameters=step.parameters,
+            flops_per_token=step.flops / tokens_per_step,
+            peak_bytes=step.peak_bytes,
+            seconds=step.flops * training.steps / speed,
+            relative=step.flops / base_flops,
+            ways=tuple(_score_sum_costs(study.variants[name], training, speed)),
+        )
+        for name, step in steps.items()
+    )
+    seconds_per_seed = sum(cost.seconds for cost in costs)
+    return CostEstimate(
+        study=study.name,
+        runs=len(costs) * len(study.seeds),
+        seeds=len(study.seeds),
+        steps=training.steps,
+        tokens_per_run=tokens_per_run,
+        tokens=tokens_per_run * len(costs) * len(study.seeds),
+        flops=sum(cost.flops_per_token for cost in costs) * tokens_per_run * len(study.seeds),
+        workers=workers,
+        threads=training.threads,
+        seconds=seconds_per_seed * len(study.seeds) / workers,
+        flops_per_second=speed,
+        variants=costs,
+    )
+
+
+def _score_sum_costs(model: ModelSpec, training: Training, speed: float) -> Iterator[ScoreSumCost]:
+    with torch.device("meta"):
+        scores = model.build_scores()
+    if model.depth < 2 or scores.terms(1) == 1:
+        return
+    shared = scores.shared_weight(0) is not None
+    taken = model.attention
+    if taken == "auto":
+        taken = "carry" if keeps_running_sum(scores, training.seq) else "streaming"
+    for attention in ("carry", "streaming") if shared else ("streaming",):
+        step = step_cost(replace(model, attention=attention), training)
+        yield ScoreSumCost(
+            attention=attention,
+            taken=attention == taken,
+            flops_per_token=step.flops / (training.batch * training.seq),
+            peak_bytes=step.peak_bytes,
+            seconds=step.flops * training.steps / speed,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepCost:
+    """Cost of one training step, counted on the meta device."""
+
+    parameters: int
+    flops: int
+    peak_bytes: int
+
+
+def step_cost(model: ModelSpec, training: Training) -> StepCost:
+    """Count the parameters, FLOPs and peak memory of one training step without computing it."""
+    with torch.device("meta"):
+        built = model.build()
+        tokens = torch.zeros(training.batch, training.seq, dtype=torch.int64)
+    built.train()
+    parameters = {id(p): p for p in built.parameters()}.values()
+    weight_bytes = sum(p.numel() * p.element_size() for p in parameters)
+    storages = {p.untyped_storage()._cdata for p in parameters}
+    with FlopCounterMode(display=False) as flops, _saved_bytes(storages) as saved, counting_at_once():
+        logits = built(tokens)
+        loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        loss.backward()
+    logits_bytes = logits.numel() * logits.element_size()
+    return StepCost(
+        parameters=sum(p.numel() for p in parameters),
+        flops=flops.get_total_flops(),
+        # When the backward pass begins, the gradient of the logits exists beside the saved logits.
+        peak_bytes=2 * weight_bytes + state_bytes(training.optimizer, built) + sum(saved.values()) + logits_bytes,
+    )
+
+
+def state_bytes(optimizer: OptimizerSpec, model: nn.Module) -> int:
+    """Bytes of the optimizer's state, from one step of the optimizer on a model that has gradients."""
+    built = optimizer.build(optimizer.groups(model))
+    built.step()
+    tensors = [value for state in built.state.values() for value in state.values() if isinstance(value, Tensor)]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+@contextmanager
+def _saved_bytes(excluded: set[int]) -> Iterator[dict[int, int]]:
+    """Bytes of every storage that autograd saves for the backward pass, except the `excluded` ones."""
+    saved: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage._cdata not in excluded:
+            saved[storage._cdata] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield saved
+
+
+def measured_speed(model: ModelSpec, training: Training, flops: int) -> float:
+    """FLOPs per second of a real training step on this machine with the study's number of threads, the best of three.
+
+    Args:
+        model: the model to train.
+        training: the study's training; a step above the limit is timed with a smaller batch, then shorter sequences.
+        flops: FLOPs of a whole step.
+    """
+    small = training
+    while flops > _MEASURED_FLOPS and (small.batch > 1 or small.seq > 32):
+        share = _MEASURED_FLOPS / flops
+        if small.batch > 1:
+            small = replace(small, batch=max(1, int(small.batch * share)))
+        else:
+            small = replace(small, seq=max(32, int(small.seq * share)))
+        flops = step_cost(model, small).flops
+    if flops > 50 * _MEASURED_FLOPS:
+        return _matrix_speed()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(training.threads)
+    try:
+        built = model.build().train()
+        tokens = torch.zeros(small.batch, small.seq, dtype=torch.int64)
+        best = float("inf")
+        for _ in range(3):
+            start = time.perf_counter()
+            F.cross_entropy(built(tokens).flatten(0, 1), tokens.flatten()).backward()
+            best = min(best, time.perf_counter() - start)
+        return flops / best
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _matrix_speed() -> float:
+    """Half the FLOPs per second of a large matrix product: the speed assumed for models too large to be timed."""
+    a = torch.randn(1024, 1024)
+    start = time.perf_counter()
+    for _ in range(4):
+        a @ a
+    return 4 * 2 * 1024**3 / (time.perf_counter() - start) / 2

@@ -1,0 +1,47 @@
+"""The frozen plan of a study, `study.json`: everything that is decided before the first training step, with its hash."""
+
+from pathlib import Path
+from typing import Any
+
+import addnorm
+from addnorm.data import prepare
+from addnorm.study.definition import Study
+from addnorm.study.encoding import digest, encode
+from addnorm.study.expansion import expand, fit_models, run_name, validate
+
+
+def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
+    """Prepare the data set in `out` and write out the runs of a study.
+
+    Returns:
+        The content of `study.json`; `plan_hash` covers every other entry except the version.
+
+    Raises:
+        InputError: the corpus cannot be read or is too short, or a variant cannot be built.
+    """
+    dataset = prepare(study.corpus, study.tokenizer, out / "data")
+    dataset.require(study.training.seq)
+    study = fit_models(study, dataset.vocab)
+    validate(study)
+    specs = expand(study, dataset.hash)
+    plan: dict[str, Any] = {
+        "study": study.name,
+        "about": study.about,
+        "references": list(study.references),
+        "margin": study.margin,
+        "seeds": list(study.seeds),
+        "variants": list(study.variants),
+        "data_hash": dataset.hash,
+        "tokenizer_hash": dataset.tokenizer_hash,
+        "runs": [
+            {
+                "run": run_name(spec),
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "steps": spec.training.steps,
+                "spec": encode(spec),
+            }
+            for spec in specs
+        ],
+    }
+    return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}

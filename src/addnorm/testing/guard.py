@@ -1,0 +1,100 @@
+"""Mechanisms that refuse to write into what they are given: each does what the one inside does, and compares versions."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar, cast
+
+from torch import Tensor, nn
+
+from addnorm.bias import QKBias
+from addnorm.position import Position
+from addnorm.residual import Residual
+from addnorm.scores import Scores
+from addnorm.testing.broken_law import BrokenLaw
+
+M = TypeVar("M", bound=nn.Module)
+BASES: tuple[type[nn.Module], ...] = (Residual, Scores, Position, QKBias)
+
+
+def guard(model: M) -> M:
+    """Put a guarded mechanism in the place of each, and guard the calls of all modules that hold no other, as norms do.
+
+    Raises:
+        BrokenLaw: in a later forward pass, by the first mechanism that writes into a tensor that it was given.
+    """
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            base = next((base for base in BASES if isinstance(child, base)), None)
+            if base is not None:
+                setattr(parent, name, _guarded(base, child))
+            elif not list(child.children()):
+                _Versions(type(child).__name__).watch(child)
+    return model
+
+
+def _guarded(base: type[nn.Module], inner: nn.Module) -> nn.Module:
+    """A mechanism of the room that passes every call on to `inner`."""
+    calls = [name for name, value in vars(base).items() if callable(value) and not name.startswith("_")]
+    constants = {name: getattr(inner, name) for name, value in vars(base).items() if isinstance(value, bool)}
+
+    def passed_on(name: str) -> Callable[..., Any]:
+        method = getattr(inner, name)
+
+        def call(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            given = versions((args, kwargs))
+            result = method(*args, **kwargs)
+            require_unwritten(given, f"{type(inner).__name__}.{name}")
+            return result
+
+        return call
+
+    cls = type(f"Guarded{base.__name__}", (base,), constants | {name: passed_on(name) for name in calls})
+    guarded: nn.Module = cls()
+    guarded.inner = inner
+    return guarded
+
+
+class _Versions:
+    """Hooks that compare the versions of a module's inputs before and after each call."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._given: list[tuple[Tensor, int]] = []
+
+    def watch(self, module: nn.Module) -> None:
+        module.register_forward_pre_hook(self._before)
+        module.register_forward_hook(self._after)
+
+    def _before(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._given = versions(args)
+
+    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        require_unwritten(self._given, f"{self.name}.forward")
+
+
+def versions(arguments: Any) -> list[tuple[Tensor, int]]:
+    """Every floating-point tensor in nested arguments, with the number of writes to it so far."""
+    return [(tensor, tensor._version) for tensor in floats(arguments)]
+
+
+def require_unwritten(given: list[tuple[Tensor, int]], name: str) -> None:
+    """Raises:
+    BrokenLaw: one of the tensors has been written to.
+    """
+    if any(tensor._version != version for tensor, version in given):
+        raise BrokenLaw(
+            "leaves_inputs_alone",
+            f"{name} writes into a tensor that it was given.",
+            "Compute a new tensor: x + y, not x += y.",
+        )
+
+
+def floats(value: Any) -> Iterator[Tensor]:
+    """Floating-point tensors inside nested arguments."""
+    if isinstance(value, Tensor):
+        if value.is_floating_point():
+            yield value
+    elif isinstance(value, Mapping):
+        yield from floats(tuple(value.values()))
+    elif isinstance(value, tuple | list):
+        for part in cast("tuple[Any, ...]", value):
+            yield from floats(part)

@@ -1,0 +1,59 @@
+"""Sentences that keep their code and values, so that a page can show them in another language.
+
+    say("references_level", names=listed("and", ["v2m1", "base"]))
+    == "references v2m1 and base cannot be distinguished: there is no tier between them."
+
+A sentence is an English `str`. Its `note` holds the same as plain JSON values. Values may be sentences too.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from addnorm.words.catalogue import phrases
+
+
+class Sentence(str):
+    """A text with the code and the values that it was made from.
+
+    Args:
+        text: in English.
+        note: `{"code", "values"}`, or `{"joint", "parts"}` for a list.
+    """
+
+    note: dict[str, Any]
+
+    def __new__(cls, text: str, note: dict[str, Any]) -> "Sentence":
+        """Make a sentence; use `say` or `listed`."""
+        made = super().__new__(cls, text)
+        made.note = note
+        return made
+
+    def __getnewargs__(self) -> tuple[str, dict[str, Any]]:  # type: ignore[override]
+        """Arguments that recreate the sentence when it is unpickled in another process."""
+        return str(self), self.note
+
+
+def say(code: str, **values: str | int | float) -> Sentence:
+    """The sentence of that code (`note.CODE` in the catalogue) with its placeholders filled in.
+
+    Raises:
+        KeyError: unknown code, or a placeholder without a value.
+    """
+    text = phrases("en")(f"note.{code}").format_map(values)
+    return Sentence(text, {"code": code, "values": {name: _noted(value) for name, value in values.items()}})
+
+
+def listed(joint: str, parts: Iterable[str | int]) -> Sentence:
+    """Several parts joined into one text.
+
+    Args:
+        joint: `and`, `comma` or `semicolon` (`joint.JOINT` in the catalogue).
+        parts: names, numbers or sentences.
+    """
+    kept = list(parts)
+    text = phrases("en")(f"joint.{joint}").join(map(str, kept))
+    return Sentence(text, {"joint": joint, "parts": [_noted(part) for part in kept]})
+
+
+def _noted(value: str | int | float) -> Any:
+    return value.note if isinstance(value, Sentence) else value

@@ -1,0 +1,99 @@
+"""The glossary gives each concept one word, in both languages, and the source keeps to it."""
+
+import ast
+import io
+import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGLISH, CHINESE = ROOT / "docs" / "glossary.md", ROOT / "docs" / "glossary.zh-CN.md"
+SOURCES = sorted((ROOT / "src" / "addnorm").rglob("*.py"))
+
+KEPT_STRINGS = re.compile(r"--[\w-]+|[\w./-]*\w\.(?:jsonl?|md)\b|\bmirrors?/|^(?:stretch|stretches|mirrors?|looks?)$")
+"""Options, files and JSON keys that keep their name although the word is not used any more."""
+KEPT_NAMES = {"src/addnorm/cli/run.py": {"mirror"}}
+"""Names that are command-line options."""
+
+PHRASES = ("told of", "is no folder", "that is none")
+"""Turns of phrase that readers had to decode."""
+
+
+def rows(path: Path) -> list[list[str]]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    return [row for row in cells if row[0] not in ("word", "中文")]
+
+
+def former_words() -> set[str]:
+    return {word.strip() for row in rows(ENGLISH) for word in row[3].split(",") if word.strip()}
+
+
+def parts(text: str) -> set[str]:
+    """Words of a text or of a name in snake_case or CamelCase."""
+    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text)}
+
+
+def words_of(path: Path) -> Iterator[tuple[int, set[str]]]:
+    source = path.read_text(encoding="utf-8")
+    kept = KEPT_NAMES.get(str(path.relative_to(ROOT)), set())
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.NAME and token.string not in kept:
+            yield token.start[0], parts(token.string)
+        elif token.type == tokenize.COMMENT:
+            yield token.start[0], parts(KEPT_STRINGS.sub("", token.string))
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.lineno, parts(KEPT_STRINGS.sub("", node.value))
+
+
+def test_no_word_is_defined_twice() -> None:
+    for path in (ENGLISH, CHINESE):
+        for column in (0, 2) if path == ENGLISH else (0, 1):
+            words = [word.strip() for row in rows(path) for word in row[column].split(",")]
+            twice = {word for word in words if words.count(word) > 1}
+            assert not twice, path.name
+
+
+def test_both_languages_have_the_same_concepts() -> None:
+    assert [(row[0], row[2]) for row in rows(ENGLISH)] == [(row[1], row[0]) for row in rows(CHINESE)]
+
+
+def test_a_word_is_not_defined_in_the_architecture_again() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    assert "docs/glossary.md" in text
+    assert "| word | meaning |" not in text
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_former_words_do_not_return(path: Path) -> None:
+    former = former_words()
+    assert {(line, word) for line, words in words_of(path) for word in words & former} == set()
+    assert [phrase for phrase in PHRASES if phrase in path.read_text(encoding="utf-8")] == []
+
+
+QUESTION = re.compile(r"\s*(?:What|Whether|How|Which|Where|Who|Why)\b")
+
+
+def docstrings(path: Path) -> Iterator[tuple[int, str]]:
+    """Docstrings of modules, classes, functions and attributes."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
+            yield node.lineno, node.value.value
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT / "src")))
+def test_a_docstring_begins_with_a_verb_or_a_noun(path: Path) -> None:
+    assert [line for line, text in docstrings(path) if QUESTION.match(text)] == []
+
+
+def test_these_rules_catch_what_they_are_for() -> None:
+    assert parts("num_stretches") == {"num", "stretches"}
+    assert parts("CareOf") == {"care", "of"}
+    assert KEPT_STRINGS.sub("", "run STUDY --mirror trackio") == "run STUDY  trackio"
+    assert QUESTION.match("Whether a run ended.")
+    assert not QUESTION.match("Whatever")
+    assert {"stretch", "passage", "loud", "mirror", "care"} <= former_words()

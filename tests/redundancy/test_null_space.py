@@ -1,0 +1,124 @@
+"""The null space's questions, on spaces small enough to answer by hand, and the one rank rule."""
+
+import numpy as np
+import pytest
+import torch
+
+from addnorm.errors import InputError, UnknownName
+from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
+from addnorm.redundancy.algebra.rank import null_space, rank
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
+from addnorm.redundancy.graph.null_space import NullSpace
+
+
+def tracked(**sizes: int) -> TrackedParameters:
+    entries, at = [], 0
+    for name, size in sizes.items():
+        entries.append(
+            TrackedParameter(
+                name=name, aliases=(name, f"{name}.again"), shape=(size,), coordinates="entries", role="bias", offset=at
+            )
+        )
+        at += size
+    return TrackedParameters(entries=tuple(entries))
+
+
+@pytest.fixture
+def space() -> NullSpace:
+    """k free; v (2) made up for by o (2) with W, plus o's all-ones; u cannot move."""
+    weight = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
+    ones = torch.ones(2, 1, dtype=torch.float64)
+    return NullSpace(
+        tracked(k=3, v=2, o=2, u=1),
+        {"k": {0: identity(3)}, "v": {1: identity(2)}, "o": {1: dense(2, -weight), 2: dense(2, ones)}},
+    )
+
+
+def test_the_numbers(space: NullSpace) -> None:
+    assert space.dim == 6
+    assert [(each.names, each.dim) for each in space.components] == [(("k",), 3), (("v", "o"), 3)]
+    assert {name: len(space.redundant(name)) for name in "kvou"} == {"k": 3, "v": 1, "o": 1, "u": 0}
+    assert {name: space.absorbable(name) for name in "kvou"} == {"k": 3, "v": 2, "o": 2, "u": 0}
+    # v alone: W v is all-ones for v = W^-1 (1, 1) = (-1, 1).
+    assert torch.allclose(space.redundant("v").abs(), torch.full((1, 2), 0.5**0.5, dtype=torch.float64))
+    assert torch.allclose(space.redundant("o").diff(), torch.zeros(1, 1, dtype=torch.float64))
+
+
+def test_both_forms_agree(space: NullSpace) -> None:
+    again = NullSpace.from_basis(space.tracked, space.basis())
+    assert again.dim == space.dim
+    for name in "kvou":
+        assert again.absorbable(name) == space.absorbable(name)
+        one, other = space.redundant(name), again.redundant(name)
+        assert torch.allclose(one.T @ one, other.T @ other)
+    delta = {name: torch.randn(each.size, dtype=torch.float64) for name, each in space.tracked.by_name.items()}
+    delta = {name: delta[name] for name in "kvou"}
+    for name, part in space.project(delta).items():
+        assert torch.allclose(part, again.project(delta)[name])
+
+
+def test_projection(space: NullSpace) -> None:
+    vector = space.sample(torch.Generator().manual_seed(0))
+    assert space.contains(vector)
+    assert not space.contains(vector | {"u": torch.ones(1, dtype=torch.float64)})
+    assert not space.contains({"v": vector["v"]})
+    for name, part in space.project(vector).items():
+        assert torch.allclose(part, vector[name])
+    away = {"v": torch.tensor([1.0, 0.0]), "o": torch.tensor([0.0, 3.0])}
+    near = space.project(away)
+    left = torch.cat([away[name].double() - near[name] for name in "vo"])
+    basis = space.basis()[:, 3:7]
+    assert torch.allclose(basis @ left, torch.zeros(6, dtype=torch.float64), atol=1e-12)
+
+
+def test_folding(space: NullSpace) -> None:
+    wanted = torch.tensor([1.0, 1.0], dtype=torch.float64)
+    moved = space.solve({"v.again": wanted})
+    assert moved is not None
+    assert set(moved) == {"v", "o"}
+    # o = -W v + t (1, 1) = (-3, -1) + t (1, 1), least for t = 2.
+    assert torch.allclose(moved["o"], torch.tensor([-1.0, 1.0], dtype=torch.float64))
+    assert space.solve({"v": wanted}, keep=["o"]) is None
+    assert space.solve({"u": torch.ones(1)}) is None
+    alone = space.solve({"k": torch.ones(3)}, keep=["v", "o"])
+    assert alone is not None
+    assert set(alone) == {"k"}
+
+
+def test_unknown_names_and_sizes(space: NullSpace) -> None:
+    with pytest.raises(UnknownName, match="no tracked parameter 'kk'"):
+        space.redundant("kk")
+    with pytest.raises(InputError, match="expected a dense basis of at most"):
+        NullSpace(tracked(k=6000), {"k": {0: identity(6000)}}).basis()
+
+
+def test_maps_compose() -> None:
+    first = LinearMap(height=3, rows=torch.tensor([2, 0]), matrix=None)
+    second = dense(2, torch.arange(6, dtype=torch.float64).reshape(2, 3))
+    third = LinearMap(height=4, rows=torch.tensor([3]), matrix=torch.ones(1, 2, dtype=torch.float64))
+    whole = third.after(second).after(first)
+    assert torch.equal(whole.dense(), third.dense() @ second.dense() @ first.dense())
+    assert torch.equal(identity(3).after(first).dense(), first.dense())
+    assert torch.equal(first.only(torch.tensor([1])).dense(), first.dense()[:, 1:])
+
+
+def test_ranks_are_read_off_the_matrix_and_not_off_its_square() -> None:
+    """Two columns at an angle of 1e-9: their Gram matrix is singular to float64, they are not."""
+    matrix = np.array([[1.0, 1.0], [0.0, 1e-9], [0.0, 0.0]])
+    assert null_space(matrix).shape == (2, 0)
+    assert rank(matrix) == 2
+    matrix[1, 1] = 1e-13
+    assert null_space(matrix).shape == (2, 1)
+    assert rank(matrix) == 1
+
+
+def test_null_space_of_known_rank() -> None:
+    generator = np.random.default_rng(0)
+    for rows, columns, known in ((30, 7, 4), (7, 30, 4), (5, 5, 5), (6, 3, 0)):
+        matrix = generator.normal(size=(rows, known)) @ generator.normal(size=(known, columns))
+        null = null_space(matrix)
+        assert null.shape == (columns, columns - known)
+        assert rank(matrix) == known
+        assert np.abs(matrix @ null).max(initial=0) < 1e-12
+        assert np.allclose(null.T @ null, np.eye(columns - known))
+    assert np.array_equal(null_space(np.zeros((0, 3))), np.eye(3))

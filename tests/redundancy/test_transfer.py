@@ -1,0 +1,101 @@
+"""A rewrite carried over from a smaller model of the class: what it does there is what the large model's own audit would do."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+
+import addnorm
+from addnorm.errors import InputError
+from addnorm.redundancy.execution.copies import copy_of
+from addnorm.redundancy.execution.float64 import Float64Mode, WideningMode
+from addnorm.redundancy.rewriting import recipe as recipes
+
+pytestmark = pytest.mark.compiled
+
+TOKENS = {"input_ids": torch.randint(5, 30, (3, 6), generator=torch.Generator().manual_seed(0))}
+
+
+def bert(layers: int, width: int) -> nn.Module:
+    """With biases that are not zero, as training leaves them."""
+    sizes = {
+        "num_hidden_layers": layers,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_attention_heads": 2,
+    }
+    torch.manual_seed(layers)
+    model = BertModel(BertConfig(**sizes, vocab_size=30, max_position_embeddings=16), add_pooling_layer=False).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture(scope="module")
+def small() -> addnorm.Audit:
+    return addnorm.audit(bert(3, 8), TOKENS, methods="static")
+
+
+def test_the_large_models_own_audit_says_the_same_but_for_what_is_named(small: addnorm.Audit) -> None:
+    """Of every layer k, v, the second feed-forward bias and the first one's norm go by products of weights; the output
+    projection's would go by the inverse of one plus two of them, which is of the small model's size."""
+    full = bert(4, 16)
+    before = {name: value.clone() for name, value in full.state_dict().items()}
+    made, certificate = small.carry(full, TOKENS)
+    assert certificate.passed
+    assert [row.dtype for row in certificate.compared] == ["float64", "float32"]
+    carried = {*certificate.removed, *certificate.zeroed}
+    _, own = addnorm.audit(full, TOKENS, methods="static").strip()
+    unlike = {*own.removed, *own.zeroed} ^ carried
+    assert unlike == {f"encoder.layer.{at}.attention.output.dense.bias" for at in range(4)}
+    assert all("no product of weights gives it" in told for told in certificate.left)
+    assert {told.partition(":")[0] for told in certificate.left} == {
+        f"encoder.layer.{at}.attention.output.dense.bias" for at in range(3)
+    }
+    for name in certificate.removed:
+        assert name not in dict(made.named_parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(made(**TOKENS)[0], full(**TOKENS)[0])
+    assert all(torch.equal(value, before[name]) for name, value in full.state_dict().items())
+    assert made.embeddings.word_embeddings.weight is full.embeddings.word_embeddings.weight
+
+
+def test_a_wrong_step_does_not_pass(small: addnorm.Audit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted fault: what takes over forgets a thousandth."""
+    honest = recipes._explained
+
+    def careless(*arguments: object) -> object:
+        found = honest(*arguments)
+        return found and tuple(replace(term, times=0.999 * term.times) for term in found)
+
+    monkeypatch.setattr(recipes, "_explained", careless)
+    _, certificate = small.carry(bert(4, 16), TOKENS)
+    assert not certificate.passed
+    assert not any(row.passed for row in certificate.compared)
+
+
+def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.Audit) -> None:
+    made, certificate = small.carry(bert(4, 16).bfloat16(), TOKENS)
+    assert certificate.passed
+    assert [row.dtype for row in certificate.compared] == ["float64", "bfloat16"]
+    assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
+
+
+def test_another_class_is_refused(small: addnorm.Audit) -> None:
+    with pytest.raises(InputError, match="expected a model of the audited class BertModel, got Linear"):
+        small.carry(nn.Linear(3, 3), torch.randn(2, 3))
+
+
+def test_widening_is_a_float64_copy() -> None:
+    """Of a model in bfloat16, whose own outputs differ in the third digit."""
+    model = bert(2, 16).bfloat16()
+    with torch.no_grad(), Float64Mode():
+        expected = copy_of(model, torch.float64)(**TOKENS)[0]
+    with torch.no_grad(), WideningMode():
+        found = model(**TOKENS)[0]
+    assert found.dtype == torch.float64
+    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)

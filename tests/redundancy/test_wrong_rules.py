@@ -1,0 +1,129 @@
+"""Wrong facts, planted one by one where a rule states the right one: moving along what they claim must change an output.
+
+They are what one might believe of a rule without having derived it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from block_kinds import TOKENS, WIDTH
+from null_checks import ROUNDING, audited, change
+from test_blocks import Between
+
+from addnorm.redundancy.execution.generic_weights import generic
+from addnorm.redundancy.graph.rule import Call
+from addnorm.redundancy.graph.rules import rules
+from addnorm.redundancy.graph.rules.arithmetic import mul
+from addnorm.redundancy.graph.rules.products import linear
+from addnorm.redundancy.graph.rules.softmax import compare
+from addnorm.redundancy.graph.shift import broadcast, scaled, zero_shift
+from addnorm.redundancy.graph.value import Mask, Output, Plane, Value
+
+pytestmark = pytest.mark.compiled
+
+
+def rotation_without_position(call: Call, first: Any, second: Any = -1.0, **settings: Any) -> Output:
+    """Every position turns as the first one does."""
+    if isinstance(second, Value) and second.known is not None and second.known.dim() > 1:
+        angle = second.known[..., :1, :].expand(second.known.shape)
+        second = Value(second.shape, second.shift, angle)
+    return mul(call, first, second, **settings)
+
+
+def norm_that_hides_its_own_shift(call: Call, value: Value, *rest: Any) -> list[Output]:
+    """What a layer norm takes out, it takes out of its own bias too."""
+    call.demand_constant_value(value, [-1])
+    return call.all_unmoved()
+
+
+def norm_along_any_axis(call: Call, value: Value, *rest: Any) -> list[Output]:
+    """A shift that is the same for all positions cancels."""
+    call.demand_constant_value(value, [1])
+    return call.all_unmoved()
+
+
+def linear_gelu(call: Call, value: Value, *_: Any, **__: Any) -> Output:
+    return Output(scaled(value.shift, 0.5), value.data_shifts)
+
+
+def mask_forgotten(call: Call, value: Value, mask: Value, fill: Any) -> Output:
+    """Filled entries move as the others do."""
+    return Output(broadcast(value.shift, call.shape), value.data_shifts)
+
+
+def any_mask_hides(call: Call, value: Value, mask: Value, fill: Any) -> Output:
+    """Whatever a place is filled with, a softmax does not see it."""
+    return Output(broadcast(value.shift, call.shape), value.data_shifts, masked=Mask(hides=True, infinite=True))
+
+
+def comparison_that_never_jumps(call: Call, *_: Any, **__: Any) -> Output:
+    return call.unmoved()
+
+
+def norm_in_every_plane(call: Call, value: Value, *rest: Any) -> list[Output]:
+    """The entries add up to the same number, whatever the gains."""
+    found = rules()["native_layer_norm"](call, value, *rest)
+    normal = torch.ones(1, call.shape[-1], dtype=torch.float64) / call.shape[-1] ** 0.5
+    return [Output(found[0].shift, plane=Plane(len(call.shape) - 1, lambda: normal))]
+
+
+class _Sharing:
+    """The first of a bias' two uses is taken for another parameter's."""
+
+    def __init__(self) -> None:
+        self.used = False
+
+    def __call__(self, call: Call, value: Value, weight: Value, bias: Value | None = None) -> Output:
+        if bias is not None and not self.used:
+            self.used, bias = True, Value(bias.shape, zero_shift(bias.shape), bias.known)
+        return linear(call, value, weight, bias)
+
+
+def unmasked_table(call: Call, weight: Value, index: Value, *_: Any, **__: Any) -> Output:
+    """Which row is read makes no difference."""
+    return call.unmoved()
+
+
+FACTS: dict[str, tuple[str, Callable[..., Any], str]] = {
+    "a rotary position turns all keys alike": ("mul", rotation_without_position, "partial rotary"),
+    "a norm hides its own shift": ("layer_norm", norm_that_hides_its_own_shift, "layer norm"),
+    "a layer norm forgives what all positions share": ("layer_norm", norm_along_any_axis, "normed heads"),
+    "GELU is linear": ("gelu", linear_gelu, "feed forward"),
+    "masked entries move too": ("masked_fill", mask_forgotten, "strayed"),
+    "whatever is filled in is hidden": ("masked_fill", any_mask_hides, "refilled elsewhere"),
+    "normed keys add up to one number": ("layer_norm", norm_in_every_plane, "normed heads"),
+    "two uses are two parameters": ("linear", _Sharing(), "twice"),
+    "rows of a table are alike": ("embedding", unmasked_table, "table"),
+}
+"""The operation, its wrong rule, and the kind of block that shows it."""
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_a_wrong_fact_is_caught(fact: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, wrong, kind = FACTS[fact]
+    x = torch.randn(3, TOKENS, WIDTH, generator=torch.Generator().manual_seed(0))
+    honest = audited(Between(kind), x, track="bias+tables")
+    assert change(honest, honest.found.space, generic(honest.model)) <= ROUNDING
+    monkeypatch.setitem(rules(), op, wrong)
+    fooled = audited(Between(kind), x, track="bias+tables")
+    assert change(fooled, fooled.found.space, generic(fooled.model)) > 1e3 * ROUNDING
+
+
+def test_comparing_with_a_number_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only comparisons with infinity hold still."""
+
+    class Stepped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = torch.nn.Linear(WIDTH, WIDTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.inner(x) > 0).to(x.dtype)
+
+    x = torch.randn(3, TOKENS, WIDTH, generator=torch.Generator().manual_seed(0))
+    assert audited(Stepped(), x).found.space.dim == 0
+    assert rules()["gt"] is compare
+    monkeypatch.setitem(rules(), "gt", comparison_that_never_jumps)
+    fooled = audited(Stepped(), x)
+    assert change(fooled, fooled.found.space, generic(fooled.model)) > 0.1
