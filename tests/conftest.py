@@ -14,11 +14,9 @@ from addnorm.store import Lock, StudyFolder
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import run
 from cpu_seconds import CpuSeconds
+from suite_folders import SHAPE_FOLDERS
 
 torch.set_num_threads(1)
-
-SHAPE_FOLDERS = ("contracts", "equivalence", "golden", "model", "shapes")
-"""Folders whose tests are about shapes: they run with the shape checker, but for those marked `compiled` or `plain`."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
