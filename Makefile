@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test lint soak bench clean
+.PHONY: install demo test plain-tests shape-tests lint soak bench clean
 
 install: $(STAMP)
 
@@ -18,11 +18,23 @@ demo: $(STAMP)
 	$(BIN)/addnorm rank runs/demo
 	@echo "The page: $(BIN)/addnorm watch runs/demo"
 
-# Everything CI runs. Shapes are checked in the first session; torch's tracers cannot see through the checker, so what
-# exports or compiles runs in a second one without it.
-test: lint
-	$(BIN)/python -m pytest -n 2 -m "not compiled and not gpu and not soak" --jaxtyping-packages=addnorm,beartype.beartype
-	JAXTYPING_DISABLE=1 $(BIN)/python -m pytest -n 2 -m "compiled and not gpu and not soak"
+# Everything CI runs. Lint works beside the tests, and its output follows theirs. The tests run in two sessions: the shape
+# checker (jaxtyping, beartype) multiplies the time of all that computes with tensors, and torch's tracers cannot see
+# through it, so it is on only where shapes are the subject. Workers take neighbouring tests: a module's fixtures are made
+# once, save where an idle worker takes over the rest of the other's list.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory lint > $(VENV)/lint.log 2>&1 & lint=$$!; \
+	$(MAKE) --no-print-directory --keep-going plain-tests shape-tests; tests=$$?; \
+	wait $$lint; lint=$$?; cat $(VENV)/lint.log; exit $$((tests | lint))
+
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations 50
+SHAPES := tests/contracts tests/equivalence tests/golden tests/model tests/shapes
+
+plain-tests: $(STAMP)
+	JAXTYPING_DISABLE=1 $(PYTEST) -m "not shapes and not gpu and not soak"
+
+shape-tests: $(STAMP)
+	$(PYTEST) $(SHAPES) -m "shapes and not gpu and not soak" --jaxtyping-packages=addnorm,beartype.beartype
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

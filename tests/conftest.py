@@ -13,8 +13,26 @@ if not torch.cuda.is_available():
 from addnorm.store import Lock, StudyFolder
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import run
+from cpu_seconds import CpuSeconds
+from suite_folders import SHAPE_FOLDERS
 
 torch.set_num_threads(1)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Count processor seconds."""
+    config.pluginmanager.register(CpuSeconds(), "cpu-seconds")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m selects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that run with the shape checker."""
+    own = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(own).parts[0] if item.path.is_relative_to(own) else ""
+        if folder in SHAPE_FOLDERS and not any(map(item.get_closest_marker, ("compiled", "plain"))):
+            item.add_marker("shapes")
+
 
 TINY_STUDY = """
 name: tiny

@@ -1,23 +1,19 @@
-"""Gated attention units keep the laws with every mechanism."""
+"""Gated attention units keep the laws, train and export."""
 
 import pytest
 import torch
-from siblings import mechanisms, name
 from torch.nn import functional as F
 from tracing import compiles, exports
 
 from addnorm import preset
 from addnorm.bias import Biases
-from addnorm.catalogue import ROOMS, Spec
+from addnorm.catalogue import ROOMS
 from addnorm.model.architecture import Dropout
 from addnorm.model.gau import Gau
-from addnorm.model.presets import ROOM_OF_FIELD
 from addnorm.model.spec import ModelSpec
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import LAWS
-
-FIELD = {room: field for field, room in ROOM_OF_FIELD.items()}
-MECHANISMS = mechanisms()
+from pairwise import pairwise
 
 
 @pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])
@@ -26,29 +22,11 @@ def test_units_keep_the_laws(normalisation: str, law: str) -> None:
     LAWS[law](units(normalisation))
 
 
-# The normalisation meets what makes scores, patterns or positions; to norms and placements it is a unit's own affair.
-EVERY = [(*mechanism, "softmax") for mechanism in MECHANISMS] + [
-    (room, spec, "squared_relu") for room, spec in MECHANISMS if room in ("scores", "position", "residual", "bias")
-]
-
-
-@pytest.mark.parametrize(("room", "spec", "normalisation"), EVERY, ids=[f"{name(*m[:2])}-{m[2]}" for m in EVERY])
-def test_units_keep_the_laws_with_every_mechanism(room: str, spec: Spec, normalisation: str) -> None:
-    # One layer has none before it to replay.
-    model = units(normalisation, depth=2 if spec.kind == "replay" else 1, **{FIELD[room]: spec})
-    for law in (
-        "keeps_shape_and_dtype",
-        "has_finite_gradients",
-        "is_causal",
-        "ignores_padding",
-        "decodes_with_a_cache",
-    ):
-        LAWS[law](model)
-
-
-@pytest.mark.parametrize("placement", ROOMS["placement"].kinds())
-@pytest.mark.parametrize("residual", ROOMS["residual"].kinds())
-@pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])
+# Units with every other mechanism keep the laws in `test_combinations`. Here every pair of the three trains.
+@pytest.mark.parametrize(
+    ("placement", "residual", "normalisation"),
+    pairwise(ROOMS["placement"].kinds(), ROOMS["residual"].kinds(), ("softmax", "squared_relu")),
+)
 def test_the_preset_trains_with_every_residual_and_placement_and_with_dropout(
     normalisation: str, residual: str, placement: str
 ) -> None:

@@ -7,6 +7,8 @@ from addnorm.model.presets import PRESETS
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import LAWS
 
+pytestmark = pytest.mark.plain  # each of their mechanisms keeps these laws with the shape checker in test_siblings
+
 
 @pytest.mark.parametrize("preset_name", PRESETS)
 def test_preset_keeps_the_laws(preset_name: str) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention import DistanceBias
+from pairwise import pairwise
 
 BATCH, HEADS, HEAD_DIM = 2, 4, 4
 IN_TORCH = ("reference", "sdpa", "streaming")
@@ -74,6 +75,11 @@ class Case:
 def cases(**axes: tuple[object, ...]) -> list[Case]:
     """One case per combination of these values; the other fields keep their defaults."""
     return [replace(Case(), **dict(zip(axes, values, strict=True))) for values in itertools.product(*axes.values())]
+
+
+def paired(**axes: tuple[object, ...]) -> list[Case]:
+    """As few cases as have every pair of values of two of the fields."""
+    return [replace(Case(), **dict(zip(axes, values, strict=True))) for values in pairwise(*axes.values())]
 
 
 def leaves(arguments: dict[str, object]) -> list[Tensor]:

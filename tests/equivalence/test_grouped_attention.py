@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped_attention_cases import BATCH, IN_TORCH, Case, cases, leaves, plain, with_gradients
+from grouped_attention_cases import BATCH, IN_TORCH, Case, cases, leaves, paired, plain, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +14,14 @@ from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
 
 LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (5, 130)]
-SETTINGS = cases(terms=(1, 3), causal=(True, False), kv_heads=(2, 4), padded=(True, False), biased=(True, False))
+CHOICES = {
+    "terms": (1, 3),
+    "causal": (True, False),
+    "kv_heads": (2, 4),
+    "padded": (True, False),
+    "biased": (True, False),
+}
+SETTINGS = cases(**CHOICES)
 # One unit of float64 rounding per entry of the longest sum (a row of scores, of values, of dS), times the few sums that
 # follow each other; results are of size 1 to 10.
 ROUNDING = 2**-52 * 130 * 3 * 10
@@ -39,9 +46,8 @@ def small_tiles(problem):
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_every_implementation_equals_the_reference(query: int, key: int, weights: str, dropout: float) -> None:
     others = {"streaming": small_tiles} if dropout else {"streaming": small_tiles, "sdpa": IMPLEMENTATIONS["sdpa"]}
-    # Long ones take the half of the settings in which every pair of values still occurs.
-    half = [case for i, case in enumerate(SETTINGS) if i.bit_count() % 2]
-    for case in half if query >= 64 else SETTINGS:
+    # All combinations at one length; at the others every pair of settings, with every rule of weights and dropout.
+    for case in SETTINGS if (query, key) == (7, 7) else paired(**CHOICES):
         case = replace(case, query=query, key=key, weights=weights, dropout=dropout)
         expected = run(case, IMPLEMENTATIONS["reference"])
         assert all(tensor.isfinite().all() for tensor in expected), case

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def tracked_texts() -> Iterator[tuple[str, str]]:
                 yield name, content.decode("utf-8")
 
 
+@cache
 def entries() -> set[str]:
     """Keys of docs/sources.md without parentheses: the first cells of its tables' rows."""
     rows = re.findall(r"^\| ([^|]+?) \|", SOURCES.read_text(encoding="utf-8"), re.MULTILINE)
@@ -55,7 +57,9 @@ def unresolved(source: str, known: set[str]) -> list[str]:
 def source_paragraphs() -> list[tuple[str, str]]:
     written = []
     for path in sorted((ROOT / "src").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = path.read_text(encoding="utf-8")
+        # Parsing every file would take seconds of every collection.
+        for node in ast.walk(ast.parse(text)) if "Source:" in text else ():
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 doc = ast.get_docstring(node) or ""
                 for each in re.finditer(r"^Source: ?(.*?)(?=^Differs from|\n\s*\n|\Z)", doc, re.DOTALL | re.MULTILINE):

@@ -8,6 +8,9 @@ import yaml
 
 from addnorm.errors import InputError
 
+_FAST: Any = yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader
+"""libyaml reads ten times as fast as Python; PyYAML may be installed without it."""
+
 
 def read_yaml(text: str, where: str) -> Any:
     """Read the plain value of a YAML text.
@@ -20,12 +23,10 @@ def read_yaml(text: str, where: str) -> Any:
         InputError: the text is not YAML, or a mapping repeats a name.
     """
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
-        if node is None:
-            return None
-        for problem in _repetitions(node, "$", ()):
-            raise InputError(f"{where}: {problem}")
-        return yaml.load(text, Loader=yaml.SafeLoader)
+        try:
+            return _read(text, where, _FAST)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            return _read(text, where, yaml.SafeLoader)  # libyaml names other lines and columns for the same mistakes
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -52,6 +53,19 @@ def read_yaml_file(path: Path) -> Any:
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}.") from error
     return read_yaml(text, str(path))
+
+
+def _read(text: str, where: str, loader_class: Any) -> Any:
+    loader = loader_class(text)
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        for problem in _repetitions(node, "$", ()):
+            raise InputError(f"{where}: {problem}")
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
 
 
 def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[str]:

@@ -1,0 +1,17 @@
+"""The sessions of `make test` hold every test: what is about shapes in the one, all else in the other."""
+
+import re
+from pathlib import Path
+
+from suite_folders import SHAPE_FOLDERS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_makefile_names_the_folders_about_shapes() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^SHAPES := (.*)$", makefile, re.MULTILINE)
+    assert named.split() == [f"tests/{folder}" for folder in SHAPE_FOLDERS]
+    assert all((ROOT / "tests" / folder).is_dir() for folder in SHAPE_FOLDERS)
+    assert '-m "not shapes and not gpu and not soak"' in makefile
+    assert '-m "shapes and not gpu and not soak"' in makefile
