@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from addnorm.insight.explain import explain
 from torch import nn
 
 import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.data import prepare
 from addnorm.data.corpora.synthetic import Synthetic
-from addnorm.insight.explain import explain
 from addnorm.insight.extrapolation.extrapolate import extrapolate
 from addnorm.insight.flow import inspect
 from addnorm.insight.score_terms.inspect import inspect_terms
