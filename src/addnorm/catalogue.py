@@ -82,11 +82,10 @@ def _check_after(initialise: Callable[..., None]) -> Callable[..., None]:
 class Siblings:
     """Classes of one base class, one per file of a package, found by file name.
 
-    Example::
-
-        EXECUTORS = Siblings("executor", "addnorm.supervision.executors", "Executor")
-        EXECUTORS.kinds()               # ("local",)
-        EXECUTORS.class_of("local")     # <class 'addnorm.supervision.executors.local.LocalExecutor'>
+    Example:
+        >>> executors = Siblings("executor", "addnorm.supervision.executors", "Executor")
+        >>> executors.class_of("local").__name__
+        'LocalExecutor'
     """
 
     name: str
@@ -160,9 +159,9 @@ class Room(Siblings):
     def make(self, kind: str, **fields: Any) -> Any:
         """Construct a spec by name.
 
-        Example::
-
-            ROOMS["residual"].make("rezero", alpha_init=0.1)
+        Example:
+            >>> ROOMS["residual"].make("rezero", alpha_init=0.1).kind
+            'rezero'
 
         Raises:
             UnknownName: no such kind.
@@ -243,7 +242,8 @@ def preset_docs() -> dict[str, str]:
         if name is None:
             raise TypeError("PRESETS: expected a literal mapping, got one that unpacks another.")
         text = ast.get_docstring(builders[builder.id], clean=False) if isinstance(builder, ast.Name) else None
-        docs[ast.literal_eval(name)] = (text or "").strip()
+        if name is not None:  # None stands for `**another` in the literal
+            docs[ast.literal_eval(name)] = (text or "").strip()
     return docs
 
 

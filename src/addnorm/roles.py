@@ -1,17 +1,16 @@
-"""Roles of parameters: what each one is to the module that owns it. Its shape alone does not say.
+"""Roles of parameters in the modules that own them, which their shapes alone do not determine.
 
-A module declares the roles of its parameters in a class attribute, which copies and reloads of a model keep. A name is that
-of a parameter, or of a part all of whose parameters have the role; a subclass adds to what its bases declare:
+A module declares the roles of its parameters in a class attribute, which copies of a model keep. A name is that of a parameter,
+or of a submodule whose parameters all have the role. A subclass adds to the declarations of its base classes:
 
     class PairWeights(nn.Module):
         parameter_roles = {"alpha": "scalar", "mix": "scalar", "out.weight": "head"}
 
-Where several modules speak of one parameter, the outermost is right: it knows what its parts are for. torch's own modules
-(linear maps, convolutions, recurrent cells, attention, embeddings, norms) need no declaration.
+If several modules declare one parameter, the outermost takes precedence, because it determines the use of its submodules.
+torch's own modules (linear maps, convolutions, recurrent cells, attention, embeddings, norms) need no declaration.
 
-A parameter that nobody declares is never taken for a matrix, whatever its shape: two axes may be a map between activations, but
-just as well a vector per layer or a number per bucket and head. So weight decay, and whatever else is meant for
-matrices alone, leaves it out until its module says more.
+A parameter without a declaration is never treated as a matrix, whatever its shape: two axes may be a map between activations, a
+vector per layer, or a number per bucket and head. Weight decay on matrices therefore excludes it until it is declared.
 """
 
 import re
@@ -44,16 +43,21 @@ _BIAS = re.compile(r"(^|_)bias(_|$)")
 
 
 def roles(model: nn.Module) -> dict[str, ParameterRole]:
-    """The role of every parameter, by its name in `model.named_parameters()`; a tied one stands once, under its first name.
+    """The role of every parameter by its name in `model.named_parameters()`; a tied parameter has its first name only.
+
+    Example:
+        >>> roles(nn.Linear(2, 3))
+        {'weight': 'hidden_matrix', 'bias': 'bias'}
 
     Raises:
-        InputError: a module declares a role for a name that it does not have, or a role that does not exist.
+        InputError: a module declares a role for a name that it does not have.
+        UnknownName: a module declares an unknown role.
     """
-    declared = {path: _declarations(module) for path, module in model.named_modules()}
+    declarations = {path: _declarations(module) for path, module in model.named_modules()}
     by_name: dict[str, ParameterRole] = {}
     for name, parameter in model.named_parameters():
         path, _, own = name.rpartition(".")
-        role = _declared(declared, name)
+        role = _declared(declarations, name)
         by_name[name] = role or _derived(model.get_submodule(path), own, parameter)
     return by_name
 
@@ -61,8 +65,8 @@ def roles(model: nn.Module) -> dict[str, ParameterRole]:
 def _declarations(module: nn.Module) -> dict[str, ParameterRole]:
     merged: dict[str, ParameterRole] = {}
     for cls in reversed(type(module).__mro__):
-        stated: Mapping[str, ParameterRole] = vars(cls).get("parameter_roles", {})
-        merged |= stated
+        own: Mapping[str, ParameterRole] = vars(cls).get("parameter_roles", {})
+        merged |= own
     for name, role in merged.items():
         if role not in get_args(ParameterRole):
             raise UnknownName("parameter role", role, get_args(ParameterRole))
@@ -74,18 +78,18 @@ def _declarations(module: nn.Module) -> dict[str, ParameterRole]:
                 *(known for known, _ in module.named_children()),
             ]
             raise InputError(
-                f"{type(module).__name__}.parameter_roles must name its parameters or parts, got {name!r}."
+                f"{type(module).__name__}.parameter_roles: expected names of parameters or submodules, got {name!r}."
                 f"{did_you_mean(name, known)} Known: {', '.join(known) or 'none'}."
             ) from error
     return merged
 
 
-def _declared(declared: Mapping[str, Mapping[str, ParameterRole]], name: str) -> ParameterRole | None:
+def _declared(declarations: Mapping[str, Mapping[str, ParameterRole]], name: str) -> ParameterRole | None:
     parts = name.split(".")
-    for begin in range(len(parts)):  # modules from the outermost to the owner
-        stated = declared[".".join(parts[:begin])]
-        for end in range(len(parts), begin, -1):  # a parameter's own name before that of a part that holds it
-            role = stated.get(".".join(parts[begin:end]))
+    for begin in range(len(parts)):  # from the outermost module to the owner
+        own = declarations[".".join(parts[:begin])]
+        for end in range(len(parts), begin, -1):  # the full name first, then the submodules that contain the parameter
+            role = own.get(".".join(parts[begin:end]))
             if role is not None:
                 return role
     return None

@@ -181,12 +181,15 @@ def test_an_option_that_cannot_be_read(arguments: list[str], expected: str, caps
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (b"", "c.txt is empty"),
-        (b" \n\n ", "c.txt is empty"),
-        (b"abc \xe9 def\n" * 50, "c.txt has byte 0xe9 at offset 4"),
-        (b"a" * 3000, "c.txt cannot be cut"),
-        (b"word\n" * 30, "must hold at least one sequence: 16 + 1 tokens are needed, corpus 'text' gives"),
-        (None, "c.txt does not exist"),
+        (b"", "c.txt: expected text, got an empty file"),
+        (b" \n\n ", "c.txt: expected text, got an empty file"),
+        (b"abc \xe9 def\n" * 50, "c.txt: expected UTF-8, got byte 0xe9 at offset 4"),
+        (b"a" * 3000, "c.txt: expected the end of a line"),
+        (
+            b"word\n" * 30,
+            "corpus 'text': expected at least 16 + 1 held-out tokens, one sequence and its last target, got",
+        ),
+        (None, "c.txt: no such file or folder"),
     ],
 )
 def test_a_corpus_that_cannot_be_used(content: bytes | None, expected: str, refused: Callable[..., str]) -> None:
@@ -200,7 +203,7 @@ def test_a_corpus_that_cannot_be_used(content: bytes | None, expected: str, refu
 @pytest.mark.parametrize("out", ["s.yaml", "s.yaml/below", "/dev/null/below"])
 def test_a_file_in_the_way_of_the_runs(out: str, refused: Callable[..., str]) -> None:
     message = refused("run", write("s.yaml", STUDY), "--out", out)
-    saying(f"{out} must be a folder, but a file is in the way. Choose another one with --out.", message)
+    saying(f"{out}: expected a folder, got a file. Choose another folder with --out.", message)
     assert Path("s.yaml").read_text(encoding="utf-8") == STUDY
 
 
@@ -262,13 +265,13 @@ def damaged(finished: Path, file: str, change: Callable[[Any], Any] | bytes) -> 
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        (b'{"format": 1,', "not JSON"),
-        (b"\xff\xfe", "not JSON"),
-        (b"[]", "it holds no plan"),
-        (lambda plan: {"format": 1, "plan_hash": "x"}, "plan.study must be of type str"),
-        (lambda plan: plan | {"runs": 3}, "plan.runs must be of type list, got 3"),
-        (lambda plan: plan | {"runs": [1]}, "plan.runs[0] must be of type dict, got 1"),
-        (lambda plan: plan | {"runs": [{}]}, "plan.runs[0].run must be of type str"),
+        (b'{"format": 1,', "expected JSON"),
+        (b"\xff\xfe", "expected JSON"),
+        (b"[]", "expected a plan with a plan_hash"),
+        (lambda plan: {"format": 1, "plan_hash": "x"}, "plan.study: expected a value of type str"),
+        (lambda plan: plan | {"runs": 3}, "plan.runs: expected a value of type list, got 3"),
+        (lambda plan: plan | {"runs": [1]}, "plan.runs[0]: expected a dict, got 1"),
+        (lambda plan: plan | {"runs": [{}]}, "plan.runs[0].run: expected a value of type str"),
     ],
 )
 def test_a_damaged_plan(command: str, change: Any, expected: str, finished: Path, refused: Callable[..., str]) -> None:
@@ -282,7 +285,8 @@ def test_a_damaged_plan(command: str, change: Any, expected: str, finished: Path
 def test_a_folder_of_a_newer_version(command: str, finished: Path, refused: Callable[..., str]) -> None:
     copy = damaged(finished, "study.json", lambda plan: plan | {"format": 2, "addnorm_version": "9.0"})
     saying(
-        "copy has folder format 2, made by a newer addnorm (9.0); this one reads format 1", refused(command, str(copy))
+        "copy: expected folder format 1, got folder format 2, made by a newer addnorm (9.0)",
+        refused(command, str(copy)),
     )
 
 
@@ -318,7 +322,7 @@ def test_a_damaged_data_set_is_made_anew(
             "spec.json",
             lambda s: {k: v for k, v in s.items() if k != "spec"},
             1,
-            "spec.json is damaged: it holds no spec",
+            "spec.json is damaged: expected a field 'spec'",
         ),
         (
             "spec.json",
@@ -339,12 +343,12 @@ def test_export_of_a_damaged_run(
 
 
 def test_export_of_what_is_no_run(finished: Path, refused: Callable[..., str]) -> None:
-    saying("nowhere is no run: there is no spec.json", refused("export", "nowhere"))
-    saying("s.yaml is no run", refused("export", write("s.yaml", STUDY)))
+    saying("nowhere: expected a run with spec.json, got none", refused("export", "nowhere"))
+    saying("s.yaml: expected a run with spec.json", refused("export", write("s.yaml", STUDY)))
     message = refused("export", str(finished))
     saying("It holds runs; give one of them, such as", message)
     run = str(re.findall(r"such as (\S+)\.$", message, flags=re.M)[0])
-    saying("s.yaml must be an empty or a new folder", refused("export", run, "--to", "s.yaml"))
+    saying("s.yaml: expected an empty or a new folder", refused("export", run, "--to", "s.yaml"))
     assert Path("s.yaml").read_text(encoding="utf-8") == STUDY
 
 
@@ -411,13 +415,13 @@ def exported(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("file", "change", "expected"),
     [
-        ("model.safetensors", b"abc", "model.safetensors does not hold the weights"),
-        ("model.safetensors", None, "model.safetensors does not hold the weights"),
-        ("model.json", None, "ours holds no exported model: there is no model.json"),
+        ("model.safetensors", b"abc", "model.safetensors: expected weights of the model"),
+        ("model.safetensors", None, "model.safetensors: expected weights of the model"),
+        ("model.json", None, "ours: expected an exported model with model.json, got none"),
         ("model.json", b"{", "model.json is damaged"),
-        ("model.json", b"[]", "model.json must hold a table with 'model', got []"),
-        ("model.json", lambda c: c | {"format": 2}, "model.json has format 2; this addnorm reads format 1"),
-        ("model.json", lambda c: c | {"model": c["model"] | {"depth": 3}}, "does not hold the weights of the model"),
+        ("model.json", b"[]", "model.json: expected a mapping with 'model', got []"),
+        ("model.json", lambda c: c | {"format": 2}, "model.json: expected format 1, got 2"),
+        ("model.json", lambda c: c | {"model": c["model"] | {"depth": 3}}, "expected weights of the model"),
         ("model.json", lambda c: c | {"model": c["model"] | {"scores": "summ"}}, "did you mean 'sum'?"),
     ],
 )
@@ -438,7 +442,7 @@ def test_loading_what_is_no_whole_export(file: str, change: Any, expected: str, 
 @pytest.mark.parametrize("place", ["nowhere", "s.yaml", "/dev/null/below"])
 def test_loading_no_export(place: str) -> None:
     write("s.yaml", STUDY)
-    with pytest.raises(InputError, match="holds no exported model"):
+    with pytest.raises(InputError, match="expected an exported model"):
         addnorm.load(place)
 
 

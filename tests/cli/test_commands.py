@@ -239,7 +239,7 @@ def test_export_of_an_unfinished_run_is_refused(finished, tmp_path, capsys):
     (run / "DONE").unlink()
     code, _, err = said(capsys, "export", str(run), "--to", str(tmp_path / "model"))
     assert code == 2
-    assert "only a finished run" in err
+    assert "expected a finished run" in err
 
 
 def test_run_goes_on_with_what_is_there_and_refuses_another_plan(finished, tmp_path, capsys, tiny_study_text):

@@ -192,7 +192,7 @@ class TestOfAUser:
             parameter_roles = {"gian": "vector"}
 
         with pytest.raises(
-            InputError, match=r"^Misspelt\.parameter_roles must name .*, got 'gian'\. Did you mean 'gain'\?"
+            InputError, match=r"^Misspelt\.parameter_roles: expected names of .*, got 'gian'\. Did you mean 'gain'\?"
         ):
             roles(Misspelt())
 

@@ -55,7 +55,7 @@ class TestSplit:
     @pytest.mark.parametrize("share", [0.0, 1.0, -0.1])
     @pytest.mark.parametrize("make", [Stdlib, Synthetic, lambda **f: Text(path="x", **f)])
     def test_a_share_outside_zero_to_one_is_refused(self, make: type, share: float) -> None:
-        with pytest.raises(InputError, match="held_out is the share of the text kept for evaluation"):
+        with pytest.raises(InputError, match="held_out: expected a share of the text between 0 and 1"):
             make(held_out=share)
 
 
@@ -118,11 +118,11 @@ class TestStdlib:
 
     def test_a_python_without_sources_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
-        with pytest.raises(InputError, match=r"needs the sources of Python's library.*or corpus 'text'"):
+        with pytest.raises(InputError, match=r"expected the sources of Python's library.*or corpus 'text'"):
             list(Stdlib().documents())
 
     def test_a_bound_below_one_byte_is_refused(self) -> None:
-        with pytest.raises(InputError, match="max_bytes must be at least 1"):
+        with pytest.raises(InputError, match="max_bytes: expected a whole number of at least 1"):
             Stdlib(max_bytes=0)
 
 
@@ -164,13 +164,13 @@ class TestText:
     @pytest.mark.parametrize(
         ("files", "path", "message"),
         [
-            ({}, "missing.txt", "missing.txt does not exist .*Give a file or a folder"),
-            ({"a.txt": " \n"}, "a.txt", "a.txt is empty"),
-            ({"a.txt": b"abc \xff"}, "a.txt", r"must be UTF-8: .*a.txt has byte 0xff at offset 4. .*iconv"),
-            ({"a.txt": "one line"}, "a.txt", "cannot be cut: none of its 8 characters"),
-            ({"f/a.txt": "a\n"}, "f", "needs at least two: .*f holds only a.txt"),
-            ({"f/a.md": "a\n"}, "f", "holds no .txt file"),
-            ({"f/a.txt": "a\n", "f/b.txt": b"\x80"}, "f", "b.txt has byte 0x80 at offset 0"),
+            ({}, "missing.txt", "missing.txt: no such file or folder"),
+            ({"a.txt": " \n"}, "a.txt", "a.txt: expected text, got an empty file"),
+            ({"a.txt": b"abc \xff"}, "a.txt", r"a.txt: expected UTF-8, got byte 0xff at offset 4. .*iconv"),
+            ({"a.txt": "one line"}, "a.txt", "expected the end of a line near the last .* of its 8 characters"),
+            ({"f/a.txt": "a\n"}, "f", "f: expected at least two .txt files to split, got only a.txt"),
+            ({"f/a.md": "a\n"}, "f", "expected .txt files, got none"),
+            ({"f/a.txt": "a\n", "f/b.txt": b"\x80"}, "f", "b.txt: expected UTF-8, got byte 0x80 at offset 0"),
         ],
     )
     def test_refusals_name_the_file(
@@ -182,7 +182,7 @@ class TestText:
 
     def test_the_same_text_on_both_sides_is_refused(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.txt": "a\n"})
-        with pytest.raises(InputError, match="path and held_out_path must differ"):
+        with pytest.raises(InputError, match="held_out_path: expected another path"):
             list(Text(path=str(tmp_path / "a.txt"), held_out_path=str(tmp_path / "x" / ".." / "a.txt")).documents())
 
 
@@ -244,9 +244,9 @@ class TestSynthetic:
     @pytest.mark.parametrize(
         ("fields", "message"),
         [
-            ({"num_documents": 1}, "num_documents must be at least 2"),
-            ({"num_lines": 0}, "num_lines must be at least 1, got 0"),
-            ({"num_symbols": 27, "task": "associative_recall"}, "26 distinct keys, got num_symbols = 27"),
+            ({"num_documents": 1}, "num_documents: expected a whole number of at least 2"),
+            ({"num_lines": 0}, "num_lines: expected a whole number of at least 1, got 0"),
+            ({"num_symbols": 27, "task": "associative_recall"}, "num_symbols: expected at most 26, .* got 27"),
         ],
     )
     def test_sizes_out_of_range_are_refused(self, fields: dict[str, int], message: str) -> None:
@@ -299,5 +299,5 @@ class TestHuggingFace:
             list(HuggingFace(name="a/b", split="lost").documents())
 
     def test_one_split_for_both_sides_is_refused(self) -> None:
-        with pytest.raises(InputError, match="split and held_out_split must differ"):
+        with pytest.raises(InputError, match="held_out_split: expected another split"):
             HuggingFace(name="a/b", held_out_split="train")

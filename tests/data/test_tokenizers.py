@@ -109,9 +109,9 @@ class TestBpe:
         assert [(token["id"], token["content"], token["special"]) for token in added] == [(0, "<|end|>", True)]
 
     def test_a_vocabulary_without_room_for_all_bytes_is_refused(self) -> None:
-        with pytest.raises(InputError, match=r"at least 257 \(256 bytes and a separator\), got 256"):
+        with pytest.raises(InputError, match=r"bpe\.vocab: expected a whole number of at least 257, got 256"):
             Bpe(vocab=256)
 
     def test_a_vocabulary_that_the_text_cannot_fill_is_refused(self) -> None:
-        with pytest.raises(InputError, match=r"bpe vocab 9999 .* yields \d+ tokens. Set vocab to at most that"):
+        with pytest.raises(InputError, match=r"bpe\.vocab: expected at most \d+, .* got 9999"):
             Bpe(vocab=9999).fit(["abc abc"])

@@ -12,7 +12,7 @@ import addnorm
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
-WITH_EXAMPLE = {"explain", "extrapolate", "inspect", "rank", "report"}
+WITH_EXAMPLE = {"explain", "extrapolate", "inspect", "rank", "report"} | {"audit", "equivalent", "lint"}
 """Public functions that must have an example."""
 
 

@@ -247,20 +247,20 @@ def test_xpos_refuses_positions_that_its_numbers_cannot_hold() -> None:
 @pytest.mark.parametrize(
     ("room", "kind", "fields", "message"),
     [
-        *(("position", kind, {"theta": theta}, rf"{kind}\.theta must be positive, got {theta}")
+        *(("position", kind, {"theta": theta}, rf"{kind}\.theta: expected a positive number, got {theta}")
           for kind in ("rope", "xpos", "sinusoidal", "sandwich", "gau_additive") for theta in (0.0, -1.0)),
-        ("position", "rope", {"fraction": 0.0}, r"rope\.fraction must be positive, got 0.0"),
-        ("position", "xpos", {"gamma": 0.0}, r"xpos\.gamma must be positive, got 0.0"),
-        ("position", "xpos", {"span": -512.0}, r"xpos\.span must be positive, got -512.0"),
-        ("position", "sandwich", {"scale": 0.0}, r"sandwich\.scale must be positive"),
-        ("position", "gau_additive", {"init_std": 0.0}, r"gau_additive\.init_std must be positive"),
-        ("position", "learned", {"init_std": -0.1}, r"learned\.init_std must be positive"),
+        ("position", "rope", {"fraction": 0.0}, r"rope\.fraction: expected a positive number, got 0.0"),
+        ("position", "xpos", {"gamma": 0.0}, r"xpos\.gamma: expected a positive number, got 0.0"),
+        ("position", "xpos", {"span": -512.0}, r"xpos\.span: expected a positive number, got -512.0"),
+        ("position", "sandwich", {"scale": 0.0}, r"sandwich\.scale: expected a positive number"),
+        ("position", "gau_additive", {"init_std": 0.0}, r"gau_additive\.init_std: expected a positive number"),
+        ("position", "learned", {"init_std": -0.1}, r"learned\.init_std: expected a positive number"),
         ("position", "t5", {"buckets": 0}, r"t5\.buckets must be a positive multiple of 2 with sides 'past', got 0"),
         ("position", "t5", {"buckets": 6, "sides": "both"}, r"t5\.buckets must be a positive multiple of 4"),
         ("position", "t5", {"farthest": 16}, r"t5\.farthest must exceed 16, .* got 16"),
-        ("norm", "rms", {"eps": 0.0}, r"rms\.eps must be positive, got 0.0"),
-        ("norm", "layer", {"eps": -1e-5}, r"layer\.eps must be positive, got -1e-05"),
-        ("norm", "batch", {"eps": -1e-5}, r"batch\.eps must be positive"),
+        ("norm", "rms", {"eps": 0.0}, r"rms\.eps: expected a positive number, got 0.0"),
+        ("norm", "layer", {"eps": -1e-5}, r"layer\.eps: expected a positive number, got -1e-05"),
+        ("norm", "batch", {"eps": -1e-5}, r"batch\.eps: expected a positive number"),
         ("norm", "batch", {"momentum": 2.0}, r"batch\.momentum must lie in \(0, 1\], got 2.0"),
     ],
 )  # fmt: skip

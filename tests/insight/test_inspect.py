@@ -11,7 +11,7 @@ from addnorm.cli import main
 from addnorm.insight.flow import INSIGHT, Settings, inspect_run, runs
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.training.checkpoint import save_step
-from addnorm.training.trained import trained
+from addnorm.training.run_weights import newest_weights
 
 FEW = Settings(sequences=4, map_sequences=2)
 
@@ -58,7 +58,7 @@ def test_what_is_there_is_kept_until_something_changes(run: RunFolder, monkeypat
 
 
 def test_a_run_that_has_not_finished_is_measured_at_its_newest_checkpoint(run: RunFolder) -> None:
-    state = {"step": 4, "model": trained(run).weights}
+    state = {"step": 4, "model": newest_weights(run).weights}
     for left in (run.final_path, run.path / "DONE"):
         left.unlink()
     shutil.rmtree(run.checkpoints_path)

@@ -43,14 +43,14 @@ def test_sizes_that_do_not_fit(changes: dict[str, int], message: str) -> None:
         (
             "objective",
             "casual",
-            "model.objective must be one of 'causal', 'masked', got 'casual'. Did you mean 'causal'?",
+            "model.objective: expected one of 'causal', 'masked', got 'casual'. Did you mean 'causal'?",
         ),
-        ("activation", "swish", "model.activation must be one of 'gelu', 'relu', 'swiglu', got 'swish'."),
-        ("residual", "rezero", "model.residual must be a ResidualSpec, got 'rezero'."),
-        ("kv_heads", 2.0, "model.kv_heads must be a whole number or null, got 2.0."),
-        ("tied", "no", "model.tied must be true or false, got 'no'."),
-        ("init_std", float("nan"), "model.init_std must be a finite number, got nan."),
-        ("width", True, "model.width must be a whole number, got True."),
+        ("activation", "swish", "model.activation: expected one of 'gelu', 'relu', 'swiglu', got 'swish'."),
+        ("residual", "rezero", "model.residual: expected a ResidualSpec, got 'rezero'."),
+        ("kv_heads", 2.0, "model.kv_heads: expected a whole number or null, got 2.0."),
+        ("tied", "no", "model.tied: expected true or false, got 'no'."),
+        ("init_std", float("nan"), "model.init_std: expected a finite number, got nan."),
+        ("width", True, "model.width: expected a whole number, got True."),
     ],
 )
 def test_a_value_of_the_wrong_kind(field: str, value: object, message: str) -> None:

@@ -1,4 +1,4 @@
-"""What a claimed null space must withstand, in float64: moves along it, and a count of it by the Jacobian."""
+"""Checks of a claimed null space in float64: moves along it, and its dimension by the Jacobian."""
 
 import copy
 from collections.abc import Callable
@@ -42,7 +42,7 @@ class Case:
 def audited(
     model: nn.Module, inputs: Any, *, observe: Observe = "logits", training: bool = False, track: str = "bias"
 ) -> Case:
-    """Follow and analyse."""
+    """Track the parameters and analyse the model."""
     tracked = track_parameters(model, inputs, track=track)
     found = analyse(model, inputs, tracked=tracked, observe=observe, training=training)
     return Case(model=model, inputs=inputs, tracked=tracked, found=found, observe=observe, training=training)
@@ -60,7 +60,7 @@ def outputs(case: Case, model: nn.Module, inputs: Inputs, delta: Delta | None = 
 
 
 def fresh(inputs: Any, seed: int) -> Inputs:
-    """Other data of the same shapes: floating tensors drawn anew in float64, token numbers in their own range, masks kept."""
+    """Other data of the same shapes: new floating-point tensors in float64, tokens in their own range, masks kept."""
     bound, generator = bind(inputs), torch.Generator().manual_seed(seed)
 
     def drawn(value: Any) -> Any:
@@ -92,7 +92,7 @@ def hold(case: Case) -> None:
 
 
 def counted(case: Case, *, rounding: float = 1e-8) -> int:
-    """Nullity of the output's Jacobian over all followed coordinates at generic weights, on enough inputs together."""
+    """Nullity of the output's Jacobian over all tracked coordinates at generic weights, on enough inputs together."""
     model = generic(case.model).double()
     if not case.tracked.size:
         return 0

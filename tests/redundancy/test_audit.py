@@ -1,4 +1,5 @@
-"""Both methods together: they agree where the algebra is known, and where one is made to lie the verdict is `undecided`."""
+"""Both methods together: they agree where the algebra is known; if one is made to claim something false, the verdict is
+`undecided`."""
 
 import json
 from dataclasses import replace
@@ -22,7 +23,7 @@ def verdicts(audit: Audit) -> dict[str, str]:
     return {each.parameter: each.verdict for each in audit.findings}
 
 
-def lying(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
+def claiming(monkeypatch: pytest.MonkeyPatch, free: dict[str, int]) -> None:
     """Make the static method claim exactly these parameters as redundant, each with a free vector of its own."""
     honest = static.analyse
 
@@ -56,7 +57,7 @@ def test_the_methods_agree_on_attention(monkeypatch: pytest.MonkeyPatch, limit: 
     assert all(each.where == "" or each.where.split(":")[-1].isdigit() for each in blocked)
 
 
-def test_post_norm_is_jointly_redundant_and_goes_at_once() -> None:
+def test_the_joint_redundancy_of_post_norm_is_removed_together() -> None:
     model, x = seeded(toys.PostNorm), data(2, 4, WIDTH)
     audit = addnorm.audit(model, x)
     assert audit.agreed
@@ -68,9 +69,9 @@ def test_post_norm_is_jointly_redundant_and_goes_at_once() -> None:
 
 
 @pytest.mark.parametrize("limit", [1024, 3])
-def test_a_claim_that_moving_refutes_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_a_claim_refuted_by_a_move_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
-    lying(monkeypatch, {"k.bias": 0, "q.bias": 1})
+    claiming(monkeypatch, {"k.bias": 0, "q.bias": 1})
     audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
     found = audit.finding("q.bias")
     assert found.verdict == "undecided"
@@ -84,7 +85,7 @@ def test_a_claim_that_moving_refutes_is_undecided(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("limit", [1024, 3])
 def test_a_claim_that_misses_something_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
-    lying(monkeypatch, {})
+    claiming(monkeypatch, {})
     audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
     found = audit.finding("k.bias")
     assert found.verdict == "undecided"
@@ -95,14 +96,14 @@ def test_a_claim_that_misses_something_is_undecided(monkeypatch: pytest.MonkeyPa
         assert audit.finding("v.bias").verdict == "undecided"
 
 
-def test_what_is_undecided_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    lying(monkeypatch, {"k.bias": 0, "q.bias": 1})
+def test_undecided_parameters_are_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    claiming(monkeypatch, {"k.bias": 0, "q.bias": 1})
     _, certificate = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH)).strip()
     assert certificate.removed == ("k.bias",)
     assert certificate.passed
 
 
-def test_a_model_that_does_not_export_gets_the_numerical_verdict_and_a_sentence_why() -> None:
+def test_a_model_that_does_not_export_gets_the_numerical_verdict_and_a_note() -> None:
     audit = addnorm.audit(seeded(toys.Branching), data(2, 4, WIDTH))
     assert audit.methods == "numeric"
     assert "does not export, so only the numerical method ran" in audit.notes[0]

@@ -1,4 +1,4 @@
-"""What an audit and a rewrite take of memory: the peaks of one process, fitted against the number of parameters."""
+"""Memory of an audit and a rewrite: the peaks of one process, fitted against the number of parameters."""
 
 import json
 import subprocess
@@ -31,8 +31,8 @@ print(json.dumps([peak(1000), peak(80_000)]))
 """
 
 
-def test_peaks_grow_no_faster_than_is_said() -> None:
-    """Two models that differ in the length of a table alone. Beside the model there is one copy in float64, and while it is
+def test_peaks_grow_no_faster_than_the_estimate() -> None:
+    """Two models that differ only in the length of a table. Beside the model there is one copy in float64, and while it is
     made or read what one table takes; one more copy in float64 fails."""
     run = subprocess.run(
         [sys.executable, "-c", PEAKS],

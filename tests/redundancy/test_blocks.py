@@ -1,4 +1,4 @@
-"""Every kind of block by itself: the static count equals the Jacobian's, and moves along the space change nothing."""
+"""Each kind of block: the static count equals that of the Jacobian, and moves along the null space change nothing."""
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def test_the_k_bias(kind: str) -> None:
 
 
 VALUES = {"eager": 6, "fused": 6, "masked": 6, "talking heads": 6, "grouped": 3, "sigmoid": 0, "sink": 0, "prefix": 0}
-"""What of the v bias the o bias makes up for: all where the weights sum to a known number."""
+"""Directions of the v bias that the o bias absorbs: all of them if the weights sum to a known number."""
 
 
 @pytest.mark.parametrize("kind", VALUES)

@@ -1,4 +1,4 @@
-"""Linear layers in a row: the singular values of their product go down to rounding, and none of the biases is redundant.
+"""Consecutive linear layers: the singular values of their product decrease to rounding, and none of the biases is redundant.
 
 By hand: a bias b of layer i reaches the output as W_n ... W_{i+1} b. Square random factors are regular, so only b = 0 leaves
 the output as it is, however small the singular values of the product are: 0 redundant directions. The last layer takes over
@@ -56,13 +56,13 @@ def test_no_method_calls_a_small_singular_value_a_zero(
         assert each.verdict == "foldable" or "too ill-conditioned for float64" in each.reason
 
 
-def test_a_bias_followed_alone_is_not_lost_in_a_deep_product() -> None:
+def test_a_bias_tracked_alone_is_not_lost_in_a_deep_product() -> None:
     found = addnorm.audit(chain(20, 32), data(3, 32), methods="static", track=r"^0\.bias")
     assert [(each.verdict, each.redundant_dof) for each in found.findings] == [("effective", 0)]
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
-def test_what_one_singular_layer_loses_is_still_found(depth: int) -> None:
+def test_the_kernel_of_one_singular_layer_is_found(depth: int) -> None:
     width = 16
     model = chain(depth, width)
     held = Cut(model[-1])  # type: ignore[index]

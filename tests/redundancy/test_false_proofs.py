@@ -1,4 +1,4 @@
-"""Models found by looking for false proofs: each claimed a freedom that it does not have, or ended in a traceback.
+"""Models for which earlier versions proved a freedom that does not exist, or raised an unexpected error.
 
 What is claimed may never be more than what is there; where it is exactly that, the number is given.
 """
@@ -22,7 +22,7 @@ ODD = torch.tensor([True, False, True, False, True, False])
 RAMP = torch.arange(6.0)
 
 Op = Callable[[torch.Tensor, torch.Tensor], Any]
-"""From h = x W + b and the input x, both [3 samples, 4 tokens, 6 channels]."""
+"""Functions of h = x W + b and the input x, both [3 samples, 4 tokens, 6 channels]."""
 
 
 def data() -> torch.Tensor:
@@ -30,7 +30,7 @@ def data() -> torch.Tensor:
 
 
 class Behind(nn.Module):
-    """An operation behind a linear map."""
+    """An operation after a linear map."""
 
     def __init__(self, op: Op) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ CLAIMS: dict[str, tuple[Op, int]] = {
     "the softmax of one number": (lambda h, x: h.sum().softmax(0) + x, 5),
     "the largest of one number": (lambda h, x: h.sum().amax(0) + x, 5),
     "the sum of one number": (lambda h, x: h.sum().sum(0) + x, 5),
-    # Arguments that come by other names or in another order than those of their neighbours.
+    # Arguments with other names or in another order than those of similar operations.
     "addcmul with a factor": (lambda h, x: torch.addcmul(h, x, x, value=2).softmax(-1), 1),
     "take_along_dim": (lambda h, x: torch.take_along_dim(h, (x.abs() * 9).long() % 4, dim=1) - h, 6),
     "take_along_dim of all": (lambda h, x: torch.take_along_dim(h, (x.abs() * 9).long().flatten() % 4), 0),
@@ -74,7 +74,7 @@ CLAIMS: dict[str, tuple[Op, int]] = {
 
 
 @pytest.mark.parametrize("name", CLAIMS)
-def test_nothing_false_is_claimed(name: str) -> None:
+def test_no_false_claim(name: str) -> None:
     op, dim = CLAIMS[name]
     case = audited(Behind(op), data())
     assert case.found.space.dim == dim <= counted(case)
@@ -156,7 +156,7 @@ def test_the_inputs_stay_as_they_are() -> None:
     assert audit.joint_null == audit.numeric_joint_null == 1
 
 
-def test_wrong_kinds_are_said() -> None:
+def test_wrong_types_are_refused() -> None:
     model = Behind(lambda h, x: h)
     with pytest.raises(InputError, match="expected `training` to be a bool, got 'yes'"):
         addnorm.audit(model, data(), training="yes")
@@ -180,7 +180,7 @@ def test_an_overflow_certifies_nothing() -> None:
 
 
 class Remembers(nn.Module):
-    """What it returns depends on the last call."""
+    """Its output depends on the last call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,12 +193,12 @@ class Remembers(nn.Module):
         return out
 
 
-def test_what_the_next_call_reads_counts() -> None:
+def test_a_buffer_that_the_next_call_reads_is_observed() -> None:
     assert audited(Remembers(), data()).found.space.dim == 0
 
 
 class Overwrites(Remembers):
-    """A state that is overwritten after it has been multiplied by, so that autograd cannot go back."""
+    """A state that is overwritten after its use as a factor, so that autograd cannot differentiate."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out = x + self.last * self.map(x)
@@ -234,7 +234,7 @@ def test_running_statistics_that_are_read(weight: float, free: int) -> None:
 
 
 def test_a_contradicted_claim_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`joint_null` is what no method contradicts, whatever a rule says."""
+    """`joint_null` counts what no method contradicts, whatever a rule claims."""
     monkeypatch.setitem(rules(), "gelu", rules()["zeros_like"])
     model = Behind(lambda h, x: nn.functional.gelu(h))
     audit = addnorm.audit(model, data())
@@ -276,7 +276,7 @@ def test_boxes_beside_logits_count(observe: Any, free: int) -> None:
 
 
 class Branching(nn.Module):
-    """Data decide which way a part of the graph goes."""
+    """A part of the graph depends on the data."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +300,7 @@ class Derived(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")  # by torch.func.jvp itself
 @pytest.mark.parametrize("kind", [Branching, Derived])
-def test_what_cannot_be_watched_is_not_blamed_on_the_inputs(kind: type[nn.Module]) -> None:
+def test_an_operation_that_cannot_be_recorded_is_not_reported_as_wrong_inputs(kind: type[nn.Module]) -> None:
     with pytest.raises(InputError, match=rf"operations can be recorded, got {kind.__name__} with one that cannot"):
         addnorm.audit(kind().eval(), data())
     with pytest.raises(InputError, match="expected example inputs that fit the model"):

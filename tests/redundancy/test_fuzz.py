@@ -15,6 +15,7 @@ from torch import nn
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.graph import rule
 from addnorm.redundancy.graph.rules import rules
+from addnorm.redundancy.graph.value import Output
 
 pytestmark = pytest.mark.compiled
 
@@ -77,13 +78,13 @@ def test_nothing_changes_along_the_null_space(seed: int) -> None:
     assert change(case, case.found.space, generic(case.model)) <= ROUNDING
 
 
-def _still(site: rule.Site, *_: object, **__: object) -> list[rule.Out]:
-    """A rule that is wrong for nearly everything: nothing moves, whatever the inputs do."""
-    return site.all_still()
+def _unmoved(call: rule.Call, *_: object, **__: object) -> list[Output]:
+    """A rule that is wrong for nearly every operation: no output shifts, whatever the inputs do."""
+    return call.all_unmoved()
 
 
 @pytest.mark.parametrize("op", ["tanh", "softmax", "layer_norm", "gelu", "linear", "add"])
 def test_a_wrong_rule_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules(), op, _still)
+    monkeypatch.setitem(rules(), op, _unmoved)
     caught = any(change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING for case in map(networks, (1, 2)))
     assert caught

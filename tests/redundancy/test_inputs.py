@@ -1,4 +1,4 @@
-"""Inputs in three forms, fresh ones of the same kind, and what is refused with one clear sentence."""
+"""Inputs in three forms, fresh inputs of the same kind, and refusals in one sentence."""
 
 import pytest
 import torch
@@ -53,11 +53,11 @@ def test_floats_keep_their_mean_and_spread_and_their_width() -> None:
     assert float(drawn.std()) == pytest.approx(0.1, abs=0.01)
 
 
-def test_a_model_of_one_length_is_looked_at_there_alone() -> None:
+def test_a_model_of_one_length_is_tested_only_there() -> None:
     assert cases(nn.Linear(5, 3), data(4, 5)).lengths == ()
 
 
-def test_lone_inputs_of_ones_are_data_and_not_a_mask() -> None:
+def test_single_inputs_of_ones_are_data_and_not_a_mask() -> None:
     assert not torch.equal(cases(nn.Linear(5, 3), torch.ones(4, 5))(1)[1].args[0], torch.ones(4, 5))
 
 
@@ -85,7 +85,7 @@ def on_two_devices() -> nn.Module:
         (nn.LazyLinear(3), data(2, 3), "initialised parameters, got .*, which is lazy"),
     ],
 )
-def test_what_cannot_be_audited_is_refused_in_one_sentence(model: nn.Module, inputs: object, said: str) -> None:
+def test_models_that_cannot_be_audited_are_refused_in_one_sentence(model: nn.Module, inputs: object, said: str) -> None:
     with pytest.raises(InputError, match=said):
         addnorm.audit(model, inputs, methods="numeric")
 
@@ -102,7 +102,7 @@ def test_options_are_checked(options: dict[str, str], said: str) -> None:
         addnorm.audit(nn.Linear(3, 3), data(2, 3), **({"methods": "numeric"} | options))
 
 
-def test_what_the_annotations_rule_out_is_refused_readably_all_the_same() -> None:
+def test_values_that_the_annotations_exclude_are_refused() -> None:
     with pytest.raises(InputError, match=r"expected a torch.nn.Module, got int"):
         check_model(3)
     with pytest.raises(InputError, match=r"no observation 'logit'. Did you mean 'logits'"):
@@ -111,13 +111,13 @@ def test_what_the_annotations_rule_out_is_refused_readably_all_the_same() -> Non
         check_options("loss", "all")
 
 
-def test_positional_keyword_and_single_inputs_say_the_same() -> None:
+def test_positional_keyword_and_single_inputs_are_equivalent() -> None:
     model, x = seeded(nn.Linear, 3, 2), data(2, 3)
     found = [addnorm.audit(model, given, methods="numeric").findings for given in (x, (x,), [x], {"input": x})]
     assert all(each == found[0] for each in found)
 
 
-def test_the_audit_of_tokens_is_one_of_tables_too() -> None:
+def test_tables_are_tracked_on_request() -> None:
     found = addnorm.audit(seeded(toys.Padded), tokens(2, 8), methods="numeric", track="bias+tables")
     assert {each.parameter for each in found.findings} == {"table.weight", "head.bias"}
 

@@ -1,6 +1,6 @@
-"""The freedoms that the static method is known to miss: it counts fewer, the numerical method finds them, and the verdict is
-`undecided`. A case that becomes exact leaves this list; one that appears elsewhere joins it. Others are in test_blocks.py
-(`PESSIMISTIC`) and test_numeric.py."""
+"""Freedom that the static method is known to miss: it counts fewer directions, the numerical method counts them, and
+the verdict is `undecided`. A case that becomes exact leaves this list; one that appears elsewhere joins it. Others are
+in test_blocks.py (`PESSIMISTIC`) and test_numeric.py."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ def attended(query: Tensor, key: Tensor) -> Tensor:
 
 
 Mixed = Callable[..., Tensor]
-"""Of the input and one or two projections of it."""
+"""Functions of the input and one or two projections of it."""
 
 CASES: dict[str, tuple[int, Mixed, int, int]] = {
     # Moves by a and b shift S + S^T by constants along a row wherever W_k^T a + W_h^T b = 0: d directions.

@@ -1,4 +1,4 @@
-"""The null space's questions, on spaces small enough to answer by hand, and the one rank rule."""
+"""Queries of the null space, on spaces small enough to check by hand, and the rank rule."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def tracked(**sizes: int) -> TrackedParameters:
 
 @pytest.fixture
 def space() -> NullSpace:
-    """k free; v (2) made up for by o (2) with W, plus o's all-ones; u cannot move."""
+    """k is free; o (2) absorbs v (2) by W and has its own all-ones direction; u cannot move."""
     weight = torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64)
     ones = torch.ones(2, 1, dtype=torch.float64)
     return NullSpace(
@@ -103,7 +103,7 @@ def test_maps_compose() -> None:
 
 
 def test_ranks_are_read_off_the_matrix_and_not_off_its_square() -> None:
-    """Two columns at an angle of 1e-9: their Gram matrix is singular to float64, they are not."""
+    """Two columns at an angle of 1e-9: their Gram matrix is singular in float64, the columns are independent."""
     matrix = np.array([[1.0, 1.0], [0.0, 1e-9], [0.0, 0.0]])
     assert null_space(matrix).shape == (2, 0)
     assert rank(matrix) == 2

@@ -1,4 +1,4 @@
-"""The numerical method alone: hand-derived counts, and what fools a judge that trusts gradients."""
+"""The numerical method alone: counts derived by hand, and models in which gradients are misleading."""
 
 import pytest
 import torch
@@ -22,7 +22,7 @@ def numeric(model: nn.Module, inputs: object, **options: object) -> Audit:
     return addnorm.audit(model, inputs, methods="numeric", **options)
 
 
-def test_softmax_attention_cannot_see_its_key_bias_and_passes_its_value_bias_on() -> None:
+def test_softmax_attention_cancels_its_key_bias_and_preserves_its_value_bias() -> None:
     found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
     assert counts(found) == {
         "q.bias": (0, 0),
@@ -35,14 +35,14 @@ def test_softmax_attention_cannot_see_its_key_bias_and_passes_its_value_bias_on(
     assert found.finding("v.bias").fold_into[0].formula == "o.bias += o.weight @ v.bias"
 
 
-def test_layer_norm_cannot_see_the_mean() -> None:
+def test_layer_norm_cancels_the_mean() -> None:
     found = numeric(seeded(lambda: nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5))), data(4, 3))
     assert counts(found) == {"0.bias": (1, 1), "1.bias": (0, 0)}
     assert found.findings[0].directions.kind == "all-ones"
     assert found.findings[0].verdict == "partly redundant"
 
 
-def test_batch_norm_cannot_see_a_bias_when_it_uses_the_batch_and_takes_it_over_when_not() -> None:
+def test_batch_norm_cancels_a_bias_with_batch_statistics_and_absorbs_it_otherwise() -> None:
     model = seeded(toys.Convolved)
     image = data(3, 2, 4, 4)
     assert counts(numeric(model, image, training=True))["conv.bias"] == (4, 4)
@@ -65,14 +65,14 @@ def test_post_norm_joint_redundancy_has_the_dimension_that_follows_from_the_alge
     assert of["third.bias"] == (0, 0)
 
 
-def test_keys_that_a_norm_keeps_in_a_plane_cannot_see_the_queries_across_it() -> None:
+def test_keys_in_a_plane_cancel_query_shifts_along_its_normal() -> None:
     """One head as wide as the stream: the norm takes one direction from the keys, and queries may move along what it leaves."""
     found = numeric(seeded(toys.PostNorm, 1), data(2, 4, WIDTH))
     assert counts(found)["attention.q.bias"] == (1, WIDTH)
     assert found.joint_null == 4 * WIDTH + 3
 
 
-def test_the_loss_and_the_softmax_cannot_see_what_all_classes_share() -> None:
+def test_the_loss_and_the_softmax_cancel_a_shift_of_all_classes() -> None:
     class Loss(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -99,7 +99,7 @@ def test_a_bias_that_only_chooses_experts_matters_although_it_has_no_gradient() 
     assert found.finding("correction").redundant_dof == 0
 
 
-def test_units_that_do_not_fire_at_these_weights_are_not_dead() -> None:
+def test_units_inactive_at_these_weights_are_not_dead() -> None:
     found = numeric(seeded(toys.Dead), data(2, 8, WIDTH))
     assert found.finding("up.bias").verdict == "effective"
 
@@ -110,7 +110,7 @@ def test_a_single_token_does_not_make_the_query_bias_look_redundant() -> None:
     assert found.assumptions[-1] == "inputs have lengths 1, 2, 6"
 
 
-def test_a_branch_that_starts_switched_off_is_looked_at_switched_on() -> None:
+def test_a_branch_initialised_to_zero_is_tested_with_generic_weights() -> None:
     with torch.random.fork_rng([]):
         model = toys.ZeroStart()
     found = numeric(model, data(2, 4, WIDTH))
@@ -126,9 +126,7 @@ def test_pure_noise_is_null_beside_a_block_of_large_gradients() -> None:
 
 
 @pytest.mark.parametrize(("base", "verdict", "negligible"), [(100.0, "effective", 0), (1e20, "effective", 2)])
-def test_rotary_pairs_that_hardly_turn_are_negligible_and_say_by_how_much(
-    base: float, verdict: str, negligible: int
-) -> None:
+def test_slow_rotary_pairs_are_negligible_with_their_effect(base: float, verdict: str, negligible: int) -> None:
     found = numeric(seeded(toys.Rotary, base), data(2, 4, 4)).finding("k.bias")
     assert (found.verdict, found.negligible_dof, found.redundant_dof) == (verdict, negligible, 0)
     if negligible:
@@ -136,7 +134,7 @@ def test_rotary_pairs_that_hardly_turn_are_negligible_and_say_by_how_much(
         assert 0 < found.effect < NEGLIGIBLE
 
 
-def test_casts_to_float32_inside_a_model_do_not_blur_the_judge() -> None:
+def test_casts_to_float32_inside_a_model_do_not_limit_the_precision() -> None:
     model = seeded(toys.Casting).double()
     moved = seeded(toys.Casting).double()
     with torch.no_grad():
@@ -151,7 +149,7 @@ def test_casts_to_float32_inside_a_model_do_not_blur_the_judge() -> None:
     assert counts(numeric(seeded(toys.Casting), data(2, 4, WIDTH)))["k.bias"] == (WIDTH, WIDTH)
 
 
-def test_grouped_products_which_torch_has_no_float64_for_are_lifted() -> None:
+def test_grouped_products_run_in_float64() -> None:
     rows, matrices, ends = data(5, 3), data(2, 3, 4), torch.tensor([2, 5], dtype=torch.int32)
     with Float64Mode():
         found = torch.nn.functional.grouped_mm(rows.double(), matrices.double(), offs=ends)
@@ -170,7 +168,7 @@ def test_dropout_in_training_keeps_the_key_bias_redundant_and_the_value_bias_not
     assert found["v.bias"] == (0, 0)
 
 
-def test_too_many_scalars_to_count_find_what_moves_nothing_and_admit_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_too_many_scalars_only_parameters_without_effect_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_ALONE", 3)
     found = numeric(seeded(toys.Attention), data(2, 4, WIDTH))
     assert found.finding("k.bias").verdict == "redundant"
@@ -178,8 +176,8 @@ def test_too_many_scalars_to_count_find_what_moves_nothing_and_admit_the_rest(mo
     assert "only up to 3 scalars" in found.notes[0]
 
 
-def test_rows_that_six_random_inputs_need_not_read_are_read_in_turn() -> None:
-    """Two tokens a call and forty rows: whatever the order, six calls leave rows out."""
+def test_all_rows_are_read_although_six_random_inputs_leave_some_out() -> None:
+    """Two tokens per call and forty rows: in any order, six calls leave rows out."""
 
     class Looking(nn.Module):
         def __init__(self) -> None:
@@ -233,7 +231,7 @@ class Mixture(nn.Module):
         return out
 
 
-def test_experts_that_no_input_chooses_are_undecided() -> None:
+def test_experts_that_no_input_selects_are_undecided() -> None:
     shifts = numeric(seeded(Mixture, -1e9), data(2, 8, WIDTH), track="shifts").finding("shifts")
     assert (shifts.verdict, shifts.redundant_dof, shifts.absorbable_dof) == ("undecided", 0, 0)
     assert shifts.reason == "none of the inputs tried reads 2 of its 6 numbers."
@@ -247,7 +245,7 @@ def test_experts_that_the_given_inputs_never_reach_are_named() -> None:
     assert "no given input reaches experts.2.bias, so nothing is concluded about it" in found.notes
 
 
-def test_many_scalars_do_not_make_an_expert_that_nobody_chooses_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_many_scalars_an_unselected_expert_is_not_called_dead(monkeypatch: pytest.MonkeyPatch) -> None:
     class Idle(toys.Attention):
         """One row of two is ever read."""
 

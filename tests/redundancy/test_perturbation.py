@@ -1,4 +1,4 @@
-"""The disturbance by which rounding is measured: it happens, and leaves no trace."""
+"""The perturbation by which rounding is measured: it changes every weight and is undone exactly."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from addnorm.redundancy.numeric.probe import Probe
 
 
 class Weights(nn.Module):
-    """Every number that may be hard to bring back, in every shape."""
+    """Numbers that are hard to restore, in various shapes."""
 
     def __init__(self, dtype: torch.dtype) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Weights(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
-def test_every_number_moves_by_the_step_and_comes_back_bit_for_bit(dtype: torch.dtype) -> None:
+def test_every_number_moves_by_the_step_and_is_restored_bit_for_bit(dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     model = copy_of(Weights(dtype), torch.float64)
     before = {name: value.detach().clone() for name, value in model.named_parameters()}
@@ -57,7 +57,7 @@ def test_every_number_moves_by_the_step_and_comes_back_bit_for_bit(dtype: torch.
         assert torch.equal(torch.signbit(value.double()), torch.signbit(before[name].double())), name
 
 
-def test_parameters_come_back_when_the_model_raises() -> None:
+def test_parameters_are_restored_when_the_model_raises() -> None:
     model = copy_of(seeded(lambda: nn.Linear(4, 4)), torch.float64)
     before = model.weight.detach().clone()
     with pytest.raises(RuntimeError), perturbed(model, 0):
@@ -66,7 +66,7 @@ def test_parameters_come_back_when_the_model_raises() -> None:
 
 
 class Difference(nn.Module):
-    """What is left of two large numbers: its relative rounding error is `large` times that of each."""
+    """The difference of two large numbers: its relative rounding error is `large` times that of each."""
 
     def __init__(self, large: float) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What once fooled a redundancy analysis, each as a model."""
+"""Models that have misled a redundancy analysis."""
 
 import copy
 import threading
@@ -71,7 +71,7 @@ def test_zero_weights_prove_nothing_but_can_be_used() -> None:
 
 @pytest.mark.parametrize("base", [1e4, 1e8, 1e12])
 def test_slow_rotary_pairs_are_effective(base: float) -> None:
-    """The slowest pair turns by 1e-12 per token: nothing one could measure, but not nothing."""
+    """The slowest pair rotates by 1e-12 per token: below measurement, but not zero."""
 
     class Slow(Rotary):
         def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -81,7 +81,7 @@ def test_slow_rotary_pairs_are_effective(base: float) -> None:
     assert redundant(case, "k.bias") == 0
 
 
-def test_a_row_masked_throughout_keeps_the_v_bias() -> None:
+def test_a_fully_masked_row_makes_the_v_bias_effective() -> None:
     class Empty(Fused):
         def mixed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
             seen = torch.ones(TOKENS, TOKENS, dtype=torch.bool)
@@ -153,7 +153,7 @@ def test_zero_keys_and_padding_rows() -> None:
     hold(case)
 
 
-def test_a_router_that_only_picks_matters() -> None:
+def test_a_router_bias_that_only_selects_is_effective() -> None:
     class Top(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -181,7 +181,7 @@ def test_shared_parameters_are_one() -> None:
     assert case.found.space.dim == counted(case)
 
 
-def test_blockers_say_where() -> None:
+def test_blockers_name_their_source_line() -> None:
     case = audited(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU()), torch.randn(X))
     (blocker,) = case.found.blockers["0.bias"]
     assert (blocker.op, blocker.module, blocker.rank, blocker.demand) == ("gelu", "1", WIDTH, "unchanged")
@@ -265,8 +265,8 @@ def test_rows_that_short_inputs_do_not_read_are_not_redundant() -> None:
 
 
 @pytest.mark.parametrize("methods", ["numeric", "both"])
-def test_keys_that_hardly_turn_are_negligible_as_a_whole(methods: str) -> None:
-    """Both pairs turn by about 1e-9 per token: far above float64's rounding, far below float32's."""
+def test_slowly_rotated_keys_are_negligible_as_a_whole(methods: str) -> None:
+    """Both pairs rotate by about 1e-9 per token: far above float64's rounding, far below float32's."""
     model = toys.seeded(toys.Rotary, 10.0)
     model.turn.mul_(1e-9)
     found = addnorm.audit(model, toys.data(2, 4, 4), methods=methods)
@@ -281,7 +281,7 @@ def test_keys_that_hardly_turn_are_negligible_as_a_whole(methods: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["sink", "prefix"])
-def test_sinks_and_learned_keys_make_the_key_bias_matter_to_both_methods(name: str) -> None:
+def test_sinks_and_learned_keys_make_the_key_bias_effective_for_both_methods(name: str) -> None:
     found = addnorm.audit(KINDS[name](), torch.randn(X, generator=torch.Generator().manual_seed(0)))
     assert found.disagreements == ()
     assert (found.finding("k.bias").redundant_dof, found.finding("v.bias").absorbable_dof) == (0, 0)

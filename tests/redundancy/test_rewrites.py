@@ -1,4 +1,4 @@
-"""Removal with its certificate, the canonical form, equivalence, lint. Numerical method only: nothing here exports."""
+"""Removal with its certificate, the canonical form, equivalence, lint. Numerical method only, without export."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def row(certificate: Certificate, mode: str, dtype: str) -> float:
     return found
 
 
-def test_the_key_bias_goes_and_the_value_bias_moves_into_the_output_bias() -> None:
+def test_the_key_bias_is_removed_and_the_output_bias_absorbs_the_value_bias() -> None:
     model = seeded(toys.Attention)
     stripped, certificate = numeric(model, data(2, 4, WIDTH)).strip()
     assert certificate.removed == ("k.bias", "v.bias")
@@ -43,7 +43,7 @@ def test_the_key_bias_goes_and_the_value_bias_moves_into_the_output_bias() -> No
 
 
 def test_a_wrong_rewrite_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted fault: what should take over forgets a thousandth of it."""
+    """Planted fault: the absorbing bias is wrong by a thousandth."""
     import addnorm.redundancy.rewriting.strip as strip
 
     honest = strip.plan_removals
@@ -60,7 +60,7 @@ def test_a_wrong_rewrite_does_not_pass(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_bias_before_batch_norm_goes_with_the_running_mean_and_stays_right_in_both_modes(training: bool) -> None:
+def test_the_removal_of_a_bias_before_batch_norm_moves_the_running_mean(training: bool) -> None:
     model = seeded(toys.Convolved)
     image = data(5, 2, 4, 4)
     stripped, certificate = numeric(model, image, training=training).strip()
@@ -73,14 +73,14 @@ def test_a_bias_before_batch_norm_goes_with_the_running_mean_and_stays_right_in_
 
 
 def test_removing_the_bias_alone_would_break_evaluation() -> None:
-    """What the running mean is moved for."""
+    """Without moving the running mean the output changes."""
     model, other = seeded(toys.Convolved), seeded(toys.Convolved)
     other.conv.bias = None
     image = data(5, 2, 4, 4)
     assert float((outputs(other, image) - outputs(model, image)).abs().max()) > 1e-3
 
 
-def test_classes_that_need_numbers_get_zeros_that_do_not_train() -> None:
+def test_classes_that_need_numbers_get_zeros_that_are_not_trained() -> None:
     model = seeded(lambda: nn.LSTM(3, 4, batch_first=True))
     stripped, certificate = numeric(model, data(2, 5, 3)).strip()
     assert certificate.removed == ()
@@ -92,7 +92,7 @@ def test_classes_that_need_numbers_get_zeros_that_do_not_train() -> None:
     )
 
 
-def test_a_preference_decides_which_of_two_goes_and_the_cap_refuses_what_would_blow_up() -> None:
+def test_a_preference_decides_which_of_two_is_removed_and_the_limit_refuses_large_amplification() -> None:
     model = seeded(toys.Attention)
     found = numeric(model, data(2, 4, WIDTH))
     _, first = found.strip(prefer=["o.bias"], max_amplification=1e9)
@@ -103,7 +103,7 @@ def test_a_preference_decides_which_of_two_goes_and_the_cap_refuses_what_would_b
         found.strip(prefer=["nothing"])
 
 
-def test_biases_at_zero_are_removed_only_where_any_value_could_be() -> None:
+def test_biases_at_zero_are_removed_only_if_any_value_could_be() -> None:
     model = seeded(toys.Attention)
     with torch.no_grad():
         for linear in (model.q, model.k, model.v, model.o):
@@ -112,7 +112,7 @@ def test_biases_at_zero_are_removed_only_where_any_value_could_be() -> None:
     assert certificate.removed == ("k.bias", "v.bias")
 
 
-def test_a_model_that_has_changed_since_is_not_rewritten() -> None:
+def test_a_model_changed_since_its_audit_is_not_rewritten() -> None:
     model = seeded(toys.Attention)
     found = numeric(model, data(2, 4, WIDTH))
     with torch.no_grad():
@@ -121,7 +121,7 @@ def test_a_model_that_has_changed_since_is_not_rewritten() -> None:
         found.strip()
 
 
-def test_the_canonical_form_is_smallest_computes_the_same_and_forgets_where_it_came_from() -> None:
+def test_the_canonical_form_is_smallest_equivalent_and_unique() -> None:
     model = seeded(toys.PostNorm)
     x = data(2, 4, WIDTH)
     canonical = numeric(model, x).canonicalize()
@@ -166,7 +166,7 @@ def test_equivalence_is_equality_up_to_the_null_space(monkeypatch: pytest.Monkey
         addnorm.equivalent(model, nn.Linear(WIDTH, WIDTH), x)
 
 
-def test_lint_says_what_to_write_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lint_suggests_the_line_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("addnorm.redundancy.linter.audit", numeric)
     lines = addnorm.lint(seeded(toys.Attention), data(2, 4, WIDTH))
     assert len(lines) == 2

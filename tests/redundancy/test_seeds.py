@@ -1,4 +1,4 @@
-"""Both methods must count the same whatever the weights: a rank decided by chance would show on some draw."""
+"""Both methods count the same for all weights: a rank that depends on rounding would differ for some draw."""
 
 from collections.abc import Callable
 from typing import Any

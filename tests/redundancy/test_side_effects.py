@@ -1,4 +1,4 @@
-"""An audit leaves everything as it was: the model, the process, another audit in another thread, the name `addnorm.audit`."""
+"""An audit changes neither the model nor the process, another audit in another thread, or the name `addnorm.audit`."""
 
 import subprocess
 import sys
@@ -45,17 +45,17 @@ def test_the_process_is_as_before() -> None:
     assert torch.equal(torch.get_rng_state(), random)
 
 
-def said(audit: Audit) -> list[tuple[object, ...]]:
+def results(audit: Audit) -> list[tuple[object, ...]]:
     return [(each.verdict, each.redundant_dof, each.absorbable_dof, each.reason) for each in audit.findings]
 
 
 def test_inference_mode_and_autocast_around_it_change_nothing() -> None:
     model, x = seeded(toys.Attention), data(2, 4, WIDTH)
-    expected = said(addnorm.audit(model, x, methods="numeric"))
+    expected = results(addnorm.audit(model, x, methods="numeric"))
     with torch.autocast("cpu", torch.bfloat16):
-        assert said(addnorm.audit(model, x, methods="numeric")) == expected
+        assert results(addnorm.audit(model, x, methods="numeric")) == expected
     with torch.inference_mode():
-        assert said(addnorm.audit(model, x, methods="numeric")) == expected
+        assert results(addnorm.audit(model, x, methods="numeric")) == expected
 
 
 def test_frozen_models_are_audited_like_others() -> None:
@@ -65,7 +65,7 @@ def test_frozen_models_are_audited_like_others() -> None:
     assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_two_audits_at_once_say_what_each_says_alone() -> None:
+def test_two_audits_at_once_give_the_results_of_each_alone() -> None:
     pairs = [(seeded(toys.Attention), data(2, 4, WIDTH)), (seeded(toys.Convolved), data(3, 2, 4, 4))]
     alone = [addnorm.audit(model, x, methods="numeric", training=True) for model, x in pairs]
     found: dict[int, Audit] = {}
@@ -79,7 +79,7 @@ def test_two_audits_at_once_say_what_each_says_alone() -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [said(found[place]) for place in range(4)] == 2 * [said(each) for each in alone]
+    assert [results(found[place]) for place in range(4)] == 2 * [results(each) for each in alone]
 
 
 ORDERS = [

@@ -1,4 +1,4 @@
-"""Tables: what is free of one that tokens choose from, and the size up to which every number is followed."""
+"""Tables: the free directions of one that tokens index, and the size up to which every entry is tracked."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ ROWS, WIDTH = 7, 4
 
 
 class Looked(nn.Module):
-    """A table that tokens choose from, then a layer norm or a linear map, a non-linearity, and a head."""
+    """A table that tokens index, then a layer norm or a linear map, a non-linearity, and a head."""
 
     def __init__(self, rows: int, width: int, *, norm: bool) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ def ids(rows: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(("norm", "free"), [(True, ROWS), (False, WIDTH)])
-def test_rows_that_tokens_choose(norm: bool, free: int) -> None:
-    """A layer norm forgives one number added to all of a row, another one for each row. A linear map with a bias forgives what
+def test_rows_that_tokens_index(norm: bool, free: int) -> None:
+    """A layer norm cancels one number added to all of a row, another one for each row. A linear map with a bias cancels what
     all rows share."""
     torch.manual_seed(0)
     model = Looked(ROWS, WIDTH, norm=norm)
@@ -48,8 +48,8 @@ def test_rows_that_tokens_choose(norm: bool, free: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "followed", "free"), [(128, 1024, 128), (129, 8, 1)])
-def test_the_largest_table_that_is_followed_number_by_number(rows: int, followed: int, free: int) -> None:
-    """Beyond the limit a move of the table is one row added to all: one direction of what a layer norm forgives, not one per
+def test_the_largest_table_that_is_tracked_entry_by_entry(rows: int, followed: int, free: int) -> None:
+    """Beyond the limit a move of the table is one row added to all: one direction of what a layer norm cancels, not one per
     row; and a note says so."""
     assert LARGEST_TABLE == 1024
     torch.manual_seed(0)

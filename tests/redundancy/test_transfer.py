@@ -1,4 +1,4 @@
-"""A rewrite carried over from a smaller model of the class: what it does there is what the large model's own audit would do."""
+"""A rewrite transferred from a smaller model of the class: it equals the rewrite from the large model's own audit."""
 
 from dataclasses import replace
 
@@ -19,7 +19,7 @@ TOKENS = {"input_ids": torch.randint(5, 30, (3, 6), generator=torch.Generator().
 
 
 def bert(layers: int, width: int) -> nn.Module:
-    """With biases that are not zero, as training leaves them."""
+    """A BERT with nonzero biases, as after training."""
     sizes = {
         "num_hidden_layers": layers,
         "hidden_size": width,
@@ -40,20 +40,20 @@ def small() -> addnorm.Audit:
     return addnorm.audit(bert(3, 8), TOKENS, methods="static")
 
 
-def test_the_large_models_own_audit_says_the_same_but_for_what_is_named(small: addnorm.Audit) -> None:
+def test_the_large_models_own_audit_removes_the_same_except_what_is_listed(small: addnorm.Audit) -> None:
     """Of every layer k, v, the second feed-forward bias and the first one's norm go by products of weights; the output
     projection's would go by the inverse of one plus two of them, which is of the small model's size."""
     full = bert(4, 16)
     before = {name: value.clone() for name, value in full.state_dict().items()}
-    made, certificate = small.carry(full, TOKENS)
+    made, certificate = small.transfer(full, TOKENS)
     assert certificate.passed
     assert [row.dtype for row in certificate.compared] == ["float64", "float32"]
-    carried = {*certificate.removed, *certificate.zeroed}
+    transferred = {*certificate.removed, *certificate.zeroed}
     _, own = addnorm.audit(full, TOKENS, methods="static").strip()
-    unlike = {*own.removed, *own.zeroed} ^ carried
+    unlike = {*own.removed, *own.zeroed} ^ transferred
     assert unlike == {f"encoder.layer.{at}.attention.output.dense.bias" for at in range(4)}
-    assert all("no product of weights gives it" in told for told in certificate.left)
-    assert {told.partition(":")[0] for told in certificate.left} == {
+    assert all("no product of weights gives it" in reason for reason in certificate.left)
+    assert {reason.partition(":")[0] for reason in certificate.left} == {
         f"encoder.layer.{at}.attention.output.dense.bias" for at in range(3)
     }
     for name in certificate.removed:
@@ -65,7 +65,7 @@ def test_the_large_models_own_audit_says_the_same_but_for_what_is_named(small: a
 
 
 def test_a_wrong_step_does_not_pass(small: addnorm.Audit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted fault: what takes over forgets a thousandth."""
+    """Planted fault: the absorbing bias is wrong by a thousandth."""
     honest = recipes._explained
 
     def careless(*arguments: object) -> object:
@@ -73,13 +73,13 @@ def test_a_wrong_step_does_not_pass(small: addnorm.Audit, monkeypatch: pytest.Mo
         return found and tuple(replace(term, times=0.999 * term.times) for term in found)
 
     monkeypatch.setattr(recipes, "_explained", careless)
-    _, certificate = small.carry(bert(4, 16), TOKENS)
+    _, certificate = small.transfer(bert(4, 16), TOKENS)
     assert not certificate.passed
     assert not any(row.passed for row in certificate.compared)
 
 
 def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.Audit) -> None:
-    made, certificate = small.carry(bert(4, 16).bfloat16(), TOKENS)
+    made, certificate = small.transfer(bert(4, 16).bfloat16(), TOKENS)
     assert certificate.passed
     assert [row.dtype for row in certificate.compared] == ["float64", "bfloat16"]
     assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
@@ -87,15 +87,23 @@ def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.Audit) -> 
 
 def test_another_class_is_refused(small: addnorm.Audit) -> None:
     with pytest.raises(InputError, match="expected a model of the audited class BertModel, got Linear"):
-        small.carry(nn.Linear(3, 3), torch.randn(2, 3))
+        small.transfer(nn.Linear(3, 3), torch.randn(2, 3))
 
 
 def test_widening_is_a_float64_copy() -> None:
-    """Of a model in bfloat16, whose own outputs differ in the third digit."""
+    """A model in bfloat16, whose own outputs differ in the third digit."""
     model = bert(2, 16).bfloat16()
     with torch.no_grad(), Float64Mode():
         expected = copy_of(model, torch.float64)(**TOKENS)[0]
     with torch.no_grad(), WideningMode():
-        found = model(**TOKENS)[0]
-    assert found.dtype == torch.float64
-    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
+        widened = model(**TOKENS)[0]
+    assert widened.dtype == torch.float64
+    torch.testing.assert_close(widened, expected, rtol=1e-13, atol=1e-13)
+
+
+def test_carry_is_an_alias_of_transfer(small: addnorm.Audit) -> None:
+    full = bert(3, 8)
+    transferred, certificate = small.transfer(full, TOKENS)
+    carried, alias_certificate = small.carry(full, TOKENS)
+    assert certificate == alias_certificate
+    assert carried.state_dict().keys() == transferred.state_dict().keys()

@@ -1,6 +1,8 @@
-"""Wrong facts, planted one by one where a rule states the right one: moving along what they claim must change an output.
+"""Wrong rules, planted one by one in place of the right ones: moving along the null space that they claim must change
+an output.
 
-They are what one might believe of a rule without having derived it."""
+They are what one might believe of a rule without having derived it.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +26,7 @@ pytestmark = pytest.mark.compiled
 
 
 def rotation_without_position(call: Call, first: Any, second: Any = -1.0, **settings: Any) -> Output:
-    """Every position turns as the first one does."""
+    """Every position rotates as the first one does."""
     if isinstance(second, Value) and second.known is not None and second.known.dim() > 1:
         angle = second.known[..., :1, :].expand(second.known.shape)
         second = Value(second.shape, second.shift, angle)
@@ -32,7 +34,7 @@ def rotation_without_position(call: Call, first: Any, second: Any = -1.0, **sett
 
 
 def norm_that_hides_its_own_shift(call: Call, value: Value, *rest: Any) -> list[Output]:
-    """What a layer norm takes out, it takes out of its own bias too."""
+    """A layer norm cancels the mean of its own bias too."""
     call.demand_constant_value(value, [-1])
     return call.all_unmoved()
 
@@ -48,12 +50,12 @@ def linear_gelu(call: Call, value: Value, *_: Any, **__: Any) -> Output:
 
 
 def mask_forgotten(call: Call, value: Value, mask: Value, fill: Any) -> Output:
-    """Filled entries move as the others do."""
+    """Filled entries shift as the others do."""
     return Output(broadcast(value.shift, call.shape), value.data_shifts)
 
 
 def any_mask_hides(call: Call, value: Value, mask: Value, fill: Any) -> Output:
-    """Whatever a place is filled with, a softmax does not see it."""
+    """A softmax ignores a filled entry, whatever its number."""
     return Output(broadcast(value.shift, call.shape), value.data_shifts, masked=Mask(hides=True, infinite=True))
 
 
@@ -69,7 +71,7 @@ def norm_in_every_plane(call: Call, value: Value, *rest: Any) -> list[Output]:
 
 
 class _Sharing:
-    """The first of a bias' two uses is taken for another parameter's."""
+    """The first of a bias's two uses counts as another parameter's."""
 
     def __init__(self) -> None:
         self.used = False
@@ -81,7 +83,7 @@ class _Sharing:
 
 
 def unmasked_table(call: Call, weight: Value, index: Value, *_: Any, **__: Any) -> Output:
-    """Which row is read makes no difference."""
+    """All rows have the same shift."""
     return call.unmoved()
 
 
@@ -110,8 +112,8 @@ def test_a_wrong_fact_is_caught(fact: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert change(fooled, fooled.found.space, generic(fooled.model)) > 1e3 * ROUNDING
 
 
-def test_comparing_with_a_number_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only comparisons with infinity hold still."""
+def test_a_comparison_with_a_number_may_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only comparisons with infinity do not change."""
 
     class Stepped(torch.nn.Module):
         def __init__(self) -> None:

@@ -209,7 +209,7 @@ for step in range(1000):
 def test_a_second_writer_is_noticed(tmp_path: Path) -> None:
     with EventWriter(tmp_path / "e", attempt=1) as first, EventWriter(tmp_path / "e", attempt=1) as second:
         first.write("train", step=1)
-        with pytest.raises(JobError, match="must have one writer"):
+        with pytest.raises(JobError, match="expected one writer"):
             second.write("train", step=1)
 
 
@@ -223,7 +223,7 @@ def test_a_clock_that_jumps_back_changes_no_order(tmp_path: Path) -> None:
 
 def test_values_that_are_no_events_are_refused_readably(tmp_path: Path) -> None:
     with EventWriter(tmp_path / "e", attempt=1) as events:
-        with pytest.raises(InputError, match=r"\$\.grads\.a\[1\] must be a number.*got object.*\.item\(\)"):
+        with pytest.raises(InputError, match=r"\$\.grads\.a\[1\]: expected a number.*got object.*\.item\(\)"):
             events.write("train", step=1, grads={"a": [1, object()]})
         with pytest.raises(InputError, match="'attempt'"):
             events.write("train", step=1, attempt=3)

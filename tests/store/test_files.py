@@ -78,12 +78,12 @@ def test_damaged_and_missing_json_are_told_apart(tmp_path: Path) -> None:
         read_json(tmp_path / "a")
     for content in (b'{"a": 1', b"", b"\0" * 40, b'{"a": "\xff"}'):
         (tmp_path / "a").write_bytes(content)
-        with pytest.raises(Damaged, match=f"a is damaged: {len(content)} bytes that are not JSON"):
+        with pytest.raises(Damaged, match=f"a is damaged: expected JSON, got {len(content)} bytes"):
             read_json(tmp_path / "a")
 
 
 def test_json_holds_no_nan_and_any_text(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="plain numbers"):
+    with pytest.raises(InputError, match="expected finite numbers"):
         write_json(tmp_path / "a", {"a": float("nan")})
     write_json(tmp_path / "a", {"a": "\udcff \u2028\n"})
     assert read_json(tmp_path / "a") == {"a": "\udcff \u2028\n"}
@@ -91,7 +91,7 @@ def test_json_holds_no_nan_and_any_text(tmp_path: Path) -> None:
 
 def test_a_file_in_the_way_of_a_folder_is_the_users_mistake(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
-    with pytest.raises(InputError, match="must be a folder"):
+    with pytest.raises(InputError, match="expected a folder, got a file"):
         make_folder(tmp_path / "a" / "b")
-    with pytest.raises(InputError, match="must be a folder"):
+    with pytest.raises(InputError, match="expected a folder, got a file"):
         make_folder(tmp_path / "a")

@@ -220,7 +220,7 @@ def test_a_failed_migration_leaves_the_old_version(out: Path, monkeypatch: pytes
 def test_rebuild_leaves_a_supervised_folder_alone(out: Path) -> None:
     lock = Lock(out / "supervisor.lock")
     assert lock.try_acquire()
-    with pytest.raises(JobError, match=f"process {os.getpid()} is at work"):
+    with pytest.raises(JobError, match=f"expected no running supervisor, got process {os.getpid()}"):
         Index(out).rebuild()
     lock.release()
     Index(out).rebuild()
@@ -245,7 +245,7 @@ def test_a_full_disk_is_told_and_what_was_stored_stays(out: Path, monkeypatch: p
 
     with monkeypatch.context() as full:
         full.setattr(sqlite3, "connect", small)
-        with pytest.raises(DiskFull, match="index is made up from them later"):
+        with pytest.raises(DiskFull, match="index is updated from them later"):
             Index(out).sync()
     assert len(stored(out)) == 5
     assert len(Index(out).curve("a", "train.loss")) == 5000

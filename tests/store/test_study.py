@@ -81,12 +81,15 @@ def test_folders_without_a_study_are_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"study": None}, "plan.study must be of type str, got None"),
-        ({"runs": [{"run": "a", "variant": "a", "seed": "0", "steps": 1}]}, r"plan.runs\[0\].seed must be of type int"),
-        ({"runs": [{"run": "../a", "variant": "a", "seed": 0, "steps": 1}]}, "must be able to name a folder"),
-        ({"runs": [{"run": "data", "variant": "a", "seed": 0, "steps": 1}]}, "must be able to name a folder"),
-        ({"runs": 2 * [{"run": "a", "variant": "a", "seed": 0, "steps": 1}]}, "'a' occurs twice"),
-        ({"more": {1, 2}}, "study.json holds plain numbers"),
+        ({"study": None}, "plan.study: expected a value of type str, got None"),
+        (
+            {"runs": [{"run": "a", "variant": "a", "seed": "0", "steps": 1}]},
+            r"plan.runs\[0\].seed: expected a value of type int",
+        ),
+        ({"runs": [{"run": "../a", "variant": "a", "seed": 0, "steps": 1}]}, "expected a name for a folder"),
+        ({"runs": [{"run": "data", "variant": "a", "seed": 0, "steps": 1}]}, "expected a name for a folder"),
+        ({"runs": 2 * [{"run": "a", "variant": "a", "seed": 0, "steps": 1}]}, "got 'a' twice"),
+        ({"more": {1, 2}}, "study.json: expected finite numbers"),
     ],
 )
 def test_a_plan_that_is_none_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
@@ -106,7 +109,7 @@ def test_a_supervised_folder_without_a_plan_is_not_overwritten(tmp_path: Path, m
     monkeypatch.setattr("addnorm.store.study._PAUSE_S", 0)
     lock = Lock(tmp_path / "supervisor.lock")
     assert lock.try_acquire()
-    with pytest.raises(JobError, match=rf"process {os.getpid()} works in .* study.json is gone"):
+    with pytest.raises(JobError, match=rf"expected a study.json, got none while process {os.getpid()} works"):
         StudyFolder.create(tmp_path, plan("add"))
     lock.release()
 
@@ -206,7 +209,9 @@ def test_nothing_is_added_while_a_supervisor_works(tmp_path: Path) -> None:
     StudyFolder.create(tmp_path, plan("add", "rezero"))
     lock = Lock(tmp_path / "supervisor.lock")
     assert lock.try_acquire()
-    with pytest.raises(JobError, match=rf"seeds are added while nobody works in .*, but process {os.getpid()} does"):
+    with pytest.raises(
+        JobError, match=rf"expected no running supervisor while seeds are added, got process {os.getpid()}"
+    ):
         StudyFolder.create(tmp_path, wider(2))
     lock.release()
     assert StudyFolder(tmp_path).extensions == []

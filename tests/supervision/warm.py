@@ -27,7 +27,7 @@ import torch
 import addnorm.supervision.run
 from addnorm import cli
 from addnorm.store import EventWriter, RunFolder
-from addnorm.supervision import supervise
+from addnorm.supervision import supervisor
 from addnorm.supervision.executors import Worker
 from addnorm.supervision.executors.local import Child, LocalExecutor
 from addnorm.training import checkpoint, worker
@@ -82,7 +82,7 @@ def addnorm_run(log: Path, trouble: Trouble, arguments: Sequence[str]) -> None:
     WarmExecutor.trouble = trouble
     addnorm.supervision.run.LocalExecutor = WarmExecutor  # type: ignore[misc]
     addnorm.supervision.run.supervise = partial(  # type: ignore[assignment]
-        supervise.supervise, tick_s=0.02, backoff_s=0.01, retries=trouble.retries
+        supervisor.supervise, tick_s=0.02, backoff_s=0.01, retries=trouble.retries
     )
     sys.exit(cli.main(["run", *arguments]))
 

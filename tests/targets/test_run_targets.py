@@ -38,5 +38,5 @@ def test_an_unfinished_run_is_refused(finished: Path, tmp_path: Path):
     shutil.copytree(StudyFolder(finished).runs()[0].path, folder)
     for name in ("final.safetensors", "DONE"):
         (folder / name).unlink()
-    with pytest.raises(InputError, match="only a finished run"):
+    with pytest.raises(InputError, match="expected a finished run"):
         resolve(folder)

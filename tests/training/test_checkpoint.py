@@ -186,7 +186,9 @@ def test_a_file_by_another_program_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, torch.nn.Linear(1, 1), torch.float32])
 def test_what_would_not_be_loaded_again_is_not_saved(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(InputError, match=rf"\$\.a\.b\[1\] is of type {type(value).__name__}"):
+    with pytest.raises(
+        InputError, match=rf"\$\.a\.b\[1\]: expected a tensor or a plain value, got {type(value).__name__}"
+    ):
         save_step(tmp_path, 1, {"a": {"b": [0, value]}})
     assert names(tmp_path) == []
 
@@ -277,5 +279,5 @@ def test_final_weights_are_safetensors_with_tied_weights_under_each_name(tmp_pat
     for name, tensor in weights.items():
         assert torch.equal(found[name], tensor)
     assert names(tmp_path) == ["final.safetensors"]
-    with pytest.raises(InputError, match="'step' is of type int"):
+    with pytest.raises(InputError, match="step: expected a tensor, got int"):
         save_final(tmp_path / "final.safetensors", {"step": 3})

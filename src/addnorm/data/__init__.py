@@ -1,4 +1,4 @@
-"""From a corpus to batches: token files prepared once, then read as a pure function of seed and step."""
+"""Data of a study: token files prepared once from a corpus, and batches that are a pure function of seed and step."""
 
 from addnorm.data.batches import held_batches, train_batch
 from addnorm.data.dataset import Dataset

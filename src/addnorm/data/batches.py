@@ -1,7 +1,7 @@
-"""Batches: which tokens a step trains on, and which windows everyone is evaluated on.
+"""Training batches and evaluation windows.
 
-Every variant of a study sees the same batches, because nothing but (seed, step) decides them; a resumed run goes on at
-any step without replaying the ones before. Windows run across document ends, where the separator stands.
+A training batch is a function of (seed, step), so every variant of a study sees the same batches, and a resumed run continues
+at any step without drawing the earlier batches. Windows cross the ends of documents, which the separator marks.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ from addnorm.errors import InputError
 
 
 def train_batch(dataset: Dataset, seed: int, step: int, batch: int, seq: int) -> Int64[np.ndarray, "{batch} {seq}+1"]:
-    """Windows of the training side at independent positions, each as likely as any other.
+    """Windows of the training tokens at independent, uniformly distributed positions.
 
-    A window's first `seq` tokens are inputs, its last `seq` the targets.
+    The first `seq` tokens of a window are the inputs, the last `seq` the targets.
 
     Raises:
-        InputError: the data set holds no window that long, or seed or step is negative.
+        InputError: the data set is shorter than a window, or seed or step is negative.
     """
     dataset.require(seq)
     starts = below(words(seed, step, POSITIONS, batch), len(dataset.train) - seq)
@@ -30,21 +30,24 @@ def train_batch(dataset: Dataset, seed: int, step: int, batch: int, seq: int) ->
 def held_batches(
     dataset: Dataset, batch: int, seq: int, limit: int | None = None
 ) -> Iterator[Int64[np.ndarray, "windows {seq}+1"]]:
-    """The evaluation windows, the same for every variant, seed and batch size; the last batch may be smaller.
+    """The evaluation windows, which do not depend on the variant, the seed or the batch size; the last batch may be smaller.
 
     Windows start every `seq` tokens, so each held-out token is the target of at most one position.
 
     Args:
-        limit: most windows to take, evenly spread over the held-out side; None takes all.
+        dataset: the data set.
+        batch: windows per batch.
+        seq: tokens per window, without the last target.
+        limit: largest number of windows, evenly spread over the held-out tokens; None for all.
 
     Raises:
-        InputError: the data set holds no window that long, or the limit is below one.
+        InputError: the data set is shorter than a window, or the limit is below one.
     """
     dataset.require(seq)
     total = (len(dataset.held) - 1) // seq
     count = total if limit is None else min(limit, total)
     if count < 1:
-        raise InputError(f"limit must be at least one held-out window, got {limit}.")
+        raise InputError(f"limit: expected at least one held-out window, got {limit}.")
     starts = np.arange(count, dtype=np.int64) * total // count * seq
     return (_windows(dataset.held, starts[first : first + batch], seq) for first in range(0, count, batch))
 

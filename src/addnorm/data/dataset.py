@@ -1,8 +1,8 @@
-"""A prepared data set: two flat token files and what is known about them.
+"""A prepared data set: two flat token files and their description.
 
-train.tokens, held.tokens    token ids, little-endian uint16 or uint32, documents ended by the tokenizer's separator
-tokenizer.json               the tokenizer, so that text can be read back without training it again
-dataset.json                 hash, vocabulary, sizes, and the specs that made it
+train.tokens, held.tokens    token ids, little-endian uint16 or uint32; the tokenizer's separator ends each document
+tokenizer.json               the tokenizer
+dataset.json                 hash, vocabulary, sizes, and the specs of corpus and tokenizer
 """
 
 import json
@@ -23,25 +23,25 @@ _DTYPES = ("<u2", "<u4")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Dataset:
-    """Token files opened for reading; nothing is held in memory."""
+    """Memory-mapped token files and their description."""
 
     folder: Path
     hash: str
-    """Hex digest of every document's name, text and side, and of the tokenizer. Results of different hashes are never
+    """Hex digest of every document's name, text and side, and of the tokenizer. Only results with equal hashes are
     compared."""
     tokenizer_hash: str
     vocab: int
-    """Ids lie in [0, vocab)."""
+    """Number of ids, which are in [0, vocab)."""
     train: UInt[np.ndarray, " train_tokens"]
     held: UInt[np.ndarray, " held_tokens"]
     train_bytes: int
-    """UTF-8 bytes of the training text; separators do not count."""
+    """UTF-8 bytes of the training text, without separators."""
     held_bytes: int
-    """UTF-8 bytes of the held-out text; separators do not count."""
+    """UTF-8 bytes of the held-out text, without separators."""
     corpus: dict[str, Any]
-    """The corpus spec that made it: `kind` and every field."""
+    """The spec of the corpus: `kind` and every field."""
     tokenizer_spec: dict[str, Any]
-    """The tokenizer spec that made it: `kind` and every field."""
+    """The spec of the tokenizer: `kind` and every field."""
 
     @classmethod
     def load(cls, folder: Path) -> "Dataset":
@@ -66,44 +66,46 @@ class Dataset:
                 tokenizer_spec=content["tokenizer"],
             )
         except (KeyError, TypeError) as error:
-            raise InputError(f"data set {folder} is damaged: dataset.json lacks {error}. Prepare it anew.") from error
+            raise InputError(
+                f"data set {folder} is damaged: dataset.json: missing or wrong field: {error}. Prepare the data set again."
+            ) from error
 
     @property
     def held_bytes_per_token(self) -> float:
-        """Bytes of held-out text per held-out token: bits per byte = nats per token / (ln 2 · this)."""
+        """Bytes of held-out text per held-out token, the divisor in bits per byte = nats per token / (ln 2 · ratio)."""
         return self.held_bytes / len(self.held)
 
     @property
     def mask_id(self) -> int:
-        """Id that hides a token in masked-LM training: the one after the vocabulary; such models hold vocab + 1."""
+        """Id of a hidden token in masked-LM training: `vocab`; such models have vocab + 1 ids."""
         return self.vocab
 
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the ids, read from the folder.
+        """Read the tokenizer from the folder.
 
         Raises:
-            InputError: its file is missing or damaged, or gives another hash than the one recorded.
+            InputError: its file is missing or damaged, or has another hash than the recorded one.
         """
         tokenizer: Tokenizer = room("tokenizer").spec_class(self.tokenizer_spec["kind"]).load(self.folder)
         if tokenizer.hash != self.tokenizer_hash:
             raise InputError(
-                f"data set {self.folder}: tokenizer.json has hash {tokenizer.hash[:12]}, the tokens were made with "
-                f"{self.tokenizer_hash[:12]}. Prepare the data set anew."
+                f"data set {self.folder}: tokenizer.json: expected hash {self.tokenizer_hash[:12]}, got "
+                f"{tokenizer.hash[:12]}. Prepare the data set again."
             )
         return tokenizer
 
     def require(self, seq: int) -> None:
-        """Make sure that both sides hold at least one sequence with its targets.
+        """Make sure that the training and held-out tokens are long enough for a window.
 
         Raises:
-            InputError: a side is shorter than seq + 1 tokens.
+            InputError: one of them is shorter than seq + 1 tokens.
         """
         for side, tokens in (("training", self.train), ("held-out", self.held)):
             if len(tokens) < seq + 1:
                 raise InputError(
-                    f"the {side} side must hold at least one sequence: {seq} + 1 tokens are needed, corpus "
-                    f"'{self.corpus['kind']}' gives {len(tokens)}. Take more text, another held_out share, or a "
-                    f"shorter sequence (at most {len(tokens) - 1})."
+                    f"corpus '{self.corpus['kind']}': expected at least {seq} + 1 {side} tokens, one sequence and its last "
+                    f"target, got {len(tokens)}. Use more text, another held_out share, or a shorter sequence (at most "
+                    f"{len(tokens) - 1})."
                 )
 
 
@@ -112,18 +114,22 @@ def _content(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"no whole data set in {folder}: {path.name} cannot be read ({error}). Prepare it.") from error
+        raise InputError(f"data set {folder}: {path.name} cannot be read ({error}). Prepare the data set.") from error
     if not isinstance(content, dict):
-        raise InputError(f"data set {folder} is damaged: dataset.json is not a table. Prepare it anew.")
+        raise InputError(
+            f"data set {folder} is damaged: dataset.json: expected a mapping, got {content!r}. Prepare the data set again."
+        )
     return content
 
 
 def _open(folder: Path, side: str, content: dict[str, Any]) -> UInt[np.ndarray, " tokens"]:
     path, count, dtype = folder / f"{side}.tokens", content[side]["tokens"], content["dtype"]
     if dtype not in _DTYPES:
-        raise InputError(f"data set {folder} is damaged: dtype {dtype!r} is none of {_DTYPES}. Prepare it anew.")
+        raise InputError(
+            f"data set {folder} is damaged: dtype: expected one of {_DTYPES}, got {dtype!r}. Prepare the data set again."
+        )
     expected = count * np.dtype(dtype).itemsize
     actual = path.stat().st_size if path.is_file() else None
     if actual != expected or count < 1:
-        raise InputError(f"data set {folder} is damaged: {path.name} must have {expected} bytes, has {actual}.")
+        raise InputError(f"data set {folder} is damaged: {path.name}: expected {expected} bytes, got {actual}.")
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,))

@@ -1,10 +1,10 @@
-"""Making a data set, once, so that it is there whole or not at all.
+"""Preparation of a data set: once, and atomically.
 
-What must hold: two runs that start together, or a kill at any moment, leave in `folder` either nothing or a whole data
-set. Why it is hard: tokens are written for minutes, and a reader cannot tell a file half-written from a short one. The
-trick: everything is written into a hidden folder beside it, forced to disk, and renamed into place, which is one step
-for the file system. Writers take turns by a lock that the kernel drops when its holder dies; so a hidden folder found
-by the one who holds the lock is left over from a dead writer, and is removed.
+Invariant: after concurrent starts, or a kill at any moment, the folder contains either nothing or a complete data set. The
+difficulty: tokens are written for minutes, and a reader cannot distinguish a partial file from a short one. The method: all
+files are written into a hidden folder beside the final one, flushed to disk, and renamed into place, which is atomic. Writers
+exclude each other by a lock that the kernel releases when its holder dies, so a hidden folder that the holder of the lock
+finds belongs to a dead writer and is removed.
 """
 
 import fcntl
@@ -29,94 +29,99 @@ from addnorm.errors import InputError
 from addnorm.store.files import disk_error, make_folder, sync
 
 _PIECE = 2**20
-"""Characters encoded at a time: bounds memory for one large document."""
+"""Characters encoded at a time, which bounds the memory for a large document."""
 
 
 def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
-    """The corpus as token files in `folder`: opened if they are there already, made otherwise.
+    """Open the token files of a corpus in `folder`, and make them first if they are missing.
 
-    A data set found whole and made by the same specs is opened at once, without reading the corpus again: what a study
-    has begun with, it goes on with. A damaged one is made anew.
+    A complete data set with the same specs is opened without reading the corpus, so a study continues with the data it
+    started with. A damaged one is made again.
+
+    Args:
+        corpus: the spec of the corpus.
+        tokenizer: the spec of the tokenizer.
+        folder: the data set's folder.
 
     Raises:
-        InputError: the corpus cannot be read, is empty, has nothing on one side; or the folder holds something else.
-        DiskFull, JobError: the folder cannot be written; a data set that was there is whole.
+        InputError: the corpus cannot be read, is empty or has no text on one side, or the folder contains other files.
+        DiskFull, JobError: the folder cannot be written; an existing data set is intact.
     """
-    found = _opened(folder)
-    if found is not None and _made_by(found, corpus, tokenizer):
-        return found
+    existing = _open(folder)
+    if existing is not None and _has_specs(existing, corpus, tokenizer):
+        return existing
     make_folder(folder.parent)
     try:
         return _prepare(corpus, tokenizer, folder)
-    except OSError as error:  # of the files written here: a corpus that cannot be read is an InputError
+    except OSError as error:  # from the files written here; a corpus that cannot be read raises InputError
         raise disk_error(error, folder) from error
 
 
 def _prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
-    with _turn(folder):
-        found = _opened(folder)
-        if found is not None and _made_by(found, corpus, tokenizer):
-            return found
-        _require_ours(folder)
+    with _locked(folder):
+        existing = _open(folder)
+        if existing is not None and _has_specs(existing, corpus, tokenizer):
+            return existing
+        _require_own_folder(folder)
         building = folder.parent / f".{folder.name}.building"
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
         try:
-            made = _make(corpus, tokenizer, building)
-            if found is None:
-                _put(building, folder)
-            elif found.hash != made:
+            new_hash = _make(corpus, tokenizer, building)
+            if existing is None:
+                _move(building, folder)
+            elif existing.hash != new_hash:
                 raise InputError(
-                    f"{folder} holds another data set (corpus '{found.corpus['kind']}', hash {found.hash[:12]}; asked "
-                    f"for '{corpus.kind}', {made[:12]}). Choose another folder, or delete that one."
+                    f"{folder}: expected the data set of corpus '{corpus.kind}' with hash {new_hash[:12]}, got that of "
+                    f"'{existing.corpus['kind']}' with {existing.hash[:12]}. Choose another folder, or delete that one."
                 )
         finally:
             shutil.rmtree(building, ignore_errors=True)
     return Dataset.load(folder)
 
 
-def _opened(folder: Path) -> Dataset | None:
+def _open(folder: Path) -> Dataset | None:
     try:
         return Dataset.load(folder)
     except InputError:
-        return None  # absent or damaged: either way it is made anew
+        return None  # missing or damaged: made again in both cases
 
 
-def _made_by(found: Dataset, corpus: CorpusSpec, tokenizer: TokenizerSpec) -> bool:
-    return found.corpus == _fields(corpus) and found.tokenizer_spec == _fields(tokenizer)
+def _has_specs(dataset: Dataset, corpus: CorpusSpec, tokenizer: TokenizerSpec) -> bool:
+    return dataset.corpus == _fields(corpus) and dataset.tokenizer_spec == _fields(tokenizer)
 
 
 def _fields(spec: Spec) -> dict[str, Any]:
-    # Through JSON, so that what is compared is what is stored: a tuple comes back as a list.
+    # Through JSON, which turns tuples into lists, so that the comparison is with the stored form.
     fields: dict[str, Any] = json.loads(json.dumps({"kind": spec.kind, **asdict(spec)}))
     return fields
 
 
 @contextmanager
-def _turn(folder: Path) -> Iterator[None]:
+def _locked(folder: Path) -> Iterator[None]:
     with (folder.parent / f".{folder.name}.lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _require_ours(folder: Path) -> None:
-    strange = sorted(path.name for path in folder.iterdir() if path.name not in FILES) if folder.is_dir() else []
-    if strange or (folder.exists() and not folder.is_dir()):
+def _require_own_folder(folder: Path) -> None:
+    others = sorted(path.name for path in folder.iterdir() if path.name not in FILES) if folder.is_dir() else []
+    if others or (folder.exists() and not folder.is_dir()):
         raise InputError(
-            f"a data set needs a folder of its own: {folder} holds {', '.join(strange[:3]) or 'a file'}. "
+            f"{folder}: expected a folder for the data set alone, got {', '.join(others[:3]) or 'a file'}. "
             "Choose another folder."
         )
 
 
-def _put(building: Path, folder: Path) -> None:
+def _move(building: Path, folder: Path) -> None:
     if folder.is_dir():
-        shutil.rmtree(folder)  # empty or damaged, and ours: checked above
+        shutil.rmtree(folder)  # empty or a damaged data set, by the check above
     os.rename(building, folder)
     sync(folder.parent)
 
 
 def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path) -> str:
-    """Write the four files; returns the data set's hash."""
+    """Write the four files. Returns the data set's hash."""
     training = (piece for document in corpus.documents() if not document.held_out for piece in _pieces(document.text))
     tokenizer = spec.fit(training)
     dtype = np.dtype("<u2" if tokenizer.vocab <= 2**16 else "<u4")
@@ -126,7 +131,9 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path) -> str:
         names: set[str] = set()
         for document in corpus.documents():
             if document.name in names:
-                raise InputError(f"document names must be unique: corpus '{corpus.kind}' has {document.name!r} twice.")
+                raise InputError(
+                    f"corpus '{corpus.kind}': expected unique document names, got {document.name!r} twice."
+                )
             names.add(document.name)
             text_digest = sides[document.held_out].write(document)
             digest.update(json.dumps([document.name, document.held_out, text_digest]).encode("ascii"))
@@ -151,20 +158,22 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path) -> str:
 
 
 class _Side:
-    """One token file while it is written."""
+    """A token file that is being written."""
 
     def __init__(self, file: BinaryIO, dtype: np.dtype[Any], tokenizer: Tokenizer) -> None:
         self._file, self._dtype, self._tokenizer = file, dtype, tokenizer
         self.documents = self.tokens = self.bytes = 0
 
     def write(self, document: Document) -> str:
-        """Append the document and its separator; returns the digest of its text."""
+        """Append a document and its separator. Returns the digest of its text."""
         digest = hashlib.sha256()
         for piece in _pieces(document.text):
             try:
                 encoded = piece.encode("utf-8")
             except UnicodeEncodeError as error:
-                raise InputError(f"document {document.name!r} holds text that is no Unicode text: {error}.") from error
+                raise InputError(
+                    f"document {document.name!r}: expected Unicode text, got text that UTF-8 cannot encode: {error}."
+                ) from error
             digest.update(encoded)
             self.bytes += len(encoded)
             self._append(self._tokenizer.encode(piece))
@@ -173,25 +182,25 @@ class _Side:
         return digest.hexdigest()
 
     def counts(self) -> dict[str, int]:
-        """What `dataset.json` says of this side."""
+        """The entry of this side in `dataset.json`."""
         return {"documents": self.documents, "tokens": self.tokens, "bytes": self.bytes}
 
     def _append(self, ids: Int[np.ndarray, " tokens"]) -> None:
         vocab = self._tokenizer.vocab
         if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
-            raise InputError(f"a tokenizer's ids lie in [0, vocab): got {ids.min()} to {ids.max()}, vocab {vocab}.")
+            raise InputError(f"tokenizer: expected ids in [0, {vocab}), got {ids.min()} to {ids.max()}.")
         self._file.write(ids.astype(self._dtype).tobytes())
         self.tokens += ids.size
 
 
 def _require_both_sides(corpus: CorpusSpec, documents: int, *, train: _Side, held: _Side) -> None:
     if not train.bytes + held.bytes:
-        raise InputError(f"corpus '{corpus.kind}' is empty: {documents} documents without text. Give it some text.")
+        raise InputError(f"corpus '{corpus.kind}': expected text, got {documents} documents without any.")
     for side, name in ((train, "training"), (held, "held-out")):
         if not side.bytes:
             raise InputError(
-                f"corpus '{corpus.kind}' has no {name} text: all of its {documents} documents fall on the other side. "
-                "Take more text, or another held_out share."
+                f"corpus '{corpus.kind}': expected {name} text, got none: all of its {documents} documents are on the other "
+                "side. Use more text, or another held_out share."
             )
 
 

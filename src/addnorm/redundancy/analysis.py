@@ -204,7 +204,7 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
 
 
 def _no_parameters(model: nn.Module, track: str, tracked: TrackedParameters) -> str:
-    unused = f" Its {', '.join(tracked.unused)} is never read by the forward pass." if tracked.unused else ""
+    unused = f" The forward pass does not read {', '.join(tracked.unused)}." if tracked.unused else ""
     expected = {
         "bias": "biases",
         "bias+tables": "biases or tables",

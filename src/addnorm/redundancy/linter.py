@@ -21,7 +21,6 @@ def lint(model: nn.Module, inputs: Any, *, observe: Observe = "logits", training
     Example:
 
         >>> import torch, addnorm
-        >>> layer = torch.nn.MultiheadAttention(8, 2, bias=False, batch_first=True).eval()
         >>> block = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.LayerNorm(8), torch.nn.Linear(8, 8))
         >>> for line in addnorm.lint(block, torch.randn(2, 5, 8)):
         ...     print(line.partition(":")[0])

@@ -205,7 +205,7 @@ class NoiseFloor:
     df: Float[np.ndarray, "*batch pair"]
     """Largest number of degrees of freedom; infinite without a noisy reference."""
     noisy: Bool[np.ndarray, "*batch variant"]
-    """Which references are noisy, alone or together."""
+    """True for references that are noisy, alone or together."""
 
 
 def noise_floor(
@@ -231,7 +231,7 @@ def noise_floor(
         inside = np.zeros(variants, bool)
         inside[members] = True
         others = known & ~inside
-        # The residuals of two variants mirror each other; fewer than two others give no variance to compare with.
+        # The residuals of two variants are equal up to sign; fewer than two others give no variance to compare with.
         if not known[inside].all() or others.sum() < 2:
             continue
         inside_df, other_df = float(noise.variant_df[inside].sum()), float(noise.variant_df[others].sum())

@@ -1,4 +1,4 @@
-"""What a reader must know before believing a ranking, one sentence each."""
+"""Limits of a ranking that a reader has to know, one sentence each."""
 
 from addnorm.statistics.ranking import Ranking
 from addnorm.statistics.table import Table

@@ -45,7 +45,7 @@ def rank(
         UnknownName: a reference that no run belongs to.
 
     Example:
-        >>> losses = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.42, 2.40)}
+        >>> losses = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.44, 2.42)}
         >>> results = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
         >>> rank(results, references=["base"])["rezero"].versus["base"].verdict
         'better'

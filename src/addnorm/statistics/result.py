@@ -42,7 +42,7 @@ class Result:
     planned: bool = True
     """False for a run that was added to the study's first plan."""
     reason: str | None = None
-    """Why the run failed or diverged."""
+    """Reason of a failure or divergence."""
     run: str | None = None
     """Name of the run for messages; `variant/seed` if not given."""
 

@@ -1,4 +1,7 @@
-"""What a study leaves on disk, and how it is read back: plain files, and an SQLite index made from them."""
+"""Files of a study: run folders, their events and locks, and an SQLite index that is built from them.
+
+`StudyFolder` and `RunFolder` are the folders, `RunStatus` the state of a run, `EventFollower` the reader of its events.
+"""
 
 from addnorm.store.events import Event, EventWriter, first_event, read_events
 from addnorm.store.files import Damaged, DiskFull, atomic, read_json, write_atomic, write_json

@@ -1,8 +1,8 @@
-"""A run's events: what happened, in the order in which it was written.
+"""Events of a run, in the order in which they were written.
 
-Each line of `events.jsonl` is one object with `time` (seconds since 1970 by the wall clock), `attempt` (1, 2, …),
-`type`, `step`, and the event's own values. The order is the position in the file; nothing depends on `time`, so a
-clock that jumps does no harm. NaN and infinities survive (see `lines`).
+Each line of `events.jsonl` is one object with `time` (wall clock, seconds since 1970), `attempt` (1, 2, …), `type`, `step`
+and the values of the event. The order is the position in the file: nothing depends on `time`, so changes of the clock have
+no effect. NaN and infinities are preserved (see `lines`).
 """
 
 import json
@@ -21,12 +21,12 @@ _OWN = ("time", "attempt", "type", "step")
 
 
 class EventWriter:
-    """The one writer of a run's events; the holder of the run's lock.
+    """Writer of a run's events, used by the process that holds the run's lock.
 
     Args:
-        path: the `events.jsonl`; made if missing; a torn last line is cut off.
+        path: the `events.jsonl`; created if missing. A torn last line is truncated.
         attempt: number of this attempt, from 1.
-        clock: seconds since 1970; only to be set by tests.
+        clock: returns seconds since 1970; replaced by tests only.
 
     Raises:
         DiskFull, JobError: the file cannot be opened or written.
@@ -39,24 +39,26 @@ class EventWriter:
         self._lines = LineWriter(path)
 
     def write(self, type: str, /, *, step: int, **values: Any) -> None:
-        """Add one event; it survives kill -9 as soon as this returns.
+        """Add one event. It survives kill -9 as soon as this returns.
 
         Raises:
-            InputError: a value has one of our own names, or is not a number, text, None, or a list or dict of those.
-            DiskFull: no room; no half line is left, and a later write may succeed.
+            InputError: a value has a reserved name, or is not a number, string, None, or a list or dict of those.
+            DiskFull: no space is left; no partial line is written, and a later write may succeed.
         """
         taken = [name for name in _OWN if name in values]
         if taken:
-            raise InputError(f"an event's value must not be called {taken[0]!r}: every event has that already.")
+            raise InputError(
+                f"event {type!r}: expected values with names of their own, got {taken[0]!r}, which every event has."
+            )
         # `type_mark` relies on the type being written as a value of its own, unescaped.
         self._lines.append({"time": self._clock(), "attempt": self.attempt, "type": type, "step": step, **values})
 
     def sync(self) -> None:
-        """Make every event survive a power cut too. To be called before a checkpoint is renamed into place."""
+        """Flush all events to the disk, so that they survive a power cut. Call it before a checkpoint is renamed into place."""
         self._lines.sync()
 
     def close(self) -> None:
-        """Close the file; nothing happens if it is closed."""
+        """Close the file. Closing it again has no effect."""
         self._lines.close()
 
     def __enter__(self) -> "EventWriter":
@@ -71,7 +73,7 @@ class EventWriter:
 def read_events(
     path: Path, offset: int = 0, *, limit_bytes: int | None = None, types: Collection[str] | None = None
 ) -> tuple[list[Event], int]:
-    """The events from byte `offset` on, and the offset to continue from. A torn last line is left for later.
+    """Events from byte `offset` on, and the offset to continue from. A torn last line is left for the next read.
 
     Args:
         path: the `events.jsonl`; a missing file has no events.
@@ -80,7 +82,7 @@ def read_events(
         types: event types to return; all if not given. Lines of other types are skipped without being decoded.
 
     Raises:
-        Damaged: a line is not an event, or the file was replaced since `offset` was given.
+        Damaged: a line is not an event, or the file was replaced since `offset` was returned.
         JobError: the file cannot be read.
     """
     if types is None:
@@ -95,7 +97,7 @@ def read_events(
 
 
 def first_event(path: Path) -> Event | None:
-    """The oldest event; None for a missing or empty file.
+    """Oldest event; None for a missing or empty file.
 
     Raises:
         Damaged, JobError: the first line is not an event, or the file cannot be read.
@@ -110,7 +112,7 @@ def type_mark(kind: str) -> bytes:
 
 
 def decode_event(line: bytes) -> Event:
-    """The event in a line.
+    """Event of one line.
 
     Raises:
         ValueError: the line is not an event.
@@ -121,5 +123,5 @@ def decode_event(line: bytes) -> Event:
         and isinstance(event.get("type"), str)
         and isinstance(event.get("step"), int)
     ):
-        raise ValueError("not an event: it lacks attempt, type or step")
+        raise ValueError("expected an event with attempt, type and step")
     return event

@@ -1,9 +1,9 @@
-"""Files that are wholly there or not there at all, and disk troubles said in words.
+"""Atomic writes, JSON files, and readable errors of the disk.
 
     temporary file in the same folder -> write -> fsync -> rename -> fsync the folder
 
-Why each step: the rename makes the change atomic, the first fsync keeps a power cut from renaming an empty file into
-place, the second keeps the rename itself from being lost.
+Why each step: the rename makes the change atomic. Without the first fsync a power cut could leave an empty file under the
+final name, without the second it could undo the rename.
 """
 
 import errno
@@ -23,35 +23,41 @@ _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 class DiskFull(JobError):
-    """There is no room (or no quota) left for a file; what was there before is whole."""
+    """No space (or quota) is left for a file. Existing files are unchanged."""
 
 
 class Damaged(JobError):
-    """A file of ours does not hold what was written into it."""
+    """A file written by addnorm does not have the content it was written with."""
 
 
 def disk_error(error: OSError, path: Path) -> JobError:
-    """The error to show the user for a write to `path` that the system refused."""
-    said = error.strerror or str(error)
+    """Error for the user about a write to `path` that the operating system refused."""
+    cause = error.strerror or str(error)
     if error.errno in _FULL:
         return DiskFull(
-            f"no room left to write {path} ({said}). Nothing already written is lost: free some space on that disk, "
-            "then give the same command again."
+            f"no room left to write {path} ({cause}). Nothing already written is lost: free some space on that disk, "
+            "then run the same command again."
         )
     if error.errno in _FORBIDDEN:
         return JobError(
-            f"not allowed to write {path} ({said}). Make the folder writable, or choose another one with --out."
+            f"not allowed to write {path} ({cause}). Make the folder writable, or choose another one with --out."
         )
-    return JobError(f"could not write {path} ({said}). Check that the disk is there, then give the same command again.")
+    return JobError(
+        f"could not write {path} ({cause}). Check that the disk is available, then run the same command again."
+    )
 
 
 @contextmanager
 def atomic(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when the block ends well, and vanishes when it does not.
+    """Open a temporary file that replaces `path` when the block succeeds and is removed when it fails.
 
     Raises:
-        DiskFull: no room left; `path` is as it was before.
-        JobError: any other refusal of the system, with what to do.
+        DiskFull: no space is left; `path` is unchanged.
+        JobError: the operating system refuses for another reason.
+
+    Example:
+        >>> with atomic(Path("result.bin")) as file:  # doctest: +SKIP
+        ...     file.write(b"content")
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.tmp")
     try:
@@ -69,7 +75,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, wholly or not at all.
+    """Write `content` to `path` atomically.
 
     Raises:
         DiskFull, JobError: as `atomic`.
@@ -79,26 +85,26 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Put `value` at `path` as readable JSON, wholly or not at all.
+    """Write `value` to `path` as indented JSON, atomically.
 
     Raises:
-        InputError: the value holds something that JSON does not (a NaN, a tensor).
+        InputError: the value contains something that JSON cannot represent (a NaN, a tensor).
         DiskFull, JobError: as `atomic`.
     """
     try:
         text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise InputError(f"{path.name} holds plain numbers, texts, lists and dicts alone: {error}.") from error
+        raise InputError(f"{path.name}: expected finite numbers, strings, lists and dicts, got: {error}.") from error
     write_atomic(path, to_bytes(text + "\n"))
 
 
 def read_json(path: Path) -> Any:
-    """What the JSON file holds.
+    """Read a JSON file.
 
     Raises:
         InputError: there is no such file.
-        Damaged: the file is not JSON; the message names the place.
-        JobError: the system does not let us read it.
+        Damaged: the file is not JSON; the message contains the position.
+        JobError: the file cannot be read.
     """
     try:
         content = path.read_bytes()
@@ -110,28 +116,26 @@ def read_json(path: Path) -> Any:
         return json.loads(content)
     except ValueError as error:
         raise Damaged(
-            f"{path} is damaged: {len(content)} bytes that are not JSON ({error}). Restore it from a copy."
+            f"{path} is damaged: expected JSON, got {len(content)} bytes with an error ({error}). Restore it from a copy."
         ) from error
 
 
 def to_bytes(text: str) -> bytes:
-    r"""UTF-8 of a JSON text. A lone surrogate (from an odd file name) becomes \udcXX, which JSON reads back."""
+    r"""UTF-8 of a JSON text. A lone surrogate (from an undecodable file name) becomes \udcXX, which JSON reads back."""
     return text.encode("utf-8", "backslashreplace")
 
 
 def make_folder(path: Path) -> None:
-    """Make the folder and its parents if they are not there.
+    """Create a folder and its parents if they do not exist.
 
     Raises:
-        InputError: something that is not a folder is in the way.
-        JobError: the system refuses.
+        InputError: a file exists at the path.
+        JobError: the operating system refuses.
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(
-            f"{path} must be a folder, but a file is in the way. Choose another one with --out."
-        ) from error
+        raise InputError(f"{path}: expected a folder, got a file. Choose another folder with --out.") from error
     except OSError as error:
         raise disk_error(error, path) from error
 
@@ -140,7 +144,7 @@ def sync(path: Path) -> None:
     """Flush a file, or the entries of a folder, to the disk, so that it survives a power cut.
 
     Raises:
-        OSError: the system refuses; `disk_error` explains it.
+        OSError: the operating system refuses; `disk_error` makes it readable.
     """
     handle = os.open(path, os.O_RDONLY)
     try:

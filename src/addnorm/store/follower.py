@@ -129,7 +129,7 @@ class NewestEvents:
             try:
                 event = decode_event(line)
             except ValueError as error:
-                raise Damaged(f"{path}, line that ends at byte {end}: expected an event, got {error}.") from error
+                raise Damaged(f"{path} is damaged in the line that ends at byte {end}: {error}.") from error
             if self.last is None:
                 self.last = event
                 self._follower.restart(end)

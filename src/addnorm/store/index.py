@@ -1,16 +1,15 @@
-"""An SQLite index over the runs' events. The files are the truth; the index only makes reading them fast.
+"""SQLite index over the events of all runs. The event files are authoritative; the index only makes reading them fast.
 
-One writer, the supervisor, calls `sync` at every tick: it takes in the bytes that were added to each `events.jsonl`
-since the last time, and the place it came to is stored in the same transaction as the rows. So a crash between two
-ticks is a tick that did not happen.
+One writer, the supervisor, calls `sync` at every tick. It adds the events that were appended to each `events.jsonl` since the
+last tick, and stores the position that it reached in the same transaction as the rows. A crash therefore loses at most the
+work of one tick, which the next one repeats.
 
-Readers never depend on it. They take the rows they find and then read the rest of the file from the stored place on;
-without an index that they can open (deleted, damaged, another version, a folder that is not writable and so cannot hold
-SQLite's shared memory) they read the file from its start. The answer is the same, only slower; nothing is lost in
-silence.
+Readers do not depend on the index. They combine its rows with the events after the stored position; without a usable index
+(deleted, damaged, of another version, or in a folder without write permission, which SQLite's shared memory requires) they
+read the events from the start. The result is the same, only slower.
 
-A metric is a number in an event, named `type.field`: `train.loss`, `eval.accuracy`. True and false, texts and nested
-values are not metrics. SQLite has no NaN: it is stored as NULL and read back as NaN.
+A metric is a number in an event and is named `type.field`: `train.loss`, `eval.accuracy`. Booleans, strings and nested values
+are not metrics. SQLite has no NaN: it is stored as NULL and read back as NaN.
 """
 
 import hashlib
@@ -33,11 +32,11 @@ from addnorm.store.study import StudyFolder
 _UNUSABLE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR})
 _CURVE = "SELECT attempt, step, value FROM points WHERE run = ? AND attempt = ? AND metric = ?"
 _THINNED = (
-    "SELECT (step - :first) / :stretch, max(step), sum(value), count(value) FROM points "
+    "SELECT (step - :first) / :width, max(step), sum(value), count(value) FROM points "
     "WHERE run = :run AND attempt = :attempt AND metric = :metric AND step BETWEEN :first AND :last "
-    "GROUP BY (step - :first) / :stretch"
+    "GROUP BY (step - :first) / :width"
 )
-# Two questions, because SQLite answers each from one end of the primary key, but one with both from all of the run's rows.
+# Two subqueries: SQLite answers each from one end of the primary key, but min and max in one query scan all rows of the run.
 _ATTEMPTS = "SELECT (SELECT min(attempt) FROM points WHERE run = ?1), (SELECT max(attempt) FROM points WHERE run = ?1)"
 _METRICS = "SELECT DISTINCT metric FROM points WHERE run = ?"
 
@@ -46,10 +45,14 @@ Point = tuple[int, str, int, float]
 
 
 class Index:
-    """The index of a study's folder. Making this object opens nothing.
+    """Index of a study's folder. Creating this object opens nothing.
 
     Args:
         out: the study's folder.
+
+    Example:
+        >>> Index("runs/first").curve("base-s0-6b3f", "eval.loss")  # doctest: +SKIP
+        [(100, 4.1), (200, 3.6)]
     """
 
     def __init__(self, out: str | Path) -> None:
@@ -58,15 +61,15 @@ class Index:
         self._checked = False
 
     def sync(self) -> dict[str, str]:
-        """Take in what the runs have written since the last time. Only for the holder of the supervisor's lock.
+        """Add the events that the runs have written since the last call. Only for the holder of the supervisor's lock.
 
-        An index that is missing, damaged or of another version is made anew.
+        An index that is missing, damaged or of another version is rebuilt.
 
         Returns:
-            Runs whose events are damaged, each with the reason. What comes after the damage is not taken in.
+            Runs whose events are damaged, with the reasons. Events after the damage are not added.
 
         Raises:
-            InputError: the folder holds no study.
+            InputError: the folder contains no study.
             DiskFull, JobError: the index cannot be written. The runs' files are not affected.
         """
         runs = {run.name: run.events_path for run in StudyFolder(self.out).runs()}
@@ -82,19 +85,19 @@ class Index:
             raise self._refused(error) from error
 
     def rebuild(self) -> dict[str, str]:
-        """Make the index anew from the files, whatever state it is in.
+        """Rebuild the index from the event files, in whatever state it is.
 
         Returns:
             As `sync`.
 
         Raises:
-            InputError: the folder holds no study.
-            DiskFull, JobError: the index cannot be written, or a supervisor (which keeps it up to date) is at work.
+            InputError: the folder contains no study.
+            DiskFull, JobError: the index cannot be written, or a supervisor, which updates it, is running.
         """
         lock = Lock(self.out / "supervisor.lock")
         if not lock.try_acquire():
             raise JobError(
-                f"process {lock.held_by()} is at work in {self.out} and keeps its index up to date. "
+                f"{self.out}: expected no running supervisor, got process {lock.held_by()}, which updates the index. "
                 "Rebuild it when that process has ended."
             )
         try:
@@ -104,18 +107,22 @@ class Index:
             lock.release()
 
     def curve(self, run: str, metric: str) -> list[tuple[int, float]]:
-        """A metric over a run's steps, in order of step, one value per step: the newest attempt's.
+        """Steps and values of a metric, ordered by step, with one value per step.
 
-        A step that was replayed after a resume therefore counts once.
+        A step that was repeated after a resume has the value of the newest attempt.
+
+        Args:
+            run: name of the run.
+            metric: for example `train.loss`.
 
         Raises:
-            Damaged: the part of the events that the index does not hold is damaged.
+            Damaged: the events after the stored position are damaged.
         """
 
         def stored(database: sqlite3.Connection) -> list[Any]:
             first, last = database.execute(_ATTEMPTS, (run,)).fetchone()
             attempts = range(first, last + 1) if first is not None else ()
-            # Attempt by attempt, so that the primary key finds the metric without passing over the others.
+            # One query per attempt, so that the primary key finds the metric without a scan of the others.
             return [row for attempt in attempts for row in database.execute(_CURVE, (run, attempt, metric))]
 
         rows, end = self._stored(run, stored)
@@ -126,17 +133,24 @@ class Index:
         return [(step, newest[step][1]) for step in sorted(newest)]
 
     def thinned(self, run: str, metric: str, *, first: int, last: int, parts: int) -> list[tuple[int, float]]:
-        """A metric over the steps from `first` to `last`, as means over that many stretches of equal length at most.
+        """Means of a metric over at most `parts` bins of equal width between two steps.
 
-        Each mean stands at the last step of its stretch that has a value. Where no two values share a stretch, these
-        are the values themselves. Values that are not finite are left out. What `curve` reads row by row is added up
-        by the database here, so that a hundred long runs can be drawn at once.
+        Each mean is placed at the last step of its bin that has a value; with one value per bin these are the values
+        themselves. Values that are not finite are left out. The database computes the sums, so that a hundred long runs
+        can be drawn at once.
+
+        Args:
+            run: name of the run.
+            metric: for example `train.loss`.
+            first: first step.
+            last: last step, included.
+            parts: largest number of bins.
 
         Raises:
-            Damaged: the part of the events that the index does not hold is damaged.
+            Damaged: the events after the stored position are damaged.
         """
-        stretch = max(1, -(-(last - first + 1) // parts))
-        asked = {"run": run, "metric": metric, "first": first, "last": last, "stretch": stretch}
+        width = max(1, -(-(last - first + 1) // parts))
+        query = {"run": run, "metric": metric, "first": first, "last": last, "width": width}
 
         attempts: set[int] = set()
 
@@ -145,33 +159,33 @@ class Index:
             if lowest is None:
                 return []
             attempts.update((lowest, highest))
-            return database.execute(_THINNED, {**asked, "attempt": lowest}).fetchall()
+            return database.execute(_THINNED, {**query, "attempt": lowest}).fetchall()
 
         rows, end = self._stored(run, stored)
         fresh = list(self._points_after(run, end))
         attempts.update(point[0] for point in fresh)
-        if len(attempts) > 1:  # steps that were replayed count once, and it takes `curve` to see which
+        if len(attempts) > 1:  # repeated steps count once; `curve` selects their newest values
             pairs, rows = self.curve(run, metric), []
         else:
             pairs = [(step, value) for _, name, step, value in fresh if name == metric]
-        sums = {part: (step, total or 0.0, count) for part, step, total, count in rows}
+        sums = {number: (step, total or 0.0, count) for number, step, total, count in rows}
         for step, value in pairs:
             if first <= step <= last and math.isfinite(value):
-                before = sums.get((step - first) // stretch, (0, 0.0, 0))
-                sums[(step - first) // stretch] = (max(step, before[0]), before[1] + value, before[2] + 1)
+                newest_step, total, count = sums.get((step - first) // width, (0, 0.0, 0))
+                sums[(step - first) // width] = (max(step, newest_step), total + value, count + 1)
         return [(step, total / count) for _, (step, total, count) in sorted(sums.items()) if count]
 
     def metrics(self, run: str) -> list[str]:
-        """Names of the metrics that a run has, sorted.
+        """Names of a run's metrics, sorted.
 
         Raises:
-            Damaged: the part of the events that the index does not hold is damaged.
+            Damaged: the events after the stored position are damaged.
         """
         rows, end = self._stored(run, lambda database: database.execute(_METRICS, (run,)).fetchall())
         return sorted({name for (name,) in rows} | {point[1] for point in self._points_after(run, end)})
 
     def _clear(self) -> None:
-        # Emptied where possible, because a reader may have the file open; deleted where it is of no use to anybody.
+        # The database is emptied where possible, because a reader may have the file open, and deleted where it is unusable.
         try:
             with closing(self._open_to_write()) as database, transaction(database):
                 database.execute("DELETE FROM points")
@@ -210,7 +224,7 @@ class Index:
         return self._open_to_write()
 
     def _stored(self, run: str, ask: Callable[[sqlite3.Connection], list[Any]]) -> tuple[list[Any], int]:
-        """Rows of the index, and how far into the run's events they reach; nothing and 0 without a usable index."""
+        """Rows of the index and the position in the run's events that they reach; no rows and 0 without a usable index."""
         events = self.out / run / "events.jsonl"
         head = _head(events)
         try:
@@ -221,7 +235,7 @@ class Index:
                     return [], 0
                 return (ask(database), source[1]) if EventFollower(events, source[1]).is_continued else ([], 0)
         except sqlite3.Error:
-            return [], 0  # whatever is wrong with the index, the files hold the whole answer
+            return [], 0  # the event files contain everything, whatever is wrong with the index
 
     def _points_after(self, run: str, end: int) -> Iterator[Point]:
         yield from _points(EventFollower(self.out / run / "events.jsonl", end).read())
@@ -231,12 +245,13 @@ class Index:
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
     def _refused(self, error: sqlite3.Error) -> JobError:
-        said = (
-            f"could not write {self.path} ({error}). The runs' files are whole; the index is made up from them later."
+        cause = (
+            f"could not write {self.path} ({error}). The files of the runs are unaffected; the index is updated from them "
+            "later."
         )
         if _code(error) == sqlite3.SQLITE_FULL:
-            return DiskFull(f"{said} Free some space on that disk.")
-        return JobError(f"{said} See that the folder is writable and that no other process writes the index.")
+            return DiskFull(f"{cause} Free some space on that disk.")
+        return JobError(f"{cause} Check that the folder is writable and that no other process writes the index.")
 
 
 def _add_new_events(database: sqlite3.Connection, run: str, path: Path) -> None:
@@ -269,11 +284,11 @@ def _points(events: Iterable[Event]) -> Iterator[Point]:
                 and isinstance(value, int | float)
                 and not isinstance(value, bool)
             ):
-                yield attempt, f"{kind}.{name}", step, float(value) + 0.0  # as SQLite, which drops the sign of zero
+                yield attempt, f"{kind}.{name}", step, float(value) + 0.0  # SQLite drops the sign of zero too
 
 
 def _head(path: Path) -> str:
-    """What tells this events file from one that took its place: its first line, which holds the time of its start."""
+    """Identity of an events file: the hash of its first line, which contains the time of its start."""
     try:
         with open(path, "rb") as file:
             return hashlib.sha256(file.readline()).hexdigest()

@@ -1,10 +1,10 @@
-"""Append-only files with one JSON object per line: how they are written, and how they are read while being written.
+"""Append-only files with one JSON object per line, which may be read while they are written.
 
-A line is there when its line break is there. A crash can leave a torn last line: readers leave it out, the next writer
-cuts it off. Anything else that is not a JSON object is damage, and is refused rather than skipped.
+A line is complete once its line break is written. A crash can leave a torn last line: readers ignore it, the next writer
+truncates it. Anything else that is not a JSON object is damage and raises an error.
 
-JSON has no NaN and no infinities; they are written as the texts "NaN", "Infinity" and "-Infinity" and read back as
-numbers. Those three words are therefore not available as texts.
+JSON has no NaN and no infinities. They are written as the strings "NaN", "Infinity" and "-Infinity" and read back as
+numbers; those three strings are therefore not available as values.
 """
 
 import json
@@ -25,9 +25,9 @@ _BLOCK_BYTES = 1 << 16
 
 
 class LineWriter:
-    """The one writer of a file of lines. Every line is handed to the system at once, so it survives kill -9.
+    """Single writer of a file of lines. Each line is passed to the operating system at once, so it survives kill -9.
 
-    Opening cuts off a torn last line. A write that the disk refuses leaves no half line behind.
+    Opening the file truncates a torn last line. A write that fails leaves no partial line.
 
     Raises:
         DiskFull, JobError: the file cannot be opened or written.
@@ -48,15 +48,15 @@ class LineWriter:
         """Add one line.
 
         Raises:
-            InputError: a value that is not a number, text, None, or a list or dict of those.
-            DiskFull: no room; the file ends with the line before, and a later `append` may succeed.
-            JobError: another writer is at work in the file, or the system refuses.
+            InputError: a value that is not a number, string, None, or a list or dict of those.
+            DiskFull: no space is left; the file ends with the previous line, and a later `append` may succeed.
+            JobError: another process writes to the file, or the operating system refuses.
         """
         line = encode(record)
         try:
             self._mend()
             if os.fstat(self._handle).st_size != self._end:
-                raise JobError(f"{self.path} must have one writer, but another process has changed it. Stop the other.")
+                raise JobError(f"{self.path}: expected one writer, got a change by another process. Stop that process.")
             self._torn = True
             written = 0
             while written < len(line):
@@ -68,14 +68,18 @@ class LineWriter:
             raise disk_error(error, self.path) from error
 
     def sync(self) -> None:
-        """Make every line survive a power cut too."""
+        """Flush all lines to the disk, so that they survive a power cut.
+
+        Raises:
+            DiskFull, JobError: the operating system refuses.
+        """
         try:
             os.fsync(self._handle)
         except OSError as error:
             raise disk_error(error, self.path) from error
 
     def close(self) -> None:
-        """Close the file; nothing happens if it is closed."""
+        """Close the file. Closing it again has no effect."""
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
@@ -86,30 +90,34 @@ class LineWriter:
             self._torn = False
 
     def _try_to_mend(self) -> None:
-        # If it fails the line stays marked as torn: the next append, or the next writer, cuts it off.
+        # If this fails, the line stays marked as torn, and the next append or the next writer truncates it.
         with suppress(OSError):
             self._mend()
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
-    """One line, with its line break.
+    r"""One line with its line break.
 
     Raises:
-        InputError: a value that is not a number, text, None, or a list or dict of those.
+        InputError: a value that is not a number, string, None, or a list or dict of those.
+
+    Example:
+        >>> encode({"step": 1, "loss": math.nan})
+        b'{"step":1,"loss":"NaN"}\n'
     """
     text = json.dumps(_to_json(record, "$"), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return to_bytes(text + "\n")
 
 
 def decode(line: bytes) -> Record:
-    """What a line holds.
+    """Object of one line.
 
     Raises:
         ValueError: the line is not a JSON object.
     """
     record = json.loads(line)
     if not isinstance(record, dict):
-        raise ValueError("not a JSON object")
+        raise ValueError("expected a JSON object, got another value")
     if b'NaN"' in line or b'Infinity"' in line:
         return {name: _from_json(value) for name, value in record.items()}
     return record
@@ -118,19 +126,20 @@ def decode(line: bytes) -> Record:
 def read_lines(
     path: Path, offset: int = 0, *, limit_bytes: int | None = None, decode: Callable[[bytes], Record] = decode
 ) -> tuple[list[Record], int]:
-    """The whole lines from byte `offset` on, and the offset to go on from. A missing file has no lines.
+    """Complete lines from byte `offset` on, and the offset to continue from. A missing file has no lines.
 
     Args:
-        path: the file; it may grow while it is read.
+        path: the file, which may grow while it is read.
         offset: where an earlier read ended, or 0.
         limit_bytes: read about that many bytes at most (always at least one line, if there is one).
-        decode: takes a line apart; a ValueError says that it is damaged.
+        decode: decodes a line; raises ValueError for a damaged one.
 
     Raises:
-        Damaged: a whole line is not a JSON object, or the file was replaced by another since `offset` was given.
+        Damaged: a complete line is not a JSON object, or the file was replaced since `offset` was returned.
+        JobError: the file cannot be read.
     """
     if not starts_line(path, offset):
-        raise Damaged(f"{path} was cut short, replaced or deleted: no line starts at byte {offset} any more.")
+        raise Damaged(f"{path} was cut short, replaced or deleted: expected a line to start at byte {offset}.")
     try:
         with open(path, "rb") as file:
             file.seek(offset)
@@ -149,14 +158,14 @@ def read_lines(
         except ValueError as error:
             raise Damaged(
                 f"{path} is damaged at line {_line_number(path, place)} (byte {place}): {error}. "
-                "Restore it from a copy, or delete the file's lines from there on and run again."
+                "Restore it from a copy, or delete the lines from there on and run again."
             ) from error
         place += len(line) + 1
     return records, place
 
 
 def starts_line(path: Path, offset: int) -> bool:
-    """Whether a line can start at byte `offset`: false once the file was cut short, replaced or deleted."""
+    """True if a line can start at byte `offset`; false once the file was cut short, replaced by a shorter one or deleted."""
     if offset == 0:
         return True
     try:
@@ -168,9 +177,9 @@ def starts_line(path: Path, offset: int) -> bool:
 
 
 def lines_from_end(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Whole lines, newest first, each with the offset where it ends; reads no more of the file than is asked for."""
+    """Complete lines, newest first, each with the offset of its end. Reads only as much of the file as is consumed."""
     try:
-        file = open(path, "rb")  # noqa: SIM115  closed by the `with` below; opened apart to tell a missing file
+        file = open(path, "rb")  # noqa: SIM115  closed by the `with` below; opened separately to recognise a missing file
     except FileNotFoundError:
         return
     with file:
@@ -221,8 +230,8 @@ def _to_json(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [_to_json(item, f"{where}[{place}]") for place, item in enumerate(value)]
     raise InputError(
-        f"{where} must be a number, a text, None, or a list or dict of those, got {type(value).__name__}. "
-        "Turn a tensor into a number with .item() or into a list with .tolist()."
+        f"{where}: expected a number, a string, None, or a list or dict of those, got {type(value).__name__}. "
+        "Convert a tensor with .item() or .tolist()."
     )
 
 

@@ -1,13 +1,13 @@
-"""A lock that the kernel drops when its holder dies, kill -9 included.
+"""A lock that the kernel releases when its holder dies, including kill -9.
 
-Why flock: it needs no heart-beat and no time-out. What makes it delicate, and what is done about it:
+Why flock: it needs neither a heartbeat nor a timeout. Three difficulties and their solutions:
 
-- Looking disturbs. A test for the lock must take a shared lock for a moment, and a worker that starts in that moment
-  would be refused. So a refused `try_acquire` asks for the shared lock itself: if it gets it, only lookers were there,
-  and it tries again.
-- Children keep it. A forked child (a data loader's) holds the same open file and would keep a dead worker's lock alive.
-  So children close it as they are born.
-- Files can be swapped. A lock on a deleted file excludes nobody, so the file is compared with its path afterwards.
+- Testing interferes. A test for the lock takes a shared lock for a moment, and a worker that starts in that moment would be
+  refused. A refused `try_acquire` therefore requests the shared lock: if it gets it, only tests were in the way, and it tries
+  again.
+- Children inherit it. A forked child (of a data loader, for example) holds the same open file and would keep the lock of a
+  dead worker. Children therefore close it immediately after the fork.
+- Files can be replaced. A lock on a deleted file excludes nobody, so the file is compared with its path after locking.
 """
 
 import fcntl
@@ -25,7 +25,7 @@ _PAUSE_S = 0.002
 
 
 class Lock:
-    """An exclusive lock on one file, held until `release` or the holder's death. The file itself is never deleted."""
+    """Exclusive lock on one file, held until `release` or until the process ends. The file itself is never deleted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -33,10 +33,13 @@ class Lock:
         _locks.add(self)
 
     def try_acquire(self) -> bool:
-        """Take the lock if nobody has it, without waiting; write this process's id into the file.
+        """Take the lock if it is free, without waiting, and write this process's id into the file.
+
+        Returns:
+            True if this object holds the lock.
 
         Raises:
-            JobError: the file cannot be written, or its disk knows no locks.
+            JobError: the file cannot be written, or its file system does not support locks.
         """
         if self._handle is not None:
             return True
@@ -58,14 +61,14 @@ class Lock:
         return False
 
     def release(self) -> None:
-        """Give the lock back; nothing happens if it is not held."""
+        """Release the lock. Releasing a lock that is not held has no effect."""
         if self._handle is not None:
-            # An explicit unlock also reaches a child that was born this instant and has not closed its copy yet.
+            # An explicit unlock also releases the copy of a child that was just forked and has not closed it yet.
             fcntl.flock(self._handle, fcntl.LOCK_UN)
             self._close()
 
     def held_by(self) -> int | None:
-        """Process id of whoever holds the lock now; None if nobody does (or the holder has not signed yet)."""
+        """Process id of the present holder; None if there is none, or if it has not written its id yet."""
         if not is_held(self.path):
             return None
         with suppress(OSError, ValueError):
@@ -87,10 +90,10 @@ class Lock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some living process holds the lock on `path`. Disturbs nobody and needs no right to write.
+    """True if a living process holds the lock on `path`. Needs no permission to write and interferes with nobody.
 
     Raises:
-        JobError: the file cannot be opened, or its disk knows no locks.
+        JobError: the file cannot be opened, or its file system does not support locks.
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -119,7 +122,7 @@ def _flock(handle: int, how: int, path: Path) -> bool:
     except OSError as error:
         os.close(handle)
         raise JobError(
-            f"the disk that holds {path} knows no file locks ({error.strerror}). Choose a local folder with --out."
+            f"{path}: expected a file system with locks, got an error ({error.strerror}). Choose a local folder with --out."
         ) from error
     return True
 
@@ -134,9 +137,9 @@ def _is_at(handle: int, path: Path) -> bool:
 _locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
-def _leave_locks_to_the_parent() -> None:
+def _close_inherited_locks() -> None:
     for lock in list(_locks):
         lock._close()
 
 
-os.register_at_fork(after_in_child=_leave_locks_to_the_parent)
+os.register_at_fork(after_in_child=_close_inherited_locks)

@@ -1,6 +1,6 @@
-"""The index's tables, version by version.
+"""Schema of the index, version by version.
 
-The version is SQLite's `user_version`, which is set in the migration's own transaction.
+The version is SQLite's `user_version`, which is set in the transaction of the migration.
 """
 
 import sqlite3
@@ -24,28 +24,28 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         ) WITHOUT ROWID""",
     ),
 )
-"""What to do to come from version i to version i + 1."""
+"""Statements that migrate version i to version i + 1."""
 
 
 def version(database: sqlite3.Connection) -> int:
-    """The version that the database has; 0 for a new one."""
+    """Version of the database; 0 for a new one."""
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
 
 def migrate(database: sqlite3.Connection) -> None:
-    """Bring the database to the newest version. One that is newer than that is emptied: its rows can be read anew.
+    """Migrate the database to the newest version. A database of a later version is emptied: its rows can be read again.
 
     Raises:
-        sqlite3.Error: the database is as it was before.
+        sqlite3.Error: the migration failed and the database is unchanged.
     """
     if version(database) == len(MIGRATIONS):
         return
     with transaction(database):
-        found = version(database)
-        if found > len(MIGRATIONS):
+        present = version(database)
+        if present > len(MIGRATIONS):
             _empty(database)
-            found = 0
-        for statements in MIGRATIONS[found:]:
+            present = 0
+        for statements in MIGRATIONS[present:]:
             for statement in statements:
                 database.execute(statement)
         database.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
@@ -53,20 +53,20 @@ def migrate(database: sqlite3.Connection) -> None:
 
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
-    """A write transaction: all of the block, or nothing of it."""
+    """Write transaction: the whole block takes effect, or nothing of it."""
     database.execute("BEGIN IMMEDIATE")
     try:
         yield
     except BaseException:
-        if database.in_transaction:  # SQLite has rolled back by itself after some errors, a full disk for one
+        if database.in_transaction:  # SQLite rolls back by itself after some errors, such as a full disk
             database.execute("ROLLBACK")
         raise
     database.execute("COMMIT")
 
 
 def _empty(database: sqlite3.Connection) -> None:
-    made = database.execute("SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
-    for kind, name in made:
+    tables = database.execute("SELECT type, name FROM sqlite_master WHERE type IN ('table', 'view')").fetchall()
+    for kind, name in tables:
         if not name.startswith("sqlite_"):
             quoted = name.replace('"', '""')
             database.execute(f'DROP {kind} "{quoted}"')

@@ -6,8 +6,8 @@ from pathlib import Path
 from addnorm.errors import JobError, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, ranking_of_published
-from addnorm.store import StudyFolder
 from addnorm.store.results import ranking
+from addnorm.store.study import StudyFolder
 
 
 def rank(

@@ -1,4 +1,4 @@
-"""From run folders to what the ranking takes."""
+"""Results of a study's folder, and their ranking: `StudyFolder` to `Result` to `Ranking`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,11 @@ from addnorm.words import say
 
 
 def results(folder: StudyFolder) -> list[Result]:
-    """One result per run, whatever became of it. Those of an extension are not of the plan."""
+    """One result per run, in every state. Runs of an extension are marked as not planned.
+
+    Raises:
+        InputError, Damaged: a run's spec is missing or damaged.
+    """
     later = added_later(folder)
     return [result(folder, run.status(), run.ending(), later) for run in folder.runs()]
 
@@ -22,17 +26,20 @@ def added_later(folder: StudyFolder) -> frozenset[str]:
 
 
 def result(folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str]) -> Result:
-    """What one run has come to.
+    """Result of one run.
 
     Args:
-        status: the run's.
-        ending: what its DONE, FAILED or BLOCKED holds.
-        later: runs that were added to the first plan.
+        folder: the study.
+        status: status of the run.
+        ending: content of its DONE, FAILED or BLOCKED.
+        later: names of the runs that were added to the first plan.
     """
     state, reason = status.state, status.reason
-    if state == "finished" and status.loss is None:  # one run's damaged events must not hide the other runs
+    if (
+        state == "finished" and status.loss is None
+    ):  # damaged events of one run must not prevent the ranking of the others
         path = folder.path / status.run / "events.jsonl"
-        state, reason = "blocked", f"{path} is damaged or holds no evaluation. Restore it from a copy."
+        state, reason = "blocked", f"{path} is damaged or contains no evaluation. Restore it from a copy."
     done = state == "finished"
     return Result(
         run=status.run,
@@ -53,12 +60,12 @@ def result(folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | N
 def ranking(
     folder: StudyFolder, overrides: Mapping[str, Any] | None = None, *, found: Sequence[Result] | None = None
 ) -> Ranking:
-    """The study's ranking as it stands.
+    """Ranking of a study in its present state.
 
     Args:
-        folder: the study's folder.
-        overrides: `references` or `margin` in place of the plan's.
-        found: the runs' results, where they are known already; read from the folder if not given.
+        folder: the study.
+        overrides: `references` or `margin` to use instead of the plan's.
+        found: results of the runs, if already known; read from the folder otherwise.
 
     Raises:
         InputError: an unknown reference, or results that cannot be compared.

@@ -1,12 +1,13 @@
-"""One run's folder: variant × seed, everything that is known about it, and nothing kept elsewhere.
+"""Folder of a run (variant × seed): all that is stored about it.
 
-    spec.json            what to do, frozen            events.jsonl   what happened
-    env.json             where it was done             log.txt        the worker's own words
+    spec.json            frozen specification          events.jsonl   events, appended by the worker
+    env.json             versions, device, threads     log.txt        output of the worker
     lock                 held while a worker lives     checkpoints/   the newest two
-    final.safetensors    the result's weights          DONE | FAILED | BLOCKED
+    final.safetensors    final weights                 DONE | FAILED | BLOCKED
 
-A run's state is not stored but derived: `DONE` finished; `FAILED` failed or diverged; `BLOCKED` blocked; else the lock
-is held: running; else there are events: interrupted; else queued. So no crash can leave a wrong state behind.
+The state of a run is derived, not stored: finished with `DONE`; failed or diverged with `FAILED`; blocked with `BLOCKED`;
+otherwise running if the lock is held, interrupted if there are events, and queued if there are none. A crash therefore
+cannot leave a wrong state.
 """
 
 import math
@@ -33,20 +34,25 @@ _SPEC_FIELDS = ("run", "variant", "seed", "steps")
 
 
 class NotClaimed(JobError):
-    """A worker came to a run that is not to be worked on: `state` says why (running, finished, failed, diverged)."""
+    """A worker claimed a run that must not be trained now; `state` is the reason (running, finished, failed, diverged)."""
 
     def __init__(self, path: Path, state: State, by: int | None) -> None:
         who = f" by process {by}" if by is not None else ""
-        super().__init__(f"{path} is {state}{who}: a second worker has nothing to do there.")
+        super().__init__(f"{path} is {state}{who}: expected a run that has no worker and has not ended.")
         self.state: State = state
 
 
 class RunFolder:
-    """A run's folder. Making this object reads nothing.
+    """Folder of a run. Creating this object reads nothing.
 
     Args:
         path: the folder.
-        spec: what `spec.json` holds, where it is known already.
+        spec: content of `spec.json`, if already known.
+
+    Example:
+        >>> run = addnorm.open_runs("runs/first").runs()[0]  # doctest: +SKIP
+        >>> run.status().state  # doctest: +SKIP
+        'finished'
     """
 
     def __init__(self, path: str | Path, spec: dict[str, Any] | None = None) -> None:
@@ -56,7 +62,7 @@ class RunFolder:
 
     @property
     def name(self) -> str:
-        """The folder's name."""
+        """Name of the folder."""
         return self.path.name
 
     @property
@@ -77,33 +83,33 @@ class RunFolder:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """What to do: `run`, `variant`, `seed`, `steps` and all that the plan adds.
+        """Content of `spec.json`: `run`, `variant`, `seed`, `steps` and the further fields of the plan.
 
         Raises:
             InputError, Damaged: `spec.json` is missing or damaged.
         """
         if self._spec is None:
             path = self.path / "spec.json"
-            found = read_json(path)
-            missing = [name for name in _SPEC_FIELDS if not isinstance(found, dict) or name not in found]
+            content = read_json(path)
+            missing = [name for name in _SPEC_FIELDS if not isinstance(content, dict) or name not in content]
             if missing:
                 raise Damaged(f"{path} is damaged: it lacks {', '.join(missing)}. Restore it from a copy.")
-            self._spec = found
+            self._spec = content
         return self._spec
 
     @property
     def env(self) -> dict[str, Any] | None:
-        """Where the newest attempt ran; None before the first.
+        """Versions, device and threads of the newest attempt; None before the first.
 
         Raises:
             Damaged: `env.json` is damaged.
         """
         path = self.path / "env.json"
-        found: dict[str, Any] | None = read_json(path) if path.exists() else None
-        return found
+        content: dict[str, Any] | None = read_json(path) if path.exists() else None
+        return content
 
     def write_env(self, env: dict[str, Any]) -> None:
-        """Keep where this attempt runs: versions, device, threads.
+        """Write versions, device and threads of this attempt.
 
         Raises:
             InputError, DiskFull, JobError: as `write_json`.
@@ -111,19 +117,19 @@ class RunFolder:
         write_json(self.path / "env.json", env)
 
     def is_held(self) -> bool:
-        """Whether a worker lives."""
+        """True while a worker lives."""
         return is_held(self.path / "lock")
 
     def worker(self) -> int | None:
-        """Process id of the living worker, or None."""
+        """Process id of the worker, or None."""
         return Lock(self.path / "lock").held_by()
 
     @contextmanager
     def claim(self) -> Iterator[EventWriter]:
-        """Be this run's one worker for the length of the block: take the lock, open the events for a new attempt.
+        """Hold the run's lock during the block and open its events for a new attempt.
 
         Raises:
-            NotClaimed: another worker has it, or there is nothing left to do.
+            NotClaimed: another worker holds the lock, or the run is finished, failed or diverged.
             DiskFull, JobError: the folder cannot be written.
         """
         lock = Lock(self.path / "lock")
@@ -134,7 +140,7 @@ class RunFolder:
             if ended is not None and ended["state"] != "blocked":
                 raise NotClaimed(self.path, ended["state"], None)
             self._remove("blocked")
-            self._sweep()
+            self._remove_temporary_files()
             with EventWriter(self.events_path, attempt=self.attempts() + 1) as events:
                 yield events
                 events.sync()
@@ -142,7 +148,13 @@ class RunFolder:
             lock.release()
 
     def mark(self, state: Ending, *, reason: str | None = None, step: int, **values: Any) -> None:
-        """End the run: write DONE, FAILED or BLOCKED. The events are made safe first.
+        """End the run: flush the events, then write DONE, FAILED or BLOCKED.
+
+        Args:
+            state: state of the run from now on.
+            reason: why, where there is a reason.
+            step: last completed step.
+            **values: further content of the marker file.
 
         Raises:
             InputError, DiskFull, JobError: as `write_json`.
@@ -156,12 +168,12 @@ class RunFolder:
         write_json(self.path / _MARKERS[state], content)
 
     def retry(self) -> None:
-        """Let a failed, diverged or blocked run be worked on again, from its newest checkpoint."""
+        """Allow a failed, diverged or blocked run to continue from its newest checkpoint."""
         self._remove("failed")
         self._remove("blocked")
 
     def ending(self) -> dict[str, Any] | None:
-        """What DONE, FAILED or BLOCKED holds (always with `state` and `reason`); None if there is none of them."""
+        """Content of DONE, FAILED or BLOCKED, always with `state` and `reason`; None without any of them."""
         for state in ("finished", "failed", "blocked"):
             path = self.path / _MARKERS[state]
             if path.exists():
@@ -169,12 +181,12 @@ class RunFolder:
                     content = read_json(path)
                     return {"reason": None, "step": 0, **content, "state": content.get("state", state)}
                 except (Damaged, AttributeError, TypeError):
-                    # Made by hand (`touch DONE`): its being there is the statement.
+                    # Created by hand (`touch DONE`): its existence sets the state.
                     return {"state": state, "reason": f"{path.name} holds no reason", "step": 0}
         return None
 
     def attempts(self) -> int:
-        """Number of the newest attempt that wrote an event; 0 before the first.
+        """Number of the newest attempt that has written an event; 0 before the first.
 
         Raises:
             Damaged: the newest event is damaged.
@@ -183,15 +195,18 @@ class RunFolder:
         return int(last.get("attempt", 0)) if last else 0
 
     def last_event(self) -> Event | None:
-        """The newest event.
+        """Newest event.
 
         Raises:
-            Damaged: it is damaged.
+            Damaged: its line is damaged.
         """
         return self._newest.look().last
 
     def newest(self, type: str) -> Event | None:
-        """The newest event of that type.
+        """Newest event of a type.
+
+        Args:
+            type: "train" or "eval".
 
         Raises:
             Damaged: the newest events are damaged.
@@ -199,16 +214,16 @@ class RunFolder:
         return self._newest.look().of_type.get(type)
 
     def last_words(self) -> list[str]:
-        """The last lines of the worker's log."""
+        """Last lines of the worker's log."""
         try:
             with open(self.log_path, "rb") as log:
                 log.seek(max(0, log.seek(0, 2) - _LOG_BYTES))
                 return log.read().decode("utf-8", "replace").splitlines()[-_LOG_LINES:]
         except OSError:
-            return []  # a worker that never started has no log
+            return []  # no worker has started yet
 
     def status(self) -> RunStatus:
-        """The run's state and newest numbers. A damaged file makes it `blocked`, with the reason.
+        """State and newest numbers. With a damaged file the state is `blocked`, with the reason.
 
         Raises:
             InputError, Damaged: the spec is missing or damaged.
@@ -216,7 +231,7 @@ class RunFolder:
         spec = self.spec
         ending, held = self.ending(), self.is_held()
         if ending is None and not held:
-            ending = self.ending()  # the worker may have written it and left between the two looks
+            ending = self.ending()  # the worker may have written it and ended between the two calls
         try:
             newest = self._newest.look()
         except Damaged as damage:
@@ -229,8 +244,8 @@ class RunFolder:
             state = "running"
         else:
             state = "interrupted" if newest.last else "queued"
-        found = newest.of_type.get("eval", {})
-        loss = found.get("loss", newest.of_type.get("train", {}).get("loss"))
+        evaluation = newest.of_type.get("eval", {})
+        loss = evaluation.get("loss", newest.of_type.get("train", {}).get("loss"))
         last = newest.last or {}
         return RunStatus(
             run=spec["run"],
@@ -240,19 +255,19 @@ class RunFolder:
             step=int(last.get("step", 0)),
             steps=spec["steps"],
             loss=_finite(loss),
-            accuracy=_finite(found.get("accuracy")),
-            perplexity=_finite(found.get("perplexity")),
+            accuracy=_finite(evaluation.get("accuracy")),
+            perplexity=_finite(evaluation.get("perplexity")),
             attempts=max(int(last.get("attempt", 0)), int((ending or {}).get("attempts", 0))),
             reason=ending["reason"] if ending else None,
         )
 
-    def _sweep(self) -> None:
-        """Remove what writers that were killed left half written."""
-        for left in (*self.path.glob(".*.tmp"), *self.checkpoints_path.glob(".*.tmp")):
+    def _remove_temporary_files(self) -> None:
+        """Remove temporary files of writers that were killed."""
+        for temporary in (*self.path.glob(".*.tmp"), *self.checkpoints_path.glob(".*.tmp")):
             try:
-                left.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
             except OSError as error:
-                raise disk_error(error, left) from error
+                raise disk_error(error, temporary) from error
 
     def _remove(self, state: Ending) -> None:
         path = self.path / _MARKERS[state]

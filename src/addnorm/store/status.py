@@ -34,7 +34,7 @@ class RunStatus:
     attempts: int = 0
     """Number of the newest attempt; 0 before the first."""
     reason: str | None = None
-    """Why the run is in its state, where there is a reason."""
+    """Reason of the state, where there is one."""
 
     @property
     def is_over(self) -> bool:

@@ -1,8 +1,8 @@
-"""A study's folder: the frozen plan and its runs.
+"""Folder of a study: the frozen plan and the folders of its runs.
 
-`study.json` holds the plan as it was before the first step. A second `addnorm run` with the same plan goes on where the
-first stopped. A plan that only adds seeds is taken in as an extension, marked as such; any other plan is refused, because
-two plans in one folder would be ranked as one.
+`study.json` contains the plan as it was before the first step. A second `addnorm run` with the same plan continues it. A plan
+that only adds seeds is stored as an extension; any other plan is refused, because the runs of two plans would be ranked as
+one study.
 """
 
 import time
@@ -18,7 +18,7 @@ from addnorm.store.run import RunFolder
 from addnorm.store.status import RunStatus
 
 FORMAT = 1
-"""Version of the folder's layout."""
+"""Version of the folder layout."""
 
 _RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
 _PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
@@ -43,10 +43,13 @@ _TRIES, _PAUSE_S = 500, 0.01
 
 
 class StudyFolder:
-    """A study's folder that exists.
+    """Existing folder of a study.
+
+    Args:
+        out: the folder.
 
     Raises:
-        InputError: the folder holds no study, or one of another format.
+        InputError: the folder contains no study, or one of another format.
         Damaged: `study.json` is damaged.
     """
 
@@ -55,11 +58,11 @@ class StudyFolder:
         path = self.path / "study.json"
         if not path.exists():
             raise InputError(
-                f"{self.path} holds no study: there is no study.json. Give a folder made by `addnorm run`."
+                f"{self.path} holds no study: expected a study.json. Give a folder created by `addnorm run`."
             )
         self.plan: dict[str, Any] = read_json(path)
         if not isinstance(self.plan, dict) or "plan_hash" not in self.plan:
-            raise Damaged(f"{path} is damaged: it holds no plan. Restore it from a copy.")
+            raise Damaged(f"{path} is damaged: expected a plan with a plan_hash. Restore it from a copy.")
         _check_format(self.plan, self.path)
         try:
             _check_plan(self.plan)
@@ -69,16 +72,16 @@ class StudyFolder:
 
     @classmethod
     def create(cls, out: str | Path, plan: dict[str, Any]) -> "StudyFolder":
-        """Freeze the plan in the folder, or open the folder if it holds this very plan, or extend it by seeds.
+        """Freeze the plan in the folder, open a folder that has this plan already, or extend one by seeds.
 
         Args:
-            out: the folder; made if missing.
+            out: the folder; created if missing.
             plan: `study`, `plan_hash`, `runs` (each with `run`, `variant`, `seed`, `steps`; the whole entry becomes
-                the run's `spec.json`), and whatever else is to be kept.
+                the run's `spec.json`), and any further fields.
 
         Raises:
-            InputError: the plan lacks something, or the folder holds another plan or another format.
-            DiskFull, JobError: the folder cannot be written, or is to be extended while a supervisor works in it.
+            InputError: the plan lacks a field, or the folder contains another plan or another format.
+            DiskFull, JobError: the folder cannot be written, or would be extended while a supervisor works in it.
         """
         _check_plan(plan)
         out = Path(out)
@@ -91,9 +94,9 @@ class StudyFolder:
             study = cls(out)
         if plan["plan_hash"] not in hashes(study.plan):
             raise InputError(
-                f"{out} holds study {study.name!r} with plan {study.plan_hash}, but this is study {plan['study']!r} "
+                f"{out}: expected study {study.name!r} with plan {study.plan_hash}, got study {plan['study']!r} "
                 f"with plan {plan['plan_hash']}{_difference(study.plan, plan)}. One folder holds one plan, to which "
-                "only seeds may be added: choose another folder with --out, or undo the change to go on with the old "
+                "only seeds may be added: choose another folder with --out, or undo the change to continue the old "
                 "plan."
             )
         for run in study._runs:
@@ -104,12 +107,12 @@ class StudyFolder:
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """Name of the study."""
         return str(self.plan["study"])
 
     @property
     def plan_hash(self) -> str:
-        """The first plan's hash, as its maker gave it."""
+        """Hash of the first plan."""
         return str(self.plan["plan_hash"])
 
     @property
@@ -118,28 +121,28 @@ class StudyFolder:
         return list(self.plan.get("extensions", []))
 
     def record_peek(self) -> None:
-        """Keep that the results as they stand were shown. To be called by whatever shows a ranking.
+        """Record that the present results were shown. Call it wherever a ranking is shown.
 
         Raises:
-            DiskFull, JobError: it cannot be written.
+            DiskFull, JobError: the record cannot be written.
         """
         finished = sum((run.ending() or {}).get("state") == "finished" for run in self._runs)
         record_peek(self.path, finished=finished, plan_hash=hashes(self.plan)[-1])
 
     @property
     def lock_path(self) -> Path:
-        """What the one supervisor holds."""
+        """Lock that the supervisor holds."""
         return self.path / "supervisor.lock"
 
     def runs(self) -> list[RunFolder]:
-        """The runs in plan order; the same objects every time."""
+        """Runs in plan order; the same objects at every call."""
         return list(self._runs)
 
     def run(self, name: str) -> RunFolder:
-        """The run of that name.
+        """Run of a name.
 
         Raises:
-            InputError: no such run.
+            InputError: there is no such run.
         """
         for run in self._runs:
             if run.name == name:
@@ -147,7 +150,7 @@ class StudyFolder:
         raise InputError(f"{self.path} has no run {name!r}. Known: {', '.join(run.name for run in self._runs)}.")
 
     def statuses(self) -> list[RunStatus]:
-        """The status of every run, read from the files, in plan order.
+        """Status of every run, read from the files, in plan order.
 
         Raises:
             InputError, Damaged: as `RunFolder.status`.
@@ -155,7 +158,7 @@ class StudyFolder:
         return [run.status() for run in self._runs]
 
     def status(self) -> dict[str, Any]:
-        """The study's name, its plan's hash and the status of every run, as `addnorm status --json` prints them.
+        """Name of the study, hash of its plan and status of every run, as `addnorm status --json` prints them.
 
         Raises:
             InputError, Damaged: as `RunFolder.status`.
@@ -165,7 +168,10 @@ class StudyFolder:
 
 
 def open_runs(folder: str | Path) -> StudyFolder:
-    """The study in a folder, to look at its runs.
+    """Open the folder of a study.
+
+    Args:
+        folder: a folder created by `addnorm run`.
 
     Raises:
         InputError, Damaged: as `StudyFolder`.
@@ -185,9 +191,12 @@ def _freeze(out: Path, plan: dict[str, Any]) -> None:
             break
         if (out / "study.json").exists():
             return
-        time.sleep(_PAUSE_S)  # somebody else is about to write it
+        time.sleep(_PAUSE_S)  # another process is about to write it
     else:
-        raise JobError(f"process {lock.held_by()} works in {out}, but its study.json is gone. Stop that process first.")
+        raise JobError(
+            f"{out}: expected a study.json, got none while process {lock.held_by()} works in the folder. Stop that "
+            "process first."
+        )
     try:
         if not (out / "study.json").exists():
             write_json(out / "study.json", {"format": FORMAT, **plan})
@@ -199,11 +208,11 @@ def _extend(out: Path, plan: dict[str, Any]) -> None:
     lock = Lock(out / "supervisor.lock")
     if not lock.try_acquire():
         raise JobError(
-            f"seeds are added while nobody works in {out}, but process {lock.held_by()} does. Give the same command "
-            "again when it has ended."
+            f"{out}: expected no running supervisor while seeds are added, got process {lock.held_by()}. Run the same "
+            "command again when it has ended."
         )
     try:
-        old = read_json(out / "study.json")  # again: somebody else may have extended it since
+        old = read_json(out / "study.json")  # again: another process may have extended it since
         if plan["plan_hash"] not in hashes(old) and only_adds_seeds(old, plan):
             looked = any(peek["finished"] > 0 for peek in peeks(out))
             write_json(out / "study.json", extended(old, plan, looked=looked))
@@ -212,15 +221,15 @@ def _extend(out: Path, plan: dict[str, Any]) -> None:
 
 
 def _check_format(plan: dict[str, Any], path: Path) -> None:
-    found = plan.get("format")
-    if found == FORMAT:
+    present = plan.get("format")
+    if present == FORMAT:
         return
-    newer = isinstance(found, int) and found > FORMAT
-    advice = "Install that version of addnorm to open it" if newer else "Start the study anew"
+    newer = isinstance(present, int) and present > FORMAT
+    advice = "Install that version of addnorm to open it" if newer else "Start the study again"
     raise InputError(
-        f"{path} has folder format {found}, made by {'a newer' if newer else 'another'} addnorm "
-        f"({plan.get('addnorm_version', 'version unknown')}); this one reads format {FORMAT}. {advice}, or choose "
-        "another folder with --out."
+        f"{path}: expected folder format {FORMAT}, got folder format {present}, made by "
+        f"{'a newer' if newer else 'another'} addnorm ({plan.get('addnorm_version', 'version unknown')}). {advice}, or "
+        "choose another folder with --out."
     )
 
 
@@ -229,30 +238,30 @@ def _check_plan(plan: dict[str, Any]) -> None:
     names: set[str] = set()
     for place, entry in enumerate(plan["runs"]):
         if not isinstance(entry, dict):
-            raise InputError(f"plan.runs[{place}] must be of type dict, got {entry!r}.")
+            raise InputError(f"plan.runs[{place}]: expected a dict, got {entry!r}.")
         _check_fields(f"plan.runs[{place}]", entry, _RUN_FIELDS)
         name = entry["run"]
         if not name or name in _RESERVED or name.startswith(".") or "/" in name or "\0" in name:
-            raise InputError(f"plan.runs[{place}].run must be able to name a folder, got {name!r}.")
+            raise InputError(f"plan.runs[{place}].run: expected a name for a folder, got {name!r}.")
         if name in names:
-            raise InputError(f"every run of a plan must have its own name, but {name!r} occurs twice.")
+            raise InputError(f"plan.runs: expected one run of each name, got {name!r} twice.")
         names.add(name)
 
 
-def _check_fields(where: str, found: dict[str, Any], fields: dict[str, type]) -> None:
+def _check_fields(where: str, values: dict[str, Any], fields: dict[str, type]) -> None:
     for name, kind in fields.items():
-        if not isinstance(found.get(name), kind):
-            raise InputError(f"{where}.{name} must be of type {kind.__name__}, got {found.get(name)!r}.")
+        if not isinstance(values.get(name), kind):
+            raise InputError(f"{where}.{name}: expected a value of type {kind.__name__}, got {values.get(name)!r}.")
 
 
 def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    before, now = ({entry["run"]: entry for entry in all_runs(plan)} for plan in (old, new))
+    old_runs, new_runs = ({entry["run"]: entry for entry in all_runs(plan)} for plan in (old, new))
     parts = [
         f"{word} {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
         for word, names in (
-            ("without", [name for name in before if name not in now]),
-            ("with new", [name for name in now if name not in before]),
-            ("with changed", [name for name in now if name in before and before[name] != now[name]]),
+            ("without", [name for name in old_runs if name not in new_runs]),
+            ("with new", [name for name in new_runs if name not in old_runs]),
+            ("with changed", [name for name in new_runs if name in old_runs and old_runs[name] != new_runs[name]]),
         )
         if names
     ]

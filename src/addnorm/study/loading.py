@@ -24,12 +24,10 @@ _FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
 def load_study(path_or_name: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> Study:
     """Load a study and its plugins; every name is resolved and every field checked.
 
-    Example::
-
-        import addnorm
-
-        study = addnorm.load_study("residual-scores", settings=["training.steps=200", "seeds=[0, 1]"])
-        print(list(study.variants), study.training.steps)
+    Example:
+        >>> study = addnorm.load_study("residual-scores", settings=["training.steps=200", "seeds=[0, 1]"])
+        >>> study.training.steps, study.seeds
+        (200, (0, 1))
 
     Args:
         path_or_name: the name of a built-in study, a `.yaml` file, a `.py` file (its function `study`, or `file.py:function`)

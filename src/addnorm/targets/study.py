@@ -18,7 +18,7 @@ from addnorm.redundancy.graph.export import NotExported
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.variant import audit_variant
-from addnorm.training.export import run_spec
+from addnorm.training.run_spec import run_spec
 from addnorm.words import Sentence, say
 
 NAME = "audit.json"

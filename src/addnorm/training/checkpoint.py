@@ -1,11 +1,11 @@
-"""Checkpoints that are either whole or refused.
+"""Checkpoints with a digest, so that a damaged file is detected before it is used.
 
     <run>/checkpoints/step-00000100.pt
 
-A checkpoint is a `torch.save` file whose zip comment holds the SHA-256 of everything before it, so a file that was cut
-short or changed by one bit is told from a good one before anything in it is used, and `torch.load` still opens it. It
-is loaded on the CPU (what loads it copies the tensors to where they belong) and with `weights_only=True`: a file made
-to run code is refused. Two are kept; if the newer is damaged, the older serves, and the caller is told.
+A checkpoint is a `torch.save` file whose zip comment holds the SHA-256 of everything before it. A truncated file, or one with
+a changed bit, is therefore detected, and `torch.load` still opens an intact one. Checkpoints are loaded on the CPU and with
+`weights_only=True`, which refuses a file that would run code. The newest two are kept; if the newer one is damaged, the older
+one is used and the caller is informed.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from addnorm.store import Damaged, atomic, write_atomic
 from addnorm.store.files import disk_error, make_folder, sync
 
 KEPT = 2
-"""Checkpoints that stay in a run's folder."""
+"""Number of checkpoints in a run's folder."""
 
 _NAME = re.compile(r"step-(\d{8,})\.pt")
 _MARK = b"addnorm sha256 "
@@ -36,7 +36,7 @@ _CHUNK_BYTES = 1 << 22
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A checkpoint that was read and found whole."""
+    """An intact checkpoint and its content."""
 
     path: Path
     step: int
@@ -45,7 +45,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A checkpoint that was not fit to resume from."""
+    """A damaged checkpoint."""
 
     path: Path
     reason: str
@@ -53,42 +53,42 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True)
 class Latest:
-    """The newest checkpoint that can be used, and the newer ones that cannot."""
+    """The newest intact checkpoint, and the damaged ones that are newer."""
 
     found: Checkpoint | None
-    """None if there is no good one: start from the beginning."""
+    """None if there is no intact one; the run then starts from the beginning."""
     rejected: tuple[Rejected, ...]
-    """Newest first. To be told to the user and written into the run's events."""
+    """Newest first; recorded in the run's events."""
 
 
 def save(path: Path, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint, wholly or not at all.
+    """Write a checkpoint atomically.
 
     Args:
-        path: where it goes; its folder exists.
+        path: the file; its folder exists.
         state: tensors, numbers, texts and None in dicts, lists and tuples.
 
     Raises:
-        InputError: the state holds something that `weights_only` would not load again.
-        DiskFull, JobError: the disk refused; the checkpoints that were there are whole.
+        InputError: the state contains a value that `weights_only` would not load.
+        DiskFull, JobError: the file cannot be written; earlier checkpoints are intact.
     """
     _check(state, "$")
     with atomic(path) as file:
         hashing = _Hashing(file)
-        torch.save(state, hashing)  # type: ignore[arg-type]  # write and flush are all that it calls
+        torch.save(state, hashing)  # type: ignore[arg-type]  # it calls write and flush only
         hashing.close()
-        # The archive ends with the length of its comment, two bytes that are 0 so far. The digest is of that form.
+        # The archive ends with the length of its comment, two bytes that are 0 until now and in the digest.
         file.seek(-2, 2)
         file.write(_COMMENT_BYTES.to_bytes(2, "little") + _MARK + hashing.digest.hexdigest().encode())
 
 
 def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
-    """Write the checkpoint of a step into a run's `checkpoints/` and remove those no longer needed.
+    """Write the checkpoint of a step into a run's `checkpoints/` and remove older ones beyond the newest two.
 
-    What is of a later step than this one was rejected when this attempt began, and goes too.
+    Checkpoints of later steps were rejected when this attempt started, and are removed too.
 
     Returns:
-        The new checkpoint's path.
+        The path of the new checkpoint.
 
     Raises:
         InputError, DiskFull, JobError: as `save`; nothing is removed then.
@@ -96,10 +96,10 @@ def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
     make_folder(folder)
     path = folder / f"step-{step:08d}.pt"
     save(path, state)
-    keep = [place for place, at in _by_step(folder) if at <= step][:KEPT]
-    left = [*(place for place, _ in _by_step(folder) if place not in keep), *folder.glob(".*.tmp")]
+    keep = [other for other, other_step in _by_step(folder) if other_step <= step][:KEPT]
+    remove = [*(other for other, _ in _by_step(folder) if other not in keep), *folder.glob(".*.tmp")]
     try:
-        for old in left:
+        for old in remove:
             old.unlink(missing_ok=True)
         sync(folder)
     except OSError as error:
@@ -108,12 +108,12 @@ def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Read a checkpoint. Nothing in the file is run.
+    """Read a checkpoint without running code from the file.
 
     Raises:
-        InputError: there is no such file.
-        Damaged: it is not what was written, or was not written by `save`.
-        JobError: the system does not let us read it.
+        InputError: no such file.
+        Damaged: the file has changed since it was written, or was not written by `save`.
+        JobError: the file cannot be read.
     """
     try:
         with open(path, "rb") as file:
@@ -126,18 +126,18 @@ def load(path: Path) -> dict[str, Any]:
         raise JobError(f"could not read {path} ({error.strerror}).") from error
     except pickle.UnpicklingError as error:
         raise Damaged(
-            f"{path} holds more than tensors and plain values, and is not opened: it could run code."
+            f"{path}: expected tensors and plain values only, got other objects. The file is not opened, as it could run code."
         ) from error
     if not isinstance(state, dict):
-        raise Damaged(f"{path} must hold a dict, got {type(state).__name__}. It was not written by addnorm.")
+        raise Damaged(f"{path}: expected a dict, got {type(state).__name__}. The file was not written by addnorm.")
     return state
 
 
 def latest(folder: Path) -> Latest:
-    """The newest good checkpoint of a run, and what was wrong with any newer one. Changes nothing on disk.
+    """Read the newest intact checkpoint of a run. Changes nothing on disk.
 
     Raises:
-        JobError: the system does not let us read one; that is no reason to fall back to an older one.
+        JobError: a checkpoint cannot be read, which is no reason to use an older one.
     """
     rejected: list[Rejected] = []
     for path, step in _by_step(folder):
@@ -149,17 +149,17 @@ def latest(folder: Path) -> Latest:
 
 
 def save_final(path: Path, state_dict: Mapping[str, Any]) -> None:
-    """Write the result's weights as safetensors, wholly or not at all. Tied weights are written once per name.
+    """Write the final weights as safetensors, atomically. Tied weights are written once per name.
 
     Raises:
         InputError: an entry is not a tensor.
-        DiskFull, JobError: the disk refused.
+        DiskFull, JobError: the file cannot be written.
     """
     seen: set[int] = set()
     tensors: dict[str, Tensor] = {}
     for name, tensor in state_dict.items():
         if not isinstance(tensor, Tensor):
-            raise InputError(f"final weights must be tensors, but {name!r} is of type {type(tensor).__name__}.")
+            raise InputError(f"final weights: {name}: expected a tensor, got {type(tensor).__name__}.")
         tensor = tensor.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
         tensors[name] = tensor.clone() if storage in seen else tensor
@@ -168,10 +168,10 @@ def save_final(path: Path, state_dict: Mapping[str, Any]) -> None:
 
 
 class _Hashing:
-    """A file to write to that computes the digest on the way.
+    """A file that computes the digest of what is written to it.
 
-    torch's writer cannot pass on an error of the disk: it ends the process while it tidies up. So the first error is
-    kept, the rest of the bytes are dropped, and `close` raises it.
+    An exception in torch's writer would end the process during its cleanup. The first error is therefore stored, the further
+    bytes are dropped, and `close` raises it.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -205,9 +205,9 @@ def _verify(file: BinaryIO, path: Path) -> None:
         if mark == _MARK and int.from_bytes(length, "little") == _COMMENT_BYTES:
             if _digest(file, archive_bytes - 2) == digest:
                 return
-            raise Damaged(f"{path} is damaged: its content does not agree with its digest.")
+            raise Damaged(f"{path} is damaged: its content does not match its digest.")
     raise Damaged(
-        f"{path} is damaged: {size} bytes that do not end with a digest. It was cut short, or not written by addnorm."
+        f"{path} is damaged: expected a digest at the end of its {size} bytes. It was truncated, or not written by addnorm."
     )
 
 
@@ -226,8 +226,8 @@ def _digest(file: BinaryIO, length: int) -> bytes:
 
 def _by_step(folder: Path) -> list[tuple[Path, int]]:
     """Checkpoints of the folder with their steps, newest first."""
-    found = [(path, int(match[1])) for path in folder.glob("step-*.pt") if (match := _NAME.fullmatch(path.name))]
-    return sorted(found, key=lambda entry: entry[1], reverse=True)
+    checkpoints = [(path, int(match[1])) for path in folder.glob("step-*.pt") if (match := _NAME.fullmatch(path.name))]
+    return sorted(checkpoints, key=lambda entry: entry[1], reverse=True)
 
 
 def _check(value: Any, where: str) -> None:
@@ -238,10 +238,10 @@ def _check(value: Any, where: str) -> None:
             _check(name, f"a key of {where}")
             _check(item, f"{where}.{name}")
     elif type(value) in (list, tuple):
-        for place, item in enumerate(value):
-            _check(item, f"{where}[{place}]")
+        for index, item in enumerate(value):
+            _check(item, f"{where}[{index}]")
     else:
         raise InputError(
-            f"a checkpoint holds tensors and plain values, but {where} is of type {type(value).__name__}. "
-            "Turn it into a tensor or a number first."
+            f"checkpoint: {where}: expected a tensor or a plain value, got {type(value).__name__}. "
+            "Convert it to a tensor or a number."
         )

@@ -6,20 +6,20 @@ from addnorm.store import State
 
 
 class ExitCode(IntEnum):
-    """What a worker's exit code says. Any other, and death by a signal, is a crash."""
+    """Exit codes of a worker. Any other code, and the end by a signal, is a crash."""
 
     DONE = 0
-    """`DONE` is written, or was there before."""
+    """The run has finished, now or before."""
     FAILED = 1
-    """The run cannot succeed; `FAILED` is written. Without that file it is a crash: Python's own errors exit 1 too."""
+    """The run has failed or diverged; FAILED is written. Without that file it is a crash, as Python's errors exit 1 too."""
     BLOCKED = 74
-    """Something outside the run is in the way (a full disk); `BLOCKED` is written if there was room for it."""
+    """The run cannot continue for a reason outside it (a full disk); BLOCKED is written if there is room."""
     STOPPED = 75
-    """The worker was asked to stop and kept a checkpoint, or found another worker in its place."""
+    """The worker was asked to stop and saved a checkpoint, or another worker already holds the run."""
 
     @classmethod
     def of(cls, state: State) -> "ExitCode":
-        """The code with which a worker leaves a run that is in this state."""
+        """The exit code of a worker whose run is in a state."""
         return {"finished": cls.DONE, "failed": cls.FAILED, "diverged": cls.FAILED, "blocked": cls.BLOCKED}.get(
             state, cls.STOPPED
         )

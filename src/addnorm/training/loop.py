@@ -1,7 +1,7 @@
-"""Training of one run, in plain PyTorch.
+"""The training loop's steps and evaluations, in plain PyTorch.
 
-Nothing but (seed, step) decides what a step does: the batch is a function of them, and the random number generator is set
-anew from them before each step. So a run can go on from any checkpoint and repeat exactly what it would have done.
+A step is a function of the state, the seed and the step number: they determine the batch, and the random number generator is
+reseeded from them before each step. A run resumed from any checkpoint therefore repeats its steps exactly.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -21,11 +21,11 @@ from addnorm.training.scalars import ScalarRecorder
 
 
 @dataclass(frozen=True)
-class Stepped:
-    """What one optimizer step saw."""
+class Step:
+    """Loss and gradient of one optimizer step."""
 
     loss: float
-    """Nats per scored token of the batch, before the step."""
+    """Nats per scored token of the batch, before the update."""
     grad_norm: float
     """Norm of the whole gradient, before clipping."""
 
@@ -34,9 +34,9 @@ class Trainer:
     """A model, its optimizer and the number of steps done.
 
     Args:
-        spec: the run.
-        dataset: what it trains on; its hash must be the spec's.
-        device: where it trains.
+        spec: the run's spec.
+        dataset: the data set with the spec's hash.
+        device: the device to train on.
     """
 
     def __init__(self, spec: RunSpec, dataset: Dataset, device: torch.device) -> None:
@@ -49,12 +49,12 @@ class Trainer:
 
     @property
     def learning_rate(self) -> float:
-        """Of the next step."""
+        """Learning rate of the next step."""
         schedule = self.training.schedule
         return self.training.optimizer.learning_rate * schedule.factor(self.step, self.training.steps)
 
-    def train_step(self) -> Stepped:
-        """One optimizer step."""
+    def train_step(self) -> Step:
+        """Perform one optimizer step."""
         training, step = self.training, self.step
         self._reseed("step", step)
         self.model.train()
@@ -71,18 +71,18 @@ class Trainer:
         self.scalars.after_step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        return Stepped(loss=loss.item(), grad_norm=grad_norm.item())
+        return Step(loss=loss.item(), grad_norm=grad_norm.item())
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Loss, accuracy, perplexity and bits per byte on the held-out windows."""
+        """Measure loss, accuracy, perplexity and bits per byte on the held-out windows."""
         training = self.training
         self.model.eval()
         nats, hits, count = 0.0, 0, 0
         batches = held_batches(self.dataset, training.batch, training.seq, training.eval_sequences)
         for index, windows in enumerate(batches):
             with self._precision():
-                # Masked models guess the same tokens at every evaluation and for every seed.
+                # Masked models predict the same tokens at every evaluation and for every seed.
                 batch = score(self.spec.model.objective, windows, self.dataset, seed=0, step=index, device=self.device)
                 measured = measure(self.model, batch)
             nats += measured.nats.item()
@@ -91,7 +91,7 @@ class Trainer:
         return report(nats, hits, count, self.dataset.held_bytes_per_token)
 
     def state(self) -> dict[str, Any]:
-        """Everything that a later process needs to go on: tensors and plain numbers."""
+        """The content of a checkpoint: tensors and plain numbers."""
         return {
             "step": self.step,
             "model": self.model.state_dict(),
@@ -100,10 +100,10 @@ class Trainer:
         }
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state.
+        """Continue from the content of a checkpoint.
 
         Raises:
-            InputError: the run was begun by a version that let weight decay reach other parameters.
+            InputError: the checkpoint was made by a version with other weight decay groups.
         """
         self._require_same_groups(state["optimizer"])
         self.model.load_state_dict(state["model"])
@@ -118,9 +118,10 @@ class Trainer:
         )
         if began != now:
             raise InputError(
-                f"run of variant '{self.spec.variant}': expected optimizer groups of {now} parameters, got {began}. It was "
-                "begun by a version that let weight decay reach other parameters; finish it with that version, or start it "
-                "in a new folder."
+                f"run of variant '{self.spec.variant}': expected optimizer groups of {now} parameters, got {began}. The "
+                "run was started by a version that applied weight decay to other parameters. Finish it with that "
+                "version, or start "
+                "it in a new folder."
             )
 
     def _score(self, windows: np.ndarray, step: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a model is asked for: the next token, or the hidden ones. Loss and accuracy over the scored positions."""
+"""Training objectives: prediction of the next token, or of masked tokens. Loss and accuracy over the scored positions."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Windows = Int64[np.ndarray, "batch seq_plus_one"]
 
 @dataclass(frozen=True, kw_only=True)
 class Scored:
-    """One batch as a model sees it."""
+    """Inputs and targets of one batch."""
 
     inputs: Int64[Tensor, "batch seq"]
     targets: Int64[Tensor, "batch seq"]
@@ -28,8 +28,11 @@ def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step
     """Inputs and targets of a batch of windows.
 
     Args:
-        objective: `causal` (each window's tokens predict the following one) or `masked`.
-        seed, step: decide which tokens a masked model must guess.
+        objective: `causal` (each token of a window predicts the next one) or `masked`.
+        windows: token ids, one more than the sequence.
+        dataset: its vocabulary and mask id are used by `masked`.
+        seed, step: determine the masked tokens.
+        device: the device of the result.
     """
     if objective == "causal":
         tokens = torch.from_numpy(windows).to(device)
@@ -41,12 +44,12 @@ def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Sums over scored positions; add two to join two batches."""
+    """Sums over the scored positions of a batch."""
 
     nats: Tensor
     """Summed cross-entropy, scalar; differentiable."""
     hits: Tensor
-    """Number of positions whose likeliest token is the target, scalar."""
+    """Number of positions whose most probable token is the target, scalar."""
     count: int
 
     @property
@@ -56,12 +59,12 @@ class Measured:
 
 
 def measure(model: nn.Module, batch: Scored) -> Measured:
-    """Run the model on a batch and compare with its targets."""
+    """Apply the model to a batch and compare its logits with the targets."""
     return compare(model(batch.inputs), batch)
 
 
 def compare(logits: Float[Tensor, "batch seq vocab"], batch: Scored) -> Measured:
-    """Compare logits with a batch's targets, in float32 at least."""
+    """Compare logits with the targets of a batch, in float32 or float64."""
     targets = batch.targets
     if batch.where is not None:
         logits, targets = logits[batch.where], targets[batch.where]

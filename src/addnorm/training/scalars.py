@@ -1,12 +1,13 @@
-"""What moved a model's learned scalars: weight decay, or the gradient.
+"""Changes of a model's learned scalars, separated into weight decay and gradient updates.
 
-In each step a scalar p moves by  -r p + u:  decay takes the share r of it, the gradient's update u is the rest. Both are added
-up step by step in float64, so that init + decay + gradient = value, to the last bits of float64. Beside them stand the sums
-that a gradient's signal-to-noise needs, and, per mechanism, the triangular factor R of all gradients seen (G = Q R, one row
-per step): its singular values are G's, so a direction in which no gradient ever pointed shows as a zero, without keeping G and
-without squaring it.
+In each step a scalar p changes by  -r p + u:  weight decay removes the share r, and u is the update of the gradient. Both parts
+are summed in float64, so that init + decay + gradient = value up to rounding. The recorder also keeps the sums from which
+the signal-to-noise ratio of the gradient is computed and, for each mechanism, the triangular factor R of all its gradients
+(G = Q R, one row of G per step). R has the singular values of G, so a direction without any gradient has a singular value of
+zero. R needs neither the memory of G nor its square.
 
-Why R and not the covariance GᵀG: squaring halves the digits, and a redundant direction known to float32's 1e-7 would drown.
+Why R and not the covariance GᵀG: squaring halves the number of correct digits, and a redundant direction, which float32
+determines to about 1e-7, would be lost in rounding.
 """
 
 from collections.abc import Mapping
@@ -20,11 +21,11 @@ from torch import Tensor, nn
 from addnorm.optimization.optimizers import OptimizerSpec
 
 LARGEST = 4096
-"""A parameter of a mechanism with more entries is not called a set of scalars."""
+"""Largest parameter of a mechanism, in entries, that is recorded as a set of scalars."""
 LARGEST_JOINT = 512
-"""Entries of one mechanism whose gradients are examined jointly; a larger one has no R."""
+"""Largest mechanism, in entries, that has a factor R."""
 _BLOCK = 64
-"""Gradient rows gathered before R takes them in."""
+"""Gradient rows that are collected before R is updated."""
 
 
 _SUMS = ("decay", "gradient", "log_kept", "mean", "mean_square", "mean_absolute")
@@ -32,23 +33,23 @@ _SUMS = ("decay", "gradient", "log_kept", "mean", "mean_square", "mean_absolute"
 
 @dataclass(frozen=True)
 class Scalar:
-    """One tracked parameter."""
+    """A recorded parameter."""
 
     name: str
     parameter: nn.Parameter
     group: Mapping[str, Any]
-    """Its entry in the optimizer's groups."""
+    """Its parameter group in the optimizer."""
     place: slice
-    """Its entries among all tracked ones."""
+    """Its entries among all recorded ones."""
 
 
 class ScalarRecorder:
-    """Watches every learned scalar of a model through its training.
+    """Records every learned scalar of a model during its training.
 
     Args:
         mechanisms: the model's mechanisms by their path in it, see `Transformer.mechanisms`.
-        spec: the optimizer's spec, which knows what its decay takes.
-        optimizer: the optimizer that moves the parameters.
+        spec: the optimizer's spec, which computes the share that weight decay removes.
+        optimizer: the optimizer that updates the parameters.
     """
 
     def __init__(
@@ -77,7 +78,7 @@ class ScalarRecorder:
         self._factors = {path: torch.zeros(0, place.stop - place.start).double() for path, place in self._joint.items()}
 
     def before_step(self) -> None:
-        """To be called when gradients and learning rates are set, before the optimizer moves anything."""
+        """Record the state before the optimizer's step; gradients and learning rates are set."""
         if not self.scalars:
             return
         self._before = self._values()
@@ -87,25 +88,25 @@ class ScalarRecorder:
         self._rows.append(self._gradients())
 
     def after_step(self) -> None:
-        """To be called when the optimizer has moved the parameters."""
+        """Record the changes made by the optimizer's step."""
         if not self.scalars:
             return
         gradient, decay = self._rows[-1], -self._before * self._rates
-        moved = self._values() - self._before
+        change = self._values() - self._before
         kept = torch.log1p(-self._rates)
-        self._sums += torch.stack((decay, moved - decay, kept, gradient, gradient.square(), gradient.abs()))
+        self._sums += torch.stack((decay, change - decay, kept, gradient, gradient.square(), gradient.abs()))
         self.steps += 1
         if len(self._rows) == _BLOCK:
-            self._take_in()
+            self._update_factors()
 
     def summary(self) -> dict[str, Tensor]:
-        """Everything known so far, as tensors to be kept in a file. Axes: `scalar` runs over all tracked entries.
+        """The record as tensors for a file. The axis `scalar` runs over all recorded entries.
 
-        `init` and `value`; `decay` and `gradient`, the two parts of the move; `log_kept`, the logarithm of what decay alone
-        would have left of a number; `mean, mean_square, mean_absolute` of the gradient over the steps; `steps`; and one
+        `init` and `value`; `decay` and `gradient`, the two parts of the change; `log_kept`, the logarithm of the share that
+        weight decay alone would leave; `mean, mean_square, mean_absolute` of the gradient over the steps; `steps`; and one
         `R.<mechanism>` of [at most entries, entries] for each mechanism.
         """
-        self._take_in()
+        self._update_factors()
         count = max(self.steps, 1)
         sums = {
             name: row / count if name.startswith("mean") else row.clone()
@@ -115,7 +116,7 @@ class ScalarRecorder:
         return {"init": self.init, "value": self._values(), "steps": torch.tensor(self.steps), **sums, **factors}
 
     def names(self) -> list[str]:
-        """The name of each tracked entry, in order: `scores.log_a.3[1]`."""
+        """The name of each recorded entry in order, such as `scores.log_a.3[1]`."""
         return [
             f"{scalar.name}[{', '.join(map(str, index))}]"
             for scalar in self.scalars
@@ -123,17 +124,17 @@ class ScalarRecorder:
         ]
 
     def state(self) -> dict[str, Any]:
-        """What a resumed recorder needs."""
-        self._take_in()
+        """The state for a checkpoint."""
+        self._update_factors()
         return {"init": self.init, "sums": self._sums.clone(), "steps": self.steps, "factors": dict(self._factors)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Continue from the state of a checkpoint."""
         self.init, self._sums, self.steps = state["init"], state["sums"], state["steps"]
         self._factors = dict(state["factors"])
         self._rows = []
 
-    def _take_in(self) -> None:
+    def _update_factors(self) -> None:
         if not self._rows:
             return
         rows = torch.stack(self._rows)
@@ -145,9 +146,9 @@ class ScalarRecorder:
         return self._flat([scalar.parameter.detach() for scalar in self.scalars])
 
     def _gradients(self) -> Float64[Tensor, " scalar"]:
-        found = [scalar.parameter.grad for scalar in self.scalars]
+        gradients = [scalar.parameter.grad for scalar in self.scalars]
         return self._flat(
-            [torch.zeros_like(s.parameter) if g is None else g for s, g in zip(self.scalars, found, strict=True)]
+            [torch.zeros_like(s.parameter) if g is None else g for s, g in zip(self.scalars, gradients, strict=True)]
         )
 
     @staticmethod

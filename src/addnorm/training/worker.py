@@ -1,6 +1,6 @@
-"""The one worker command: `python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR` trains a run from where it stands.
+"""The worker command: `python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR` trains or resumes one run.
 
-All state is in the run's folder. Exit codes are those of `ExitCode`; any other is a crash, and the supervisor may
+All state is in the run's folder. The exit codes are those of `ExitCode`; any other is a crash, after which the supervisor may
 start the worker again.
 """
 
@@ -20,67 +20,67 @@ from addnorm.store.run import NotClaimed, RunFolder
 from addnorm.training.exit_code import ExitCode
 
 
-class Stop:
-    """Becomes true when somebody asks the worker to stop (SIGTERM or SIGINT)."""
+class StopRequest:
+    """Records a request to stop (SIGTERM or SIGINT)."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.received = False
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._ask)
+            signal.signal(number, self._receive)
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        self.received = True
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Train one run. Returns the exit code."""
+    """Train or resume one run. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if not arguments:
         print("usage: python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
         return 2
     *plugins, folder = arguments
-    run, stop = RunFolder(Path(folder)), Stop()
+    run, stop = RunFolder(Path(folder)), StopRequest()
     try:
         with run.claim() as events:
-            return _work(run, events, stop, plugins)
+            return _train(run, events, stop, plugins)
     except NotClaimed as error:
-        _tell(str(error))
+        _log(str(error))
         return ExitCode.of(error.state)
     except DiskFull as error:
-        return _give_up(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause="disk")
+        return _end(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause="disk")
 
 
-def _work(run: RunFolder, events: EventWriter, stop: Stop, plugins: Sequence[str]) -> int:
-    from addnorm.training.attempt import Attempt, CannotGoOn
+def _train(run: RunFolder, events: EventWriter, stop: StopRequest, plugins: Sequence[str]) -> int:
+    from addnorm.training.attempt import Attempt, CannotContinue
 
     try:
-        return Attempt(run, events, lambda: stop.asked, plugins).work()
+        return Attempt(run, events, lambda: stop.received, plugins).train()
     except DiskFull:
         raise
-    except CannotGoOn as error:
-        return _give_up(run, error.state, str(error), ExitCode.FAILED)
+    except CannotContinue as error:
+        return _end(run, error.state, str(error), ExitCode.FAILED)
     except AddnormError as error:
-        return _give_up(run, "failed", str(error), ExitCode.FAILED)
+        return _end(run, "failed", str(error), ExitCode.FAILED)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
-        _tell(traceback.format_exc())
-        said = str(error).partition("\n")[0]
-        return _give_up(run, "failed", "out of memory" + (f": {said}" if said else ""), ExitCode.FAILED)
+        _log(traceback.format_exc())
+        reason = str(error).partition("\n")[0]
+        return _end(run, "failed", "out of memory" + (f": {reason}" if reason else ""), ExitCode.FAILED)
 
 
-def _give_up(run: RunFolder, state: Any, reason: str, code: int, **values: Any) -> int:
-    _tell(f"{state}: {reason}")
+def _end(run: RunFolder, state: Any, reason: str, code: int, **values: Any) -> int:
+    _log(f"{state}: {reason}")
     try:
         last = run.last_event() or {}
         run.mark(state, reason=reason, step=int(last.get("step", 0)), log=run.last_words(), **values)
-    except JobError as error:  # a disk so full that not even the reason fits: the exit code alone says it
-        _tell(str(error))
+    except JobError as error:  # the disk has no room even for the reason; the exit code reports the state
+        _log(str(error))
     return code
 
 
-def _tell(text: str) -> None:
-    with suppress(OSError):  # the log may lie on the full disk that is to be told of
+def _log(text: str) -> None:
+    with suppress(OSError):  # the log may be on the full disk
         print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 

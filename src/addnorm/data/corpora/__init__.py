@@ -1,7 +1,7 @@
-"""Room of the corpora: where a study's text comes from.
+"""Room of the corpora: sources of a study's text. One file each.
 
-A corpus is a deterministic list of named documents. Splitting into training and held-out text goes by document name, so
-no document is on both sides; tokens and hashes are made from the text, never from file dates or machine paths.
+A corpus is a deterministic list of named documents. The name decides whether a document is training or held-out text, so no
+document is both. Tokens and hashes depend on the text only, not on dates or paths of files.
 """
 
 from abc import ABC, abstractmethod
@@ -15,23 +15,23 @@ __all__ = ["CorpusSpec", "Document"]
 
 @dataclass(frozen=True)
 class Document:
-    """One text of a corpus."""
+    """A document of a corpus."""
 
     name: str
-    """Stable and unique within the corpus; decides on which side of the split the document falls."""
+    """Stable and unique within the corpus; it determines the side of the split."""
     text: str
     held_out: bool
-    """True for evaluation only."""
+    """True if the document is used for evaluation only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSpec(Spec, ABC):
-    """Base of every corpus."""
+    """Base of every corpus's spec."""
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:
-        """All documents, in a fixed order.
+        """Yield all documents in a fixed order.
 
         Raises:
-            InputError: the corpus cannot be read; the message names the file and what to do.
+            InputError: the corpus cannot be read; the message names the file and a remedy.
         """

@@ -1,8 +1,8 @@
 """A data set of the Hugging Face hub, one document per row.
 
-Why: published results name their corpus by its hub name.
+Why: published results refer to their corpus by its hub name.
 
-Source: https://huggingface.co/docs/datasets (needs `pip install "addnorm[hf]"`, and a network the first time).
+Source: https://huggingface.co/docs/datasets (needs `pip install "addnorm[hf]"`, and a network for the first use).
 """
 
 import importlib
@@ -12,43 +12,44 @@ from types import ModuleType
 from typing import Any
 
 from addnorm.data.corpora import CorpusSpec, Document
-from addnorm.data.corpora._split import is_held_out, require_share
+from addnorm.data.corpora._split import is_held_out, require_held_out
 from addnorm.errors import InputError, did_you_mean
+from addnorm.fields import require
 
 
 @dataclass(frozen=True, kw_only=True)
 class HuggingFace(CorpusSpec):
-    """Spec of a data set of the hub. Rows without text are left out.
+    """Spec of a data set of the hub. Rows without text are skipped.
 
     Raises:
-        InputError: a field is out of range.
+        FieldError: a field is out of range.
     """
 
     name: str
-    """Name on the hub, for instance `Salesforce/wikitext`, or anything else that `datasets.load_dataset` takes."""
+    """Name on the hub, such as `Salesforce/wikitext`, or another argument of `datasets.load_dataset`."""
     config: str | None = None
-    """The data set's configuration, for instance `wikitext-103-raw-v1`."""
+    """The data set's configuration, such as `wikitext-103-raw-v1`."""
     revision: str | None = None
-    """Commit of the data set; None takes the newest, which may change."""
+    """Commit of the data set; None for the newest, which may change."""
     split: str = "train"
-    """Split to train on."""
+    """Split for training."""
     held_out_split: str | None = None
-    """Split to evaluate on; None holds out a share of the rows of `split` instead."""
+    """Split for evaluation; None holds out a share of the rows of `split`."""
     held_out: float = 0.05
-    """Share of the rows kept for evaluation. Unused with `held_out_split`."""
+    """Share of the rows for evaluation. Unused with `held_out_split`."""
     text_field: str = "text"
-    """Name of the column that holds the text."""
+    """Name of the column with the text."""
 
     def __post_init__(self) -> None:
-        require_share(self.held_out)
-        if self.held_out_split == self.split:
-            raise InputError(f"split and held_out_split must differ: both are '{self.split}'.")
+        require_held_out(self)
+        different = self.held_out_split != self.split
+        require(self, "held_out_split", different, f"another split than '{self.split}', which is trained on")
 
     def documents(self) -> Iterator[Document]:
-        """All rows in the data set's order.
+        """Yield all rows in the data set's order.
 
         Raises:
-            InputError: `datasets` is not installed, the data set cannot be loaded, or has no such column.
+            InputError: `datasets` is not installed, the data set cannot be loaded, or lacks the column.
         """
         library = _datasets()
         for name, text in self._rows(library, self.split):
@@ -60,7 +61,7 @@ class HuggingFace(CorpusSpec):
     def _rows(self, library: ModuleType, split: str) -> Iterator[tuple[str, str]]:
         try:
             rows = library.load_dataset(self.name, self.config, split=split, revision=self.revision)
-        except Exception as error:  # no network, no such name, no such split: each with a class of its own
+        except Exception as error:  # no network, no such name, no such split: each raises another class
             raise InputError(
                 f"corpus hf: '{self.name}' (config {self.config}, split {split}) cannot be loaded: "
                 f"{type(error).__name__}: {error}"
@@ -84,5 +85,5 @@ def _datasets() -> ModuleType:
         return importlib.import_module("datasets")
     except ModuleNotFoundError as error:
         raise InputError(
-            "corpus 'hf' needs the package datasets, which is not installed: pip install \"addnorm[hf]\""
+            'corpus hf: the package datasets is not installed. Install it with: pip install "addnorm[hf]"'
         ) from error

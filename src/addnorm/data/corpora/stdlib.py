@@ -1,10 +1,9 @@
 """The Python standard library: its sources with their docstrings, and the help topics of pydoc.
 
-Why: about 10 MB of real text, code and English, that every machine with Python already holds, so that a study starts
-with nothing to download.
+Why: about 10 MB of code and English text on every machine with Python, so that a study needs no download.
 
-Source: the running Python, https://docs.python.org/3/library/; a help topic is one document, and so is a source file.
-Different Python versions hold different text, hence the corpus hash in every result.
+Source: the running Python, https://docs.python.org/3/library/; each help topic and each source file is one document. The text
+differs between Python versions, so every result has the corpus hash.
 """
 
 import ast
@@ -15,13 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from addnorm.data.corpora import CorpusSpec, Document
-from addnorm.data.corpora._split import hold_out, in_hash_order, require_share
+from addnorm.data.corpora._split import hold_out, in_hash_order, require_held_out
 from addnorm.errors import InputError
+from addnorm.fields import require
 
 _TOPICS = "pydoc_data/topics.py"
 _EXCLUDED_FOLDERS = frozenset(
     {"__pycache__", "dist-packages", "idle_test", "lib-dynload", "site-packages", "test", "tests"}
-    # A hundred near-copies of one character table, which would stand on both sides of the split.
+    # A hundred similar character tables, which would be on both sides of the split.
     | {"encodings"}
 )
 _MACHINE_OWN_PREFIXES = ("_sysconfigdata", "config-", "sitecustomize", "usercustomize")
@@ -32,34 +32,34 @@ class Stdlib(CorpusSpec):
     """Spec of the standard library as text.
 
     Raises:
-        InputError: a field is out of range.
+        FieldError: a field is out of range.
     """
 
     held_out: float = 0.05
-    """Share of the documents kept for evaluation."""
+    """Share of the documents for evaluation."""
     max_bytes: int | None = None
-    """Upper bound on the text taken, in UTF-8 bytes, each side getting its share; None takes everything."""
+    """Largest size of the text in UTF-8 bytes, divided between the sides; None for all text."""
 
     def __post_init__(self) -> None:
-        require_share(self.held_out)
-        if self.max_bytes is not None and self.max_bytes < 1:
-            raise InputError(f"max_bytes must be at least 1, or null for the whole library; got {self.max_bytes}.")
+        require_held_out(self)
+        valid = self.max_bytes is None or self.max_bytes >= 1
+        require(self, "max_bytes", valid, "a whole number of at least 1, or null for the whole library")
 
     def documents(self) -> Iterator[Document]:
-        """All documents by name, which is the path below the library's folder.
+        """Yield all documents, named by their path in the library's folder.
 
         Raises:
-            InputError: this Python keeps no library sources on disk.
+            InputError: this Python has no library sources on disk.
         """
         texts = dict(sorted(_texts(_library_folder())))
         held = hold_out(list(texts), self.held_out)
-        kept = set(texts)
+        selected = set(texts)
         if self.max_bytes is not None:
             held_bytes = round(self.max_bytes * self.held_out)
-            kept = _that_fit({name: texts[name] for name in held}, held_bytes)
-            kept |= _that_fit({n: t for n, t in texts.items() if n not in held}, self.max_bytes - held_bytes)
+            selected = _within_size({name: texts[name] for name in held}, held_bytes)
+            selected |= _within_size({n: t for n, t in texts.items() if n not in held}, self.max_bytes - held_bytes)
         for name, text in texts.items():
-            if name in kept:
+            if name in selected:
                 yield Document(name, text, name in held)
 
 
@@ -67,8 +67,8 @@ def _library_folder() -> Path:
     folder = Path(sysconfig.get_path("stdlib"))
     if not (folder / "ast.py").is_file():
         raise InputError(
-            f"corpus 'stdlib' needs the sources of Python's library, which {folder} does not hold. "
-            "Use a Python installed with its sources, or corpus 'text' with a file of your own."
+            f"corpus stdlib: expected the sources of Python's library in {folder}, got none. "
+            "Use a Python that is installed with its sources, or corpus 'text' with a file of your own."
         )
     return folder
 
@@ -84,7 +84,7 @@ def _texts(folder: Path) -> Iterator[tuple[str, str]]:
             try:
                 text = path.read_bytes().decode("utf-8")
             except UnicodeDecodeError:
-                continue  # a source may declare another encoding (PEP 263): text, but not for byte models
+                continue  # a source in another encoding (PEP 263)
             if name == _TOPICS:
                 yield from _topics(text)
             elif text.strip():
@@ -92,18 +92,18 @@ def _texts(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _topics(source: str) -> Iterator[tuple[str, str]]:
-    # As a source file the topics are one quoted literal; apart they are the prose that a reader sees.
+    # The source file is one quoted literal; the separate topics are plain prose.
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.Assign):
             for topic, text in ast.literal_eval(statement.value).items():
                 yield f"{_TOPICS}/{topic}", text
 
 
-def _that_fit(texts: dict[str, str], max_bytes: int) -> set[str]:
-    kept: set[str] = set()
+def _within_size(texts: dict[str, str], max_bytes: int) -> set[str]:
+    selected: set[str] = set()
     for name in in_hash_order(list(texts), "subset"):
         size = len(texts[name].encode("utf-8"))
         if size <= max_bytes:
-            kept.add(name)
+            selected.add(name)
             max_bytes -= size
-    return kept
+    return selected

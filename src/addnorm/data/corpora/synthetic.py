@@ -1,17 +1,17 @@
-r"""Two tasks whose answers can be counted: induction and associative recall.
+r"""Two tasks with a known optimal loss: induction and associative recall.
 
     induction            abqz|abqz         the second half repeats the first
-    associative_recall   k3a7|a7k3         letters bound to digits, then asked for again in another order
+    associative_recall   k3a7|a7k3         letters with digits, then the same pairs in another order
 
-Why: what a joint of the network does to copying and look-up shows in thousands of steps instead of millions, and the
-best possible loss is known. A line of `induction` with n symbols costs at least n ln 26 nats: its first half is random,
-its second is determined. A line of `associative_recall` with n pairs costs at least ln(26!/(26-n)!) + n ln 10 + ln n!
-nats: the distinct keys, their digits, and the order in which the keys are asked for; the digits that answer are
-determined. Every document is ASCII and the same on every machine: random numbers are SplitMix64 in whole numbers.
+Why: the effect of a residual connection on copying and look-up shows after thousands of steps instead of millions, and the
+optimal loss is known. A line of `induction` with n symbols has at least n ln 26 nats: its first half is random, its second
+determined. A line of `associative_recall` with n pairs has at least ln(26!/(26-n)!) + n ln 10 + ln n! nats: the distinct keys,
+their digits, and the order of the second half, whose digits are determined. Every document is ASCII and the same on every
+machine, because the random numbers are SplitMix64 in integer arithmetic.
 
 Source: Olsson et al. 2022, "In-context Learning and Induction Heads", arXiv:2209.11895; Arora et al. 2023, "Zoology",
 arXiv:2312.04927 (multi-query associative recall); SplitMix64: Steele et al. 2014, doi:10.1145/2660193.2660195.
-Differs from the source: letters and digits in lines of text instead of token ids, so that every tokenizer fits.
+Differs from the source: lines of letters and digits instead of token ids, so that any tokenizer can be used.
 """
 
 from collections.abc import Iterator
@@ -20,8 +20,8 @@ from string import ascii_lowercase, digits
 from typing import Literal
 
 from addnorm.data.corpora import CorpusSpec, Document
-from addnorm.data.corpora._split import hold_out, position, require_share
-from addnorm.errors import InputError
+from addnorm.data.corpora._split import hold_out, position, require_held_out
+from addnorm.fields import require, require_at_least
 
 _MASK = 2**64 - 1
 
@@ -31,34 +31,29 @@ class Synthetic(CorpusSpec):
     """Spec of a generated corpus.
 
     Raises:
-        InputError: a field is out of range.
+        FieldError: a field is out of range.
     """
 
     task: Literal["induction", "associative_recall"] = "induction"
     num_documents: int = 200
     """Number of documents."""
     num_lines: int = 64
-    """Lines per document; every line is a task of its own."""
+    """Lines per document; each line is an independent task."""
     num_symbols: int = 16
-    """Letters of an induction line's half, or pairs of an associative-recall line (at most 26: keys are distinct)."""
+    """Letters in half of an induction line, or pairs of an associative-recall line (at most 26, as keys are distinct)."""
     seed: int = 0
     held_out: float = 0.05
-    """Share of the documents kept for evaluation."""
+    """Share of the documents for evaluation."""
 
     def __post_init__(self) -> None:
-        require_share(self.held_out)
-        if self.num_documents < 2:
-            raise InputError(f"num_documents must be at least 2, one of them to hold out; got {self.num_documents}.")
-        for name in ("num_lines", "num_symbols"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.task == "associative_recall" and self.num_symbols > len(ascii_lowercase):
-            raise InputError(
-                f"associative_recall has 26 distinct keys, got num_symbols = {self.num_symbols}. Take at most 26."
-            )
+        require_held_out(self)
+        require_at_least(self, 2, "num_documents")  # one of them is held out
+        require_at_least(self, 1, "num_lines", "num_symbols")
+        distinct = self.task != "associative_recall" or self.num_symbols <= len(ascii_lowercase)
+        require(self, "num_symbols", distinct, "at most 26, the number of distinct keys of associative_recall")
 
     def documents(self) -> Iterator[Document]:
-        """All documents, numbered."""
+        """Yield all documents, named by their numbers."""
         names = [f"{self.task}/{number:06d}" for number in range(self.num_documents)]
         held = hold_out(names, self.held_out)
         line = _induction if self.task == "induction" else _associative_recall
@@ -68,13 +63,13 @@ class Synthetic(CorpusSpec):
 
 
 class _Draws:
-    """Random whole numbers by SplitMix64."""
+    """Random whole numbers of SplitMix64."""
 
     def __init__(self, state: int) -> None:
         self._state = state
 
     def below(self, bound: int) -> int:
-        """A number in [0, bound); for our small bounds the bias is below 1e-17."""
+        """A number in [0, bound), with a bias below 1e-17 for the bounds used here."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         mixed = self._state
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
@@ -98,6 +93,6 @@ def _induction(draws: _Draws, symbols: int) -> str:
 def _associative_recall(draws: _Draws, symbols: int) -> str:
     keys = draws.shuffled(ascii_lowercase)[:symbols]
     value = {key: digits[draws.below(10)] for key in keys}
-    told = "".join(key + value[key] for key in keys)
-    asked = "".join(key + value[key] for key in draws.shuffled(keys))
-    return f"{told}|{asked}\n"
+    first = "".join(key + value[key] for key in keys)
+    second = "".join(key + value[key] for key in draws.shuffled(keys))
+    return f"{first}|{second}\n"

@@ -1,4 +1,4 @@
-"""Room of the tokenizers: text to token ids."""
+"""Room of the tokenizers: maps from text to token ids. One file each."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -18,41 +18,41 @@ class Tokenizer(ABC):
 
     vocab: int
     hash: str
-    """Hex digest of everything that decides the ids; part of every result."""
+    """Hex digest of everything that determines the ids; part of every result."""
     separator: int
-    """Id that ends a document; text never encodes to it (for bytes: text without NUL)."""
+    """Id at the end of a document; the encoding of text does not contain it (for bytes: of text without NUL)."""
 
     @abstractmethod
     def encode(self, text: str) -> Int[np.ndarray, " tokens"]:
-        """Token ids of the text."""
+        """Encode a text as token ids."""
 
     @abstractmethod
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
-        """Text of the ids; bytes that are not UTF-8 become the replacement character."""
+        """Decode token ids; bytes that are not UTF-8 become the replacement character."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` into the folder; `TokenizerSpec.load` reads it back."""
+        """Write `tokenizer.json` into a folder, for `TokenizerSpec.load`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSpec(Spec, ABC):
-    """Base of every tokenizer's configuration."""
+    """Base of every tokenizer's spec."""
 
     @property
     @abstractmethod
     def size(self) -> int:
-        """Number of ids that its tokenizers have, known before one is trained."""
+        """Number of ids, known before the tokenizer is trained."""
 
     @abstractmethod
     def fit(self, texts: Iterable[str]) -> Tokenizer:
-        """The tokenizer, trained on the training side of the corpus where it needs training."""
+        """Construct the tokenizer, trained on the corpus's training text if it needs training."""
 
     @classmethod
     @abstractmethod
     def load(cls, folder: Path) -> Tokenizer:
-        """The tokenizer that `Tokenizer.save` left in the folder, not trained again.
+        """Read a tokenizer that `Tokenizer.save` wrote.
 
         Raises:
-            InputError: the folder holds no readable `tokenizer.json` of this kind.
+            InputError: the folder has no readable `tokenizer.json` of this kind.
         """

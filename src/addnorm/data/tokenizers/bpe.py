@@ -1,11 +1,11 @@
-"""Byte-pair encoding: the most frequent neighbours among bytes are merged until the vocabulary is full.
+"""Byte-pair encoding: the most frequent pairs of adjacent tokens are merged until the vocabulary is full.
 
-Why: a quarter of the tokens of `bytes` for the same text, and what published models use. Trained on the training side
-of the study's own corpus, so the held-out text decides nothing.
+Why: a quarter of the tokens of `bytes` for the same text, and the tokenizer of published models. It is trained on the study's
+training text only, so it does not depend on the held-out text.
 
 Source: Sennrich et al. 2016, arXiv:1508.07909; byte level as in Radford et al. 2019 (GPT-2), trained by
 https://github.com/huggingface/tokenizers.
-Differs from the source: one special token, `<|end|>` with id 0, ends a document; text that spells it stays
+Differs from the source: one special token, `<|end|>` with id 0, ends a document; the same characters in a text are encoded as
 text.
 """
 
@@ -22,6 +22,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from addnorm.data.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.errors import InputError
+from addnorm.fields import require_at_least
 
 _FILE = "tokenizer.json"
 _SEPARATOR = "<|end|>"
@@ -33,25 +34,24 @@ class Bpe(TokenizerSpec):
     """Spec of byte-level BPE.
 
     Raises:
-        InputError: the vocabulary has no room for all bytes and the separator.
+        FieldError: the vocabulary is too small for all bytes and the separator.
     """
 
     vocab: int = 8192
     """Number of ids: 256 bytes, the separator, and one per merge."""
 
     def __post_init__(self) -> None:
-        if self.vocab < _SMALLEST:
-            raise InputError(f"bpe vocab must be at least {_SMALLEST} (256 bytes and a separator), got {self.vocab}.")
+        require_at_least(self, _SMALLEST, "vocab")
 
     @property
     def size(self) -> int:
         return self.vocab
 
     def fit(self, texts: Iterable[str]) -> "BpeTokenizer":
-        """The tokenizer, trained on the texts; the same texts give the same ids.
+        """Train the tokenizer. The same texts give the same ids.
 
         Raises:
-            InputError: the texts are too few for so many merges.
+            InputError: the texts have too few pairs for the vocabulary.
         """
         engine = Engine(models.BPE())
         engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -65,22 +65,24 @@ class Bpe(TokenizerSpec):
         engine.train_from_iterator(texts, trainer)
         if engine.get_vocab_size() != self.vocab:
             raise InputError(
-                f"bpe vocab {self.vocab} is more than this corpus can fill: its training text yields "
-                f"{engine.get_vocab_size()} tokens. Set vocab to at most that, or take more text."
+                f"bpe.vocab: expected at most {engine.get_vocab_size()}, the tokens that the training text yields, got "
+                f"{self.vocab}. Lower vocab, or use more text."
             )
         return BpeTokenizer(engine)
 
     @classmethod
     def load(cls, folder: Path) -> "BpeTokenizer":
-        """The trained tokenizer of that folder.
+        """Read a trained tokenizer.
 
         Raises:
-            InputError: the file is missing or no tokenizer.
+            InputError: the file is missing or is not a tokenizer.
         """
         try:
             engine = Engine.from_str((folder / _FILE).read_text(encoding="utf-8"))
         except Exception as error:  # the library raises plain Exception for a damaged file
-            raise InputError(f"tokenizer file {folder / _FILE} cannot be read: {error}. Prepare it anew.") from error
+            raise InputError(
+                f"tokenizer file {folder / _FILE} cannot be read: {error}. Prepare the data again."
+            ) from error
         return BpeTokenizer(engine)
 
 
@@ -90,20 +92,20 @@ class BpeTokenizer(Tokenizer):
     separator = 0
 
     def __init__(self, engine: Engine) -> None:
-        engine.encode_special_tokens = True  # text that spells the separator stays text
+        engine.encode_special_tokens = True  # the separator's characters in a text are encoded as text
         content = json.loads(engine.to_str())
         self._engine = engine
         self.vocab = engine.get_vocab_size()
         self.hash = hashlib.sha256(json.dumps(content, sort_keys=True).encode("ascii")).hexdigest()
 
     def encode(self, text: str) -> Int[np.ndarray, " tokens"]:
-        """Token ids of the text, without a separator."""
+        """Encode a text, without a separator."""
         return np.array(self._engine.encode(text, add_special_tokens=False).ids, dtype=np.int64)
 
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
-        """Text of the ids; separators show as nothing, bytes that are not UTF-8 as the replacement character."""
+        """Decode ids; separators are omitted, bytes that are not UTF-8 become the replacement character."""
         return str(self._engine.decode(np.asarray(tokens).tolist(), skip_special_tokens=True))
 
     def save(self, folder: Path) -> None:
-        """Write `tokenizer.json` in the format of the tokenizers library, which Hugging Face models read too."""
+        """Write `tokenizer.json` in the format of the tokenizers library, which Hugging Face models also use."""
         (folder / _FILE).write_text(self._engine.to_str(), encoding="utf-8")

@@ -1,10 +1,9 @@
 """Bytes: every UTF-8 byte is a token.
 
-Why: nothing to train, nothing to store, no token that a small corpus never shows; sequences are about four times longer
-than with BPE.
+Why: it needs no training, and every token occurs in a small corpus. Sequences are about four times longer than with BPE.
 
 Source: Xue et al. 2021, "ByT5", arXiv:2105.13626.
-Differs from the source: no reserved ids. Byte 0, which text does not hold, ends a document, so the vocabulary is 256.
+Differs from the source: no reserved ids. Byte 0, which text does not contain, ends a document, so the vocabulary is 256.
 """
 
 import hashlib
@@ -32,22 +31,26 @@ class Bytes(TokenizerSpec):
         return ByteTokenizer.vocab
 
     def fit(self, texts: Iterable[str]) -> "ByteTokenizer":
-        """The tokenizer; the texts are not read."""
+        """Construct the tokenizer; the texts are not read."""
         return ByteTokenizer()
 
     @classmethod
     def load(cls, folder: Path) -> "ByteTokenizer":
-        """The tokenizer, after a look at the folder's file.
+        """Construct the tokenizer after checking the folder's file.
 
         Raises:
-            InputError: the file is missing or another tokenizer's.
+            InputError: the file is missing or belongs to another tokenizer.
         """
         try:
             content = json.loads((folder / _FILE).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise InputError(f"tokenizer file {folder / _FILE} cannot be read: {error}. Prepare it anew.") from error
+            raise InputError(
+                f"tokenizer file {folder / _FILE} cannot be read: {error}. Prepare the data again."
+            ) from error
         if content != _CONTENT:
-            raise InputError(f"tokenizer file {folder / _FILE} is not a byte tokenizer's. Prepare the data anew.")
+            raise InputError(
+                f"tokenizer file {folder / _FILE}: expected a byte tokenizer, got another. Prepare the data again."
+            )
         return ByteTokenizer()
 
 
@@ -59,11 +62,11 @@ class ByteTokenizer(Tokenizer):
     hash = hashlib.sha256(json.dumps(_CONTENT, sort_keys=True).encode("ascii")).hexdigest()
 
     def encode(self, text: str) -> Int[np.ndarray, " tokens"]:
-        """The text's UTF-8 bytes."""
+        """Encode a text as its UTF-8 bytes."""
         return np.frombuffer(text.encode("utf-8"), dtype=np.uint8).astype(np.int64)
 
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
-        """Text of the bytes; what is not UTF-8 becomes the replacement character."""
+        """Decode bytes; those that are not UTF-8 become the replacement character."""
         return np.asarray(tokens, dtype=np.uint8).tobytes().decode("utf-8", errors="replace")
 
     def save(self, folder: Path) -> None:

@@ -21,8 +21,8 @@ from addnorm.insight.extrapolation.segments import Segments, held_out_segments, 
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, switched
 from addnorm.store import RunFolder
 from addnorm.study.definition import RunSpec
-from addnorm.training.export import run_spec
-from addnorm.training.trained import trained
+from addnorm.training.run_spec import run_spec
+from addnorm.training.run_weights import newest_weights
 
 
 def basis_of(run: RunFolder, spec: RunSpec, dataset: Dataset, request: EvaluationRequest) -> Basis:
@@ -72,7 +72,7 @@ def evaluate_run(run: RunFolder, request: EvaluationRequest) -> int:
         return 0
     text = held_out_segments(dataset, spec.model.objective, request.lengths, request.windows)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = trained(run).model().to(device)
+    model = newest_weights(run).model().to(device)
     computed = [_evaluation(model, text, request, combination, length, device) for combination, length in missing]
     write_record(run, basis, [*recorded, *computed])
     return len(computed)

@@ -19,7 +19,7 @@ from addnorm.statistics import require_margin
 from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.study.plugins import load_plugins
-from addnorm.training.export import run_spec
+from addnorm.training.run_spec import run_spec
 from addnorm.words import Sentence, listed, say
 
 WINDOWS = 24

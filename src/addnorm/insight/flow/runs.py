@@ -14,7 +14,7 @@ from addnorm.insight.flow.measure import Windows, flow
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.files import Damaged, read_json, write_json
 from addnorm.training.objective import score
-from addnorm.training.trained import Trained, trained
+from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
 """The file's name, in the run's folder."""
@@ -86,7 +86,7 @@ def inspect_run(
         InputError: no weights yet, a plugin that is not loaded, or other data than the run was trained on.
         Damaged, JobError: the run's files are damaged, or the disk refuses.
     """
-    found = trained(run)
+    found = newest_weights(run)
     dataset = Dataset.load(run.path.parent / "data")
     if dataset.hash != found.spec.data_hash:
         raise InputError(
@@ -100,13 +100,13 @@ def inspect_run(
     say(f"Inspecting {run.name}.")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     windows = held_windows(found, dataset, settings, device)
-    start, end = found.start().to(device), found.model().to(device)
+    start, end = found.initial_model().to(device), found.model().to(device)
     content = {**head, "start": flow(start, windows), "end": flow(end, windows)}
     write_json(run.path / INSIGHT, content)
     return content
 
 
-def held_windows(found: Trained, dataset: Dataset, settings: Settings, device: torch.device) -> Windows:
+def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device: torch.device) -> Windows:
     """The first batches of a held-out evaluation with as many sequences: the same for every run of a study."""
     training, objective = found.spec.training, found.spec.model.objective
 
@@ -119,7 +119,7 @@ def held_windows(found: Trained, dataset: Dataset, settings: Settings, device: t
     return Windows(batches=batches(training.batch, settings.sequences), maps=batches(1, settings.map_sequences))
 
 
-def _head(run: RunFolder, found: Trained, settings: Settings) -> dict[str, Any]:
+def _head(run: RunFolder, found: RunWeights, settings: Settings) -> dict[str, Any]:
     training = found.spec.training
     return {
         "format": FORMAT,

@@ -11,7 +11,7 @@ from addnorm.catalogue import room
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.study.encoding import encode
-from addnorm.training.effective import effective_of_values
+from addnorm.training.coefficients import coefficients_of_values
 
 _NAME = re.compile(r"(.+)\[(.*)\]")
 
@@ -43,7 +43,9 @@ def coefficients(
     A scalar of a mechanism without `effective` is its own coefficient, in the layer that owns the parameter.
     """
     found = []
-    for name, value, (layer, coefficient) in zip(names, values, effective_of_values(model, names, values), strict=True):
+    for name, value, (layer, coefficient) in zip(
+        names, values, coefficients_of_values(model, names, values), strict=True
+    ):
         if coefficient is None:
             owner = re.match(r"layers\.(\d+)\.", name)
             found.append(Coefficient(int(owner[1]) if owner else None, float(value)))

@@ -18,8 +18,8 @@ from addnorm.insight.score_terms import hugging_face, ours
 from addnorm.insight.score_terms.measured import measure
 from addnorm.store import RunFolder, write_json
 from addnorm.study.definition import RunSpec
-from addnorm.training.export import run_spec
-from addnorm.training.trained import trained
+from addnorm.training.run_spec import run_spec
+from addnorm.training.run_weights import newest_weights
 
 NAME = "terms.json"
 FORMAT = 1
@@ -53,7 +53,7 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
         tokens=tokens,
         causal=causal,
         biased=(spec.model.bias.q, spec.model.bias.k),
-        measured=measure(ours.parts_of(trained(run).model(), tokens), causal=causal),
+        measured=measure(ours.parts_of(newest_weights(run).model(), tokens), causal=causal),
     )
     found |= {"weights": digest_of(run.final_path), "data_hash": dataset.hash}
     write_json(run.path / NAME, found)

@@ -1,1 +1,1 @@
-"""Linear algebra of the audit: null spaces, singular values, structured linear maps."""
+"""Linear algebra: ranks and null spaces, singular values, structured linear maps."""

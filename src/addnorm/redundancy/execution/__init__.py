@@ -1,1 +1,1 @@
-"""Running the user's model: inputs, copies in float64, tracked parameters, and what is observed of its output."""
+"""Execution of the user's model: inputs, copies, float64, tracked parameters, and the observed output."""

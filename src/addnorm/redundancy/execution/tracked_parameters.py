@@ -30,6 +30,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
+from addnorm.redundancy.execution.copies import device_of
 from addnorm.redundancy.execution.inputs import bind
 from addnorm.redundancy.execution.parameter_uses import Use, parameter_uses
 
@@ -207,14 +208,9 @@ def _memory(tensor: torch.Tensor) -> tuple[int, int, int]:
 
 
 def _check_weights(model: nn.Module) -> None:
-    devices = sorted({str(parameter.device) for parameter in model.parameters()})
-    if len(devices) > 1:
-        raise InputError(
-            f"expected all parameters on one device, got {', '.join(devices)}. Move the model first, for example "
-            "model.to('cpu')."
-        )
+    device_of(model)
     for name, parameter in model.named_parameters():
-        if parameter.device.type != "meta" and not bool(torch.isfinite(parameter).all()):
+        if not bool(torch.isfinite(parameter).all()):
             raise InputError(
                 f"expected finite weights, got NaN or infinity in {name!r}, with which every output would be NaN. "
                 "Load a checkpoint with finite weights."

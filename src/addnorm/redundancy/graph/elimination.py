@@ -3,11 +3,10 @@ r"""Elimination: each demand is solved for some free coordinates, and all shifts
 A demand says that a shift vanishes, or that it is constant along some axes: linear equations in the free coordinates.
 
 1. A coordinate that occurs in a single equation, with a coefficient that is not small, is solved for: the bias that was
-added last.
-   This is a substitution, which decides no rank. "Constant along an axis" introduces the constant as a new free
-   coordinate. Nearly all demands of real networks are of this kind, and the maps stay sparse.
-2. The remaining equations are split into independent sets (per head, per channel), each of which is solved by a singular value
-   decomposition.
+   added last. This is a substitution, which decides no rank. "Constant along an axis" introduces the constant as a new
+   free coordinate. Nearly all demands of real networks are of this kind, and the maps stay sparse.
+2. The remaining equations are split into independent sets (per head, per channel), each of which is solved by a
+   singular value decomposition.
 
 Solved coordinates are recorded in `solutions`; shifts that refer to them are updated when they are next read. What must
 hold: the solutions of all demands so far are exactly the values of the free coordinates. Too few solved coordinates

@@ -49,7 +49,7 @@ class NullSpace:
     def __init__(self, tracked: TrackedParameters, maps: Mapping[str, Mapping[int, LinearMap]]) -> None:
         self.tracked = tracked
         self._maps = _without_noise({entry.name: dict(maps.get(entry.name, {})) for entry in tracked.entries})
-        self._sizes = {block: each.width for mine in self._maps.values() for block, each in mine.items()}
+        self._sizes = {block: each.width for maps in self._maps.values() for block, each in maps.items()}
         self._alone: dict[str, torch.Tensor] = {}
         self._unsure: set[str] = set()
 
@@ -84,14 +84,14 @@ class NullSpace:
                 block = parent[block]
             return block
 
-        for mine in self._maps.values():
-            blocks = list(mine)
+        for maps in self._maps.values():
+            blocks = list(maps)
             for block in blocks[1:]:
                 parent[root(block)] = root(blocks[0])
         grouped: dict[int, list[str]] = {}
-        for name, mine in self._maps.items():
-            if mine:
-                grouped.setdefault(root(next(iter(mine))), []).append(name)
+        for name, maps in self._maps.items():
+            if maps:
+                grouped.setdefault(root(next(iter(maps))), []).append(name)
         components = []
         for start, names in grouped.items():
             blocks_in = tuple(block for block in self._sizes if root(block) == start)
@@ -135,10 +135,10 @@ class NullSpace:
         component = self.component(name)
         if component is None:
             return 0
-        mine = self._maps[name]
-        if any(each.matrix is None and len(each.rows) == each.height for each in mine.values()):
+        maps = self._maps[name]
+        if any(each.matrix is None and len(each.rows) == each.height for each in maps.values()):
             return self.tracked[name].size
-        return rank(torch.cat([each.dense() for each in mine.values()], dim=1).numpy())
+        return rank(torch.cat([each.dense() for each in maps.values()], dim=1).numpy())
 
     def sample(self, generator: torch.Generator) -> Delta:
         """Draw a random null vector, of about unit size per free coordinate, that moves every parameter that can move."""
@@ -186,13 +186,13 @@ class NullSpace:
                 return None
             moved[name] = change.reshape(self.tracked[name].coordinate_shape)
         for component in self.components:
-            mine = {name: wanted[name].reshape(-1) for name in component.names if name in wanted}
-            if not any(change.any() for change in mine.values()):
+            targets = {name: wanted[name].reshape(-1) for name in component.names if name in wanted}
+            if not any(change.any() for change in targets.values()):
                 continue
-            fixed = mine | {
+            fixed = targets | {
                 name: torch.zeros(self.tracked[name].size, dtype=torch.float64)
                 for name in component.names
-                if name in held and name not in mine
+                if name in held and name not in targets
             }
             rest = [name for name in component.names if name not in fixed]
             rest.sort(
@@ -235,10 +235,10 @@ class NullSpace:
         whole = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64)
         at = 0
         for block, size in self._sizes.items():
-            for name, mine in self._maps.items():
-                if block in mine:
+            for name, maps in self._maps.items():
+                if block in maps:
                     entry = self.tracked[name]
-                    whole[at : at + size, entry.offset : entry.offset + entry.size] = mine[block].dense().T
+                    whole[at : at + size, entry.offset : entry.offset + entry.size] = maps[block].dense().T
             at += size
         return whole
 
@@ -249,9 +249,9 @@ class NullSpace:
 
     def _at(self, free: Mapping[int, torch.Tensor]) -> Delta:
         moved: Delta = {}
-        for name, mine in self._maps.items():
-            if mine:
-                total = sum((each(free[block]) for block, each in mine.items()), torch.zeros((), dtype=torch.float64))
+        for name, maps in self._maps.items():
+            if maps:
+                total = sum((each(free[block]) for block, each in maps.items()), torch.zeros((), dtype=torch.float64))
                 moved[name] = total.reshape(self.tracked[name].coordinate_shape)
         return moved
 
@@ -263,11 +263,11 @@ class NullSpace:
         for block in component.blocks:
             width = self._sizes[block]
             if block in self._maps[name]:
-                mine = self._maps[name][block]
+                linear_map = self._maps[name][block]
                 if free is None:
-                    whole[:, at : at + width] += mine.dense()
+                    whole[:, at : at + width] += linear_map.dense()
                 elif free[at : at + width].any():
-                    whole += mine(free[at : at + width])
+                    whole += linear_map(free[at : at + width])
             at += width
         return whole
 
@@ -370,18 +370,18 @@ def _without_noise(maps: dict[str, dict[int, LinearMap]]) -> dict[str, dict[int,
     would count as freedom. A map that is known not to vanish stays, however small its factors have made it.
     """
     sizes = {
-        name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in mine.items()}
-        for name, mine in maps.items()
+        name: {block: 1.0 if each.matrix is None else float(each.matrix.abs().max()) for block, each in blocks.items()}
+        for name, blocks in maps.items()
     }
     largest: dict[int, float] = {}
-    for mine in sizes.values():
-        for block, size in mine.items():
+    for blocks in sizes.values():
+        for block, size in blocks.items():
             largest[block] = max(size, largest.get(block, 0.0))
     return {
         name: {
             block: each
-            for block, each in mine.items()
+            for block, each in blocks.items()
             if each.regular or each.condition > _LARGEST_CONDITION or sizes[name][block] > FLOAT64 * largest[block]
         }
-        for name, mine in maps.items()
+        for name, blocks in maps.items()
     }

@@ -68,9 +68,9 @@ class _GraphWalk:
     """One pass through the graph.
 
     The demands so far may free fewer coordinates than those in which an earlier value was expressed. Therefore a value
-    is always read through `_current`, which expresses its shifts in the coordinates that are free now. A rule that used
-    a stale shift would treat coordinates as free that are solved already and claim freedom that does not exist
-    (tests/redundancy/test_fuzz.py).
+    is always read through `_current`, which expresses its shifts in the coordinates that are free now. A stale
+    shift still depends on solved coordinates: a rule would find a dependence that the demands have removed, demand too
+    much, and hide freedom (tests/redundancy/test_rules.py counts exactly).
     """
 
     def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> None:

@@ -1,1 +1,1 @@
-"""Rewriting a model without its redundant parameters, with a certificate."""
+"""Rewrites of a model: removal, canonical form and transfer, with a certificate."""

@@ -35,7 +35,7 @@ def remove(
     Returns:
         Names of the parameters set to None, and of those set to zeros.
     """
-    gone: list[str] = []
+    absent: list[str] = []
     zeroed: list[str] = []
     float64_inputs = cast(inputs, torch.float64)
     training = exact.training
@@ -54,7 +54,7 @@ def remove(
         try:
             with torch.no_grad(), Float64Mode():
                 call(exact, float64_inputs)
-            gone.append(name)
+            absent.append(name)
         # The class reads the parameter without testing for None; how that fails depends on the class.
         except (RuntimeError, TypeError, AttributeError, ValueError):
             for (owner, leaf), parameter in zip(owners, parameters, strict=True):
@@ -64,7 +64,7 @@ def remove(
     for name in zeroed:
         set_to_zeros(exact, aliases[name])
     exact.train(training)
-    return tuple(gone), tuple(zeroed)
+    return tuple(absent), tuple(zeroed)
 
 
 def set_to_none(model: nn.Module, names: Sequence[str]) -> None:

@@ -20,9 +20,9 @@ class Rewrite:
     original: nn.Module
     values: Mapping[str, Tensor] = field(default_factory=dict)
     """New numbers of parameters and buffers, in float64."""
-    gone: Sequence[Sequence[str]] = ()
+    removed: Sequence[Sequence[str]] = ()
     """Parameters set to None, each with all its names."""
-    zeros: Sequence[Sequence[str]] = ()
+    zeroed: Sequence[Sequence[str]] = ()
     """Parameters set to zeros that are not trained, each with all its names."""
 
     def exact(self) -> nn.Module:
@@ -43,8 +43,8 @@ class Rewrite:
         }
         for name, value in self.values.items():
             tensors[name].copy_(value)
-        for names in self.gone:
+        for names in self.removed:
             set_to_none(copied, names)
-        for names in self.zeros:
+        for names in self.zeroed:
             set_to_zeros(copied, names)
         return copied

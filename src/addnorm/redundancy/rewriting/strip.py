@@ -26,7 +26,7 @@ def strip(
             subject.model, subject.null_space, findings, prefer=prefer, max_amplification=max_amplification
         )
         rewrite, moved_means = _planned_rewrite(subject, plan)
-        rewrite, gone, zeroed = _without_removed(subject, rewrite, plan.removed)
+        rewrite, set_to_none, zeroed = _without_removed(subject, rewrite, plan.removed)
         original = dict(subject.model.named_parameters(remove_duplicate=False))
         changed = [
             name
@@ -38,7 +38,7 @@ def strip(
         return certify(
             subject,
             rewrite,
-            removed=gone,
+            removed=set_to_none,
             zeroed=zeroed,
             changed=[*changed, *moved_means],
             reduced=plan.reduced,
@@ -75,6 +75,8 @@ def _without_removed(
 ) -> tuple[Rewrite, tuple[str, ...], tuple[str, ...]]:
     """The rewrite without the removed parameters, and the names of those set to None and of those set to zeros."""
     aliases = {entry.name: entry.aliases for entry in subject.tracked.entries}
-    gone, zeroed = remove(rewrite.exact(), removed, aliases, subject.inputs)
-    without = replace(rewrite, gone=[aliases[name] for name in gone], zeros=[aliases[name] for name in zeroed])
-    return without, gone, zeroed
+    set_to_none, zeroed = remove(rewrite.exact(), removed, aliases, subject.inputs)
+    without = replace(
+        rewrite, removed=[aliases[name] for name in set_to_none], zeroed=[aliases[name] for name in zeroed]
+    )
+    return without, set_to_none, zeroed

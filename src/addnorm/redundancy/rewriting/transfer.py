@@ -60,15 +60,15 @@ def transfer(
         values, removed, refused = _evaluated(steps.steps, layers, model, max_amplification, left)
         needing_numbers = _templates_needing_numbers(subject, [step.removed for step in steps.steps], layers)
         zeroed = [name for name in removed if layers.place(name).template in needing_numbers]
-        gone = [name for name in removed if name not in zeroed]
+        absent = [name for name in removed if name not in zeroed]
         aliases = _aliases(model)
         precise, rewritten = (
-            _sharing(model, values, [aliases[name] for name in gone], [aliases[name] for name in zeroed], dtype)
+            _sharing(model, values, [aliases[name] for name in absent], [aliases[name] for name in zeroed], dtype)
             for dtype in (torch.float64, None)
         )
         compared, lengths, drawn = _compared(model, precise, rewritten, bind(inputs), subject.observe)
     return rewritten, Certificate(
-        removed=tuple(gone),
+        removed=tuple(absent),
         zeroed=tuple(zeroed),
         changed=tuple(name for name in values if name not in removed),
         reduced=(),
@@ -197,7 +197,7 @@ def _aliases(model: nn.Module) -> dict[str, list[str]]:
 def _sharing(
     model: nn.Module,
     values: Mapping[str, Tensor],
-    gone: Sequence[Sequence[str]],
+    absent: Sequence[Sequence[str]],
     zeros: Sequence[Sequence[str]],
     dtype: torch.dtype | None,
 ) -> nn.Module:
@@ -212,7 +212,7 @@ def _sharing(
         for alias in aliases[name]:
             path, _, leaf = alias.rpartition(".")
             made.get_submodule(path)._parameters[leaf] = changed
-    for names in gone:
+    for names in absent:
         set_to_none(made, names)
     for names in zeros:
         set_to_zeros(made, names)

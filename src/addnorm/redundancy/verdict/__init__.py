@@ -1,1 +1,1 @@
-"""Findings about single parameters: the counts of both methods compared, and put into words."""
+"""Verdicts: the comparison of both methods' counts, and the finding per parameter."""

@@ -98,32 +98,32 @@ def _unit(value: Value, labels: Labels, label: int) -> bool:
     return label not in labels or value.shape[labels.index(label)] == 1
 
 
-def _known(call: Call, value: Value, labels: Labels, known: torch.Tensor, theirs: Labels, lo: Labels) -> Output:
+def _known(call: Call, value: Value, labels: Labels, known: torch.Tensor, known_labels: Labels, lo: Labels) -> Output:
     known = known.to(torch.float64)
-    absent = [label for label in labels if label in lo and label not in theirs]
+    absent = [label for label in labels if label in lo and label not in known_labels]
     axes = {labels.index(label): lo.index(label) for label in absent}
     data_shifts = tuple(each.rearranged(axes) for each in value.data_shifts)
     sums = {}
     for axis, total in value.sums.items():
         if axis in axes:
             shape = tuple(1 if at == axis else size for at, size in enumerate(value.shape))
-            product = torch.einsum(total.expand(shape), labels, known, theirs, lo)
+            product = torch.einsum(total.expand(shape), labels, known, known_labels, lo)
             sums[axes[axis]] = product
     if not value.shift:
         return Output(zero_shift(call.shape), data_shifts, sums)
-    return Output(_einsum(value.shift, labels, known, theirs, lo, call.shape), data_shifts, sums)
+    return Output(_einsum(value.shift, labels, known, known_labels, lo, call.shape), data_shifts, sums)
 
 
 def _einsum(
-    shift: Shift, labels: Labels, known: torch.Tensor, theirs: Labels, lo: Labels, shape: tuple[int, ...]
+    shift: Shift, labels: Labels, known: torch.Tensor, known_labels: Labels, lo: Labels, shape: tuple[int, ...]
 ) -> Shift:
     """Apply the contraction to the map; axes that are not summed stay reduced."""
     last = labels[-1]
-    plain = last not in lo and known.dim() == 2 and theirs[0] == last and lo == [*labels[:-1], theirs[1]]
+    plain = last not in lo and known.dim() == 2 and known_labels[0] == last and lo == [*labels[:-1], known_labels[1]]
     if plain:
         return times_matrix(shift, known, shape)
     used = {label for label in labels if label not in lo}
-    block = 1 + max([*labels, *theirs, *lo])
+    block = 1 + max([*labels, *known_labels, *lo])
     gain = float(known.abs().max()) if known.numel() else 0.0
     for label in used:
         gain *= shift.shape[labels.index(label)] ** 0.5
@@ -134,14 +134,14 @@ def _einsum(
         out = [len(given.numbers)]
         for label in lo:
             size = wide[labels.index(label)] if label in labels else 1
-            out.append(max(size, known.shape[theirs.index(label)] if label in theirs else 1))
+            out.append(max(size, known.shape[known_labels.index(label)] if label in known_labels else 1))
         numbers = 1
         for size in out:
             numbers *= size
         if numbers > LARGEST_MAP:
             raise TooLarge
         expanded = given.numbers.expand(len(given.numbers), *wide)
-        product = torch.einsum(expanded, [block, *labels], known, theirs, [block, *lo])
+        product = torch.einsum(expanded, [block, *labels], known, known_labels, [block, *lo])
         noise = term.noise * gain + 4 * EPS * gain * float(given.numbers.abs().max())
         terms[name] = Dense(product, noise, condition=given.condition)
     return Shift(shape, terms)

@@ -1,4 +1,4 @@
-"""A run's model with the weights that it has so far."""
+"""The newest weights of a run, and the model that has them."""
 
 import textwrap
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from addnorm.model.transformer import Transformer
 from addnorm.store import Damaged, RunFolder
 from addnorm.study.definition import RunSpec
 from addnorm.training.checkpoint import latest
-from addnorm.training.export import run_spec
+from addnorm.training.run_spec import run_spec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
-    """Weights of a run after some step."""
+class RunWeights:
+    """Weights of a run after some number of steps."""
 
     spec: RunSpec
     file: str
-    """Name of the file that they come from."""
+    """Name of the weights' file in the run's folder."""
     step: int
     """Optimizer steps done."""
     weights: dict[str, Tensor]
@@ -33,29 +33,29 @@ class Trained:
         Raises:
             Damaged: the weights do not fit the run's spec.
         """
-        model = self.start()
+        model = self.initial_model()
         try:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
-            # Torch names every parameter on lines of its own.
-            told = textwrap.shorten(str(error), 300, placeholder=" …")
+            # torch lists every parameter on a line of its own
+            reason = textwrap.shorten(str(error), 300, placeholder=" …")
             raise Damaged(
-                f"the weights in {self.file} do not fit the run's spec: {told}. Restore them from a copy."
+                f"{self.file}: expected weights of the run's spec, got others: {reason}. Restore them from a copy."
             ) from error
         return model
 
-    def start(self) -> Transformer:
-        """The model as it was before the first step: spec and seed give it again. In evaluation mode."""
+    def initial_model(self) -> Transformer:
+        """The model before the first step, rebuilt from the spec and the seed, in evaluation mode."""
         return self.spec.model.build(self.spec.seed).eval()
 
 
-def trained(run: RunFolder) -> Trained:
-    """The final weights of a finished run, else those of its newest whole checkpoint.
+def newest_weights(run: RunFolder) -> RunWeights:
+    """Read the final weights of a finished run, else those of its newest intact checkpoint.
 
     Raises:
-        InputError: the folder is no run, or there are no weights yet, or a plugin is not loaded.
+        InputError: the folder is not a run, has no weights yet, or needs a plugin that is not loaded.
         Damaged: the spec or the final weights are damaged.
-        JobError: the system does not let us read.
+        JobError: a file cannot be read.
     """
     spec = run_spec(run)
     if run.final_path.exists():
@@ -63,13 +63,13 @@ def trained(run: RunFolder) -> Trained:
             weights = load_file(run.final_path)
         except (OSError, SafetensorError) as error:
             raise Damaged(
-                f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run anew."
+                f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run again."
             ) from error
-        return Trained(spec=spec, file=run.final_path.name, step=spec.training.steps, weights=weights)
+        return RunWeights(spec=spec, file=run.final_path.name, step=spec.training.steps, weights=weights)
     newest = latest(run.checkpoints_path).found
     if newest is None:
         raise InputError(
-            f"{run.path} has no weights yet: it is {run.status().state} and no checkpoint has been written."
+            f"{run.path}: expected a run with weights, got one that is {run.status().state} and has no checkpoint yet."
         )
     state: dict[str, Any] = newest.state["model"]
-    return Trained(spec=spec, file=f"checkpoints/{newest.path.name}", step=newest.step, weights=state)
+    return RunWeights(spec=spec, file=f"checkpoints/{newest.path.name}", step=newest.step, weights=state)

@@ -19,7 +19,7 @@ from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
 from addnorm.testing.contract import shrunk
-from addnorm.training.effective import effective
+from addnorm.training.coefficients import coefficients_of
 
 LEARNED_SCORES = [
     kind for kind in ROOMS["scores"].kinds() if list(preset("base", scores=kind).build_scores().parameters())
@@ -55,7 +55,7 @@ def test_learned_scores_are_explained_as_the_built_model_weighs_them(kind: str, 
         names += [f"scores.{name}[{index}]" for index in range(parameter.numel())]
         values += parameter.flatten().tolist()
     explained = coefficients(spec, names, np.array(values))
-    recorded = effective(model.mechanisms(), names)
+    recorded = coefficients_of(model.mechanisms(), names)
     assert {layer for layer, _ in recorded} == set(range(spec.attention_shape.depth))
     for place, name in enumerate(names):
         parameter, index = name.removesuffix("]").split("[")
@@ -119,7 +119,7 @@ def test_residuals_are_explained_as_the_worker_records_them() -> None:
             for name, parameter in model.residual.named_parameters():
                 names += [f"residual.{name}[{index}]" for index in range(parameter.numel())]
                 values += parameter.flatten().tolist()
-            for place, (layer, coefficient) in enumerate(effective(model.mechanisms(), names)):
+            for place, (layer, coefficient) in enumerate(coefficients_of(model.mechanisms(), names)):
                 expected = values[place] if coefficient is None else coefficient
                 assert coefficients(spec, names, np.array(values))[place] == (
                     layer,
