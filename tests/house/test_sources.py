@@ -16,6 +16,8 @@ SOURCES = sorted((ROOT / "src" / "addnorm").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 TEST_MODULES = [path for path in TESTS if path.name.startswith("test_")]
 LONGEST = 400
+MOST_FILES = 25
+"""Files side by side in one folder of the sources."""
 FORBIDDEN = {"utils", "util", "common", "helpers", "helper", "misc"}
 
 
@@ -38,6 +40,11 @@ def test_source_file(path: Path) -> None:
     assert not FORBIDDEN & {path.stem, *path.relative_to(ROOT).parts}
     assert asserts(tree(path)) == [], "assert is gone under python -O: raise InputError"
     assert path.stat().st_size == 0 or ast.get_docstring(tree(path)), "no module docstring"
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in SOURCES}), ids=short)
+def test_a_folder_can_be_overseen(folder: Path) -> None:
+    assert len([path for path in folder.iterdir() if path.is_file()]) <= MOST_FILES
 
 
 def asserts(module: ast.Module) -> list[int]:

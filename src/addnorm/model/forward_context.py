@@ -51,20 +51,20 @@ class ForwardContext:
     scores: Scores
     position: Position
     prepared: Any
-    """What the position prepared for this pass."""
+    """Values that the position computed once for this pass."""
     causal: bool
     padding: Bool[Tensor, "batch seq"] | None
     dropout: float
     """Rate on the attention probabilities; 0 outside training."""
     cache: Cache | None
     replays: bool
-    """Whether the residual applies the attention of earlier layers again."""
+    """True if the residual applies the attention of earlier layers again."""
     normalisation: Normalisation = "softmax"
     """Function from scores to attention."""
     impl: Implementation = "auto"
     """An implementation of `attend`, or "carry" for a running sum of scores."""
     tracing: bool = False
-    """Whether `traced` is wanted."""
+    """True if `traced` is filled."""
     traced: AttentionTrace | None = None
     """The newest layer's attention."""
     _passed_on: list[Projections] = field(default_factory=list)

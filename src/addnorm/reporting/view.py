@@ -58,6 +58,6 @@ class View:
     is_live: bool = True
     """False in a report, where curves cannot be requested again."""
     peek_problem: str | None = None
-    """Why this look at the results could not be recorded."""
+    """Reason why this look at the results could not be recorded."""
     report: ReportFiles | None = None
     """Set while a report is written."""

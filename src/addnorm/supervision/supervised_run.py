@@ -42,7 +42,7 @@ class SupervisedRun:
     suspended: bool = False
     """True for a run that is not started again before the next `addnorm run`."""
     reason: str | None = None
-    """Why the run has neither ended nor a worker."""
+    """Reason why the run has neither ended nor a worker."""
 
     @property
     def name(self) -> str:

@@ -46,7 +46,7 @@ class Live:
         """Distinguishes this server's numbers from those of an earlier one."""
         self.every_s = every_s
         self.trouble: str | None = None
-        """Why the folder cannot be read at present."""
+        """Reason why the folder cannot be read at present."""
         self._reader = reader
         self._changes: deque[Change] = deque(maxlen=_KEPT)
         self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()

@@ -17,7 +17,7 @@ class Comparison:
     negligible: int = 0
     effect: float | None = None
     undecided: str = ""
-    """Why the parameter is undecided; empty if it is not."""
+    """Reason why the parameter is undecided; empty if it is not."""
 
 
 _ILL_CONDITIONED = (

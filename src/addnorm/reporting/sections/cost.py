@@ -65,7 +65,7 @@ class Wasted:
     redundant: tuple[str, ...]
     """Individually redundant parameters, layers merged."""
     reason: str | None
-    """Why the model could not be audited, in English."""
+    """Reason why the model could not be audited, in English."""
     note: Any
     """The same as code and values; None if the file has none."""
 

@@ -65,7 +65,7 @@ def differentiate_on_device(
 
 
 def _arguments(p: AttentionProblem) -> tuple[Tensor | int | float | bool | None, ...]:
-    """What both operators begin with."""
+    """The arguments that both operators share."""
     return (
         torch.stack(p.queries),
         torch.stack(p.keys),
