@@ -87,7 +87,7 @@ def require_positive(config: Any, *names: str) -> None:
         require(config, name, getattr(config, name) > 0, "a positive number")
 
 
-def require_at_least(config: Any, least: float, *names: str) -> None:
+def require_at_least(config: Any, least: int | float, *names: str) -> None:
     """Check that number fields are not below a bound.
 
     Raises:

@@ -149,7 +149,7 @@ def test_a_study_file_is_utf_8(refused: Callable[..., str]) -> None:
 
 def test_a_folder_is_no_study_file(refused: Callable[..., str]) -> None:
     Path("s.yaml").mkdir()
-    saying("s.yaml is a folder", refused("plan", "s.yaml"))
+    saying("study file s.yaml: expected a file, got a folder", refused("plan", "s.yaml"))
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_export_of_what_is_no_run(finished: Path, refused: Callable[..., str]) -
     saying("nowhere: expected a run with spec.json, got none", refused("export", "nowhere"))
     saying("s.yaml: expected a run with spec.json", refused("export", write("s.yaml", STUDY)))
     message = refused("export", str(finished))
-    saying("It holds runs; give one of them, such as", message)
+    saying("It contains runs; give one of them, such as", message)
     run = str(re.findall(r"such as (\S+)\.$", message, flags=re.M)[0])
     saying("s.yaml: expected an empty or a new folder", refused("export", run, "--to", "s.yaml"))
     assert Path("s.yaml").read_text(encoding="utf-8") == STUDY

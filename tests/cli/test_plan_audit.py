@@ -54,7 +54,7 @@ def test_plan_audits_large_models_when_asked(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plan_command, "UNASKED", 100)
+    monkeypatch.setattr(plan_command, "MOST_PARAMETERS", 100)
     Path("biases.yaml").write_text(STUDY, encoding="utf-8")
     assert main(["plan", "biases.yaml"]) == 0
     out = capsys.readouterr().out
@@ -144,5 +144,5 @@ def test_a_variant_that_cannot_be_audited_hides_no_other(tmp_path: Path, monkeyp
 def test_what_is_about_one_model_is_refused_for_a_study(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = planned(tmp_path).path
     assert main(["audit", str(folder), "--training"]) == 2
-    assert "give one run's folder" in capsys.readouterr().err
+    assert "give the folder of one run" in capsys.readouterr().err
     assert not (folder / "audit.json").exists()

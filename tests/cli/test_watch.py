@@ -45,7 +45,7 @@ def test_a_taken_port_is_said_and_another_is_found_when_none_was_asked_for(tmp_p
         (["nowhere"], "holds no study"),
         ([".", "--port", "70000"], "--port: expected a number between 0 and 65535, got 70000"),
         ([".", "--token", "short"], "--token: expected at least 8 characters, got 5"),
-        (["STUDY", "--host", "no such host"], "--host must be an address of this machine"),
+        (["STUDY", "--host", "no such host"], "--host: expected an address of this machine"),
     ],
 )
 def test_wrong_options_are_said(tmp_path, capsys, options, message):

@@ -59,5 +59,5 @@ def test_a_walk_is_measured_from_zero_over_all_layers() -> None:
 
 
 def test_without_biases_there_is_nothing_to_measure() -> None:
-    with pytest.raises(InputError, match=r"the model has none\. Switch one on"):
+    with pytest.raises(InputError, match=r"expected a model with a bias, got one without\. Switch one on"):
         walks({"embedding.weight": torch.ones(2, 2)})

@@ -107,7 +107,7 @@ def test_a_count_below_one(run: RunFolder, capsys, arguments, said) -> None:
 
 def test_other_folders_and_other_data(run: RunFolder, tmp_path: Path, capsys) -> None:
     assert main(["inspect", str(tmp_path)]) == 2
-    assert "neither a study nor a run" in capsys.readouterr().err
+    assert "expected the folder of a study or a run, got one without" in capsys.readouterr().err
     description = run.path.parent / "data" / "dataset.json"
     content = json.loads(description.read_text())
     description.write_text(json.dumps({**content, "hash": "f" * 64}), encoding="utf-8")

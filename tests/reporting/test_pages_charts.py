@@ -161,7 +161,7 @@ def test_lines_differ_without_their_colour() -> None:
 
 
 def test_the_style_sheet_and_the_script_know_every_pattern() -> None:
-    static = Path(made_files.__file__).parents[1] / "src" / "addnorm" / "report" / "pages" / "static"
+    static = Path(made_files.__file__).parents[1] / "src" / "addnorm" / "reporting" / "static"
     sheet = dict(re.findall(r"\.d(\d) \{ stroke-dasharray: ([\d. ]+); \}", (static / "page.css").read_text()))
     script = re.search(r"const dash = .*?\[(\[\].*?)\]\[pattern\]", (static / "curves.js").read_text())
     assert script is not None

@@ -169,7 +169,9 @@ def test_conditions_name_settings_that_models_have() -> None:
 
 def test_a_condition_in_another_form_is_refused() -> None:
     doc = replace(ROOMS["norm"].doc("layer"), formula="    y = x        if bias.norm or not")
-    with pytest.raises(ValueError, match=r"expected a setting, or 'PATH is \[not\] VALUE', got 'bias\.norm or not'"):
+    with pytest.raises(
+        ValueError, match=r"expected 'PATH', 'not PATH' or 'PATH is \[not\] VALUE', got 'bias\.norm or not'"
+    ):
         doc.formula_in(encode(preset("base")))
 
 

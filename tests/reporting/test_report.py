@@ -238,7 +238,7 @@ def test_an_empty_study(tmp_path: Path, capsys: Any) -> None:
     assert "script" not in found.tags
     assert "b" not in found.tags
     assert "no study file can be made" in " ".join(found.text)
-    assert "Without numbers, so left out: ranking" in capsys.readouterr().out
+    assert "Left out for lack of numbers: ranking" in capsys.readouterr().out
 
 
 def test_a_folder_that_is_no_study(tmp_path: Path, capsys: Any) -> None:

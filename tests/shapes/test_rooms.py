@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from addnorm.insight.explain import explain
 from torch import nn
 
 import addnorm
@@ -13,6 +12,7 @@ from addnorm.data import prepare
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.insight.extrapolation.extrapolate import extrapolate
 from addnorm.insight.flow import inspect
+from addnorm.insight.scalars.explain import explain
 from addnorm.insight.score_terms.inspect import inspect_terms
 from addnorm.statistics import Result, rank
 from addnorm.store import StudyFolder

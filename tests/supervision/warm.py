@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -80,7 +81,7 @@ def begin_worker(run: Path, trouble: Trouble = CALM, plugins: Sequence[str] = ()
 def addnorm_run(log: Path, trouble: Trouble, arguments: Sequence[str]) -> None:
     _speak_to(log)
     WarmExecutor.trouble = trouble
-    addnorm.supervision.run.LocalExecutor = WarmExecutor  # type: ignore[misc]
+    addnorm.supervision.run.EXECUTORS = SimpleNamespace(class_of=lambda kind: WarmExecutor)  # type: ignore[assignment]
     addnorm.supervision.run.supervise = partial(  # type: ignore[assignment]
         supervisor.supervise, tick_s=0.02, backoff_s=0.01, retries=trouble.retries
     )

@@ -26,9 +26,12 @@ def test_settings_of_units_are_read_by_name() -> None:
     ("gau", "message"),
     [
         ({"normalization": "softmax"}, r"\$\.gau: Gau has no field 'normalization'.*'normalisation'"),
-        ({"normalisation": "softmaxx"}, r"\$\.gau\.normalisation: no normalisation 'softmaxx'"),
+        (
+            {"normalisation": "softmaxx"},
+            r"\$\.gau\.normalisation: expected one of 'softmax', 'squared_relu', got 'softmaxx'",
+        ),
         ({"key_dim": 0}, r"gau\.key_dim must be at least 1, got 0"),
-        (True, r"\$\.gau: must be a mapping of the fields of Gau, got true"),
+        (True, r"\$\.gau: expected a mapping with the fields of Gau, got true"),
     ],
 )
 def test_what_they_do_not_have_is_named_with_its_path(gau: object, message: str) -> None:

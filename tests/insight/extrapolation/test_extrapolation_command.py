@@ -111,7 +111,7 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
         (("--windows", "0"), "windows: expected a whole number of at least 1"),
         (("--workers", "0", "--lengths", "1x"), "workers: expected a whole number of at least 1"),
         (("--plot", "lengths.docx"), "expected a file name that ends with one of .svg, .pdf, .png"),
-        (("--plot", "nowhere/lengths.svg"), "nowhere is no folder"),
+        (("--plot", "nowhere/lengths.svg"), "expected a file in an existing folder, got 'nowhere/lengths.svg'"),
         (("--margin", "-1", *FEW), "margin: expected a positive number"),
     ],
 )

@@ -136,7 +136,9 @@ def test_the_others_apply_to_every_position(position: str) -> None:
 def test_a_reason_that_is_the_softmax_needs_one(kind: str) -> None:
     unit = SIZES | {"heads": 1, "kv_heads": None}
     spec = addnorm.preset("base", **unit, gau={"key_dim": 8, "normalisation": "squared_relu"})
-    with pytest.raises(InputError, match=f"switch '{kind}' is for attention that is normalised by a softmax"):
+    with pytest.raises(
+        InputError, match=f"switch '{kind}': expected attention that is normalised by a softmax, got 'squared_relu'"
+    ):
         require_all(parse_switches(kind)[0], spec)
     built = addnorm.preset("base", **unit, gau={"key_dim": 8}).build(3).eval()
     plain = built(tokens(64))

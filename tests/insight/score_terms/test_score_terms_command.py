@@ -170,7 +170,7 @@ def test_mistakes(folder: Path, tmp_path: Path, capsys) -> None:
     before = files(folder)
     for arguments, expected in (
         ((alibi,), "the four terms: expected a rotary position, got 'alibi', with which no term of a bias depends"),
-        ((biased, "--beside", alibi), "this model has position 'alibi'"),
+        ((biased, "--beside", alibi), "expected a rotary position, got 'alibi'"),
         ((biased, "--length", "64"), "expected a multiple of its train length such as 4x, got '64'"),
         ((biased, "--length", "9999x"), "the longest window must fit into the held-out text"),
         ((biased, "--samples", 0), "--samples: expected at least 1"),

@@ -11,7 +11,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
 
 from addnorm.catalogue import Siblings
 
@@ -53,7 +52,7 @@ class Executor(ABC):
 
     @classmethod
     @abstractmethod
-    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> Self:
+    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> "Executor":
         """An executor for the resources that are available.
 
         Args:

@@ -10,7 +10,6 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
 
 from addnorm.errors import InputError
 from addnorm.store import RunFolder
@@ -54,7 +53,7 @@ class LocalExecutor(Executor):
         self._alive: list[tuple[Worker, str | None]] = []
 
     @classmethod
-    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> Self:
+    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> "LocalExecutor":
         """An executor with one slot per visible GPU, or without GPUs one per `threads` available CPU cores.
 
         Args:
