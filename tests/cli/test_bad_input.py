@@ -111,7 +111,7 @@ def saying(expected: str, message: str) -> None:
         ("heads: 2, kv_heads: 1", "heads: 4, kv_heads: 3", "kv_heads must divide heads: heads 4 / kv_heads 3"),
         ("width: 16", "width: 14", "study 'tiny': $.variants.base: rope rotates pairs: head width 7"),
         ("seeds: [0]", "seeds: []", "$.seeds: expected at least one seed"),
-        ("seeds: [0]", "seeds: [1, 1]", "each only once and in [0, 2**63), got [1, 1]"),
+        ("seeds: [0]", "seeds: [1, 1]", "distinct and in [0, 2**63), got [1, 1]"),
         ("seeds: [0]", f"seeds: [{2**63}]", "in [0, 2**63)"),
         ("seeds: [0]", "seeds: 3", "$.seeds: expected a list, got 3. Write [3]."),
         (

@@ -75,7 +75,7 @@ def test_a_wrong_value_in_any_field_is_rejected_by_name(room: str, spec: Spec) -
         # Set behind the constructor's back: in this session jaxtyping stands before it and raises an error of its own.
         wrong = copy.copy(spec)
         object.__setattr__(wrong, field, [])
-        with pytest.raises(InputError, match=rf"{spec.kind}\.{field} must be .*, got \[\]\."):
+        with pytest.raises(InputError, match=rf"{spec.kind}\.{field}: expected .*, got \[\]\."):
             wrong.__post_init__()
     with pytest.raises(InputError, match=rf"{room} '{spec.kind}' has no field 'nonsense'"):
         ROOMS[room].make(spec.kind, nonsense=1)
