@@ -45,7 +45,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     study = StudyFolder.create(out, frozen_plan(load_study(folder / "study.yaml"), out))
     for run in study.runs():
         with run.claim() as events:
-            assert Attempt(run, events, lambda: False, ()).work() == ExitCode.DONE
+            assert Attempt(run, events, lambda: False, ()).train() == ExitCode.DONE
     return study
 
 
