@@ -137,9 +137,9 @@ def test_it_costs_no_product() -> None:
     [
         ({}, (HEADS + 1, 7), 0, r"bias.values must have shape \[heads, span\] = \[1 or 4, span\], got \[5, 7\]"),
         ({}, (1, HEADS, 7), 0, r"bias.values must have shape \[heads, span\]"),
-        ({}, (HEADS, 6), 0, "0 to 6 with 7 queries, 7 keys and causal=True; this one knows 0 to 5"),
-        ({}, (HEADS, 7), 1, "this one knows 1 to 7"),
-        ({"causal": False}, (HEADS, 7), 0, "-6 to 6 with 7 queries, 7 keys and causal=False; this one knows 0 to 6"),
+        ({}, (HEADS, 6), 0, r"0 to 6 \(7 queries, 7 keys, causal=True\), got 0 to 5"),
+        ({}, (HEADS, 7), 1, r"got 1 to 7\."),
+        ({"causal": False}, (HEADS, 7), 0, r"-6 to 6 \(7 queries, 7 keys, causal=False\), got 0 to 6"),
     ],
 )
 def test_what_does_not_fit_is_named(changes: dict[str, bool], shape: tuple[int, ...], first: int, message: str) -> None:
