@@ -203,7 +203,7 @@ def _rewritten(options: Options, name: str, target: "Target", audit: "Audit") ->
     if not target.shrunk:
         return audit.strip()
     whole = _resolved(options, name)
-    return audit.carry(whole.model, whole.inputs)
+    return audit.transfer(whole.model, whole.inputs)
 
 
 def _size_note(options: Options, target: "Target", needed: int) -> str:
