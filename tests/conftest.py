@@ -12,9 +12,9 @@ if not torch.cuda.is_available():
 
 from addnorm.store import Lock, StudyFolder
 from addnorm.study.loading import load_study
-from addnorm.supervision.run import run
 from cpu_seconds import CpuSeconds
 from suite_folders import SHAPE_FOLDERS
+from train_here import train_here
 
 torch.set_num_threads(1)
 
@@ -58,7 +58,7 @@ def tiny_study_text() -> str:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a study that real workers have finished, trained once for all test processes. Read it only."""
+    """Folder of a study that workers have finished, trained once for all test processes. Read it only."""
     root = tmp_path_factory.getbasetemp()
     root = root.parent if "PYTEST_XDIST_WORKER" in os.environ else root
     out, lock = root / "finished-study", Lock(root / "finished-study.lock")
@@ -68,7 +68,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if not out.exists():
             file = root / "tiny.yaml"
             file.write_text(TINY_STUDY, encoding="utf-8")
-            folder = run(load_study(file), out=out, workers=2)
+            folder = train_here(load_study(file), out)
             assert {entry["state"] for entry in folder.status()["runs"]} == {"finished"}
         StudyFolder(out)
     finally:

@@ -8,7 +8,7 @@ import pytest
 from addnorm.cli import main
 from addnorm.insight.scalars.directions import redundant_directions
 from addnorm.study.loading import load_study
-from addnorm.supervision.run import run
+from train_here import train_here
 
 DECAYING = """
 name: decaying
@@ -38,7 +38,7 @@ def decaying(tmp_path_factory):
     folder = tmp_path_factory.mktemp("decaying")
     (folder / "decaying.yaml").write_text(DECAYING, encoding="utf-8")
     study = load_study(folder / "decaying.yaml")
-    run(study, out=folder / "runs", workers=1)
+    train_here(study, folder / "runs")
     return folder / "runs", study
 
 

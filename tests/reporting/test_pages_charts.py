@@ -12,9 +12,10 @@ import made_files
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
-from addnorm.reporting.report import write_report
+from addnorm.reporting.report import Written, write_report
 from addnorm.reporting.sections import pages as page_names
 from addnorm.reporting.view import View
+from addnorm.words import LANGUAGES
 
 
 @dataclass
@@ -81,14 +82,14 @@ def read(html: str) -> Charts:
 
 
 def pages(folder: Path, language: str, *, is_live: bool = True) -> Iterator[tuple[str, str]]:
-    snapshot = Reader(folder).look()
+    snapshot, site = Reader(folder).look(), Pages()
     for name, names in page_names().items():
         variants = snapshot.variants if name == "model" else (None,)
         for variant in variants:
             view = View(
                 page=name, language=language, link=lambda page, **query: f"/{page}", variant=variant, is_live=is_live
             )
-            sections = [Pages().section(section, snapshot, view) for section in names]
+            sections = [site.section(section, snapshot, view) for section in names]
             yield f"{name} {variant or ''}", "".join(sections)
 
 
@@ -97,10 +98,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made_files.everything(tmp_path_factory.mktemp("charts") / "study").path
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_chart_of_every_page_has_its_table(folder: Path, language: str) -> None:
+@pytest.fixture(scope="module")
+def english(folder: Path) -> dict[str, str]:
+    """Every page by its name."""
+    return dict(pages(folder, "en"))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_chart_of_every_page_has_its_table(folder: Path, english: dict[str, str], language: str) -> None:
     charts = 0
-    for name, html in pages(folder, language):
+    for name, html in english.items() if language == "en" else pages(folder, language):
         found = read(html)
         assert found.without_table == [], name
         assert len(set(found.ids)) == len(found.ids), name
@@ -109,9 +116,18 @@ def test_every_chart_of_every_page_has_its_table(folder: Path, language: str) ->
     assert charts == 2 + (1 + 3) + (1 + 1) + 2 + 3 * 8 + 2
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_every_chart_of_the_report_has_its_table(folder: Path, tmp_path: Path, language: str) -> None:
-    written = write_report(Reader(folder).look(), tmp_path / "report.html", language)
+@pytest.fixture(scope="module")
+def reports(folder: Path, blank_pictures_in_module: None) -> dict[str, Written]:
+    """The study's report by language."""
+    snapshot = Reader(folder).look()
+    return {
+        language: write_report(snapshot, folder.parent / language / "report.html", language) for language in LANGUAGES
+    }
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_chart_of_the_report_has_its_table(reports: dict[str, Written], language: str) -> None:
+    written = reports[language]
     assert written.left_out == ()
     found = read(written.html.read_text(encoding="utf-8"))
     assert found.without_table == []
@@ -132,16 +148,16 @@ def test_the_walk_sees_a_chart_without_a_table() -> None:
         assert read(chart + table).without_table == wanted
 
 
-def test_a_terms_curve_and_its_table_say_the_same(folder: Path) -> None:
-    html = dict(pages(folder, "en"))["model base"]
+def test_a_terms_curve_and_its_table_say_the_same(english: dict[str, str]) -> None:
+    html = english["model base"]
     cells = read(html).cells["terms-1"]
     assert cells[1:5] == ["qᵀRk", "aᵀRk", "qᵀRb", "aᵀRb"]
     # heads at levels 0 and 1 rise by two
     assert cells[5:] == ["0", *["0.500"] * 4, "8", *["2.500"] * 4]
 
 
-def test_a_figures_table_holds_what_was_drawn(folder: Path, tmp_path: Path) -> None:
-    html = write_report(Reader(folder).look(), tmp_path / "report.html", "en").html.read_text(encoding="utf-8")
+def test_a_figures_table_holds_what_was_drawn(folder: Path, reports: dict[str, Written]) -> None:
+    html = reports["en"].html.read_text(encoding="utf-8")
     cells = read(html).cells
     assert cells["figure-extrapolation"][5:10] == ["base", "16", "2.0000", "[1.7500, 2.2500]", "40.00 %"]
     assert "0–32 / 32" in cells["figure-extrapolation"]
@@ -170,7 +186,7 @@ def test_the_style_sheet_and_the_script_know_every_pattern() -> None:
     assert {dash(style) for style in range(100)} == set(range(len(drawn)))
 
 
-def test_points_of_lengths_have_shapes(folder: Path) -> None:
-    html = dict(pages(folder, "en"))["lengths "]
+def test_points_of_lengths_have_shapes(english: dict[str, str]) -> None:
+    html = english["lengths "]
     shapes = re.findall(r'<path class="seed s(\d) d\d" d="(M[^"]+)"', html)
     assert len({path for _, path in shapes}) == len({style for style, _ in shapes}) == 2

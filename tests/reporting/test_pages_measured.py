@@ -96,6 +96,7 @@ def test_terms_with_a_bias_are_shown_where_the_model_has_it(
         assert " + ".join(expected) in text
 
 
+@pytest.mark.usefixtures("blank_pictures")
 @pytest.mark.parametrize("content", ["[]", "{", "{}", '{"lengths": [16], "rows": 3}', '{"rows": [], "lengths": []}'])
 def test_a_file_that_is_not_understood_is_as_if_it_were_not_there(study: Path, content: str) -> None:
     (study / "extrapolation.json").write_text(content)
@@ -113,6 +114,7 @@ def test_a_link_that_leads_out_is_not_followed(study: Path, tmp_path: Path) -> N
     assert lengths(Reader(study).look()) is None
 
 
+@pytest.mark.usefixtures("blank_pictures")
 def test_the_report_holds_them_only_where_they_were_measured(study: Path) -> None:
     written = write_report(Reader(study).look(), study / "report" / "r.html", "en")
     names = {path.name for path in written.files}

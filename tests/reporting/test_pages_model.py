@@ -5,8 +5,8 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -26,22 +26,30 @@ from addnorm.study.loading import load_study, profile_names
 from addnorm.testing.contract import shrunk
 
 
-def built_in() -> Iterator[tuple[str, ModelSpec]]:
-    """Every preset and every variant of the built-in studies, each model once, at toy size."""
-    specs = [(name, build()) for name, build in PRESETS.items()]
+PRESETS_THEMSELVES = "presets"
+
+
+@cache
+def built_in() -> dict[str, dict[str, ModelSpec]]:
+    """Every preset and every variant of the built-in studies, each model once, at toy size; by where it comes from."""
+    found = {PRESETS_THEMSELVES: {name: build() for name, build in PRESETS.items()}}
     for study in study_names():
-        for profile in profile_names(study):
-            variants = load_study(study, profile=profile).variants
-            specs += [(f"{study}-{profile}-{name}", spec) for name, spec in variants.items()]
-    seen: list[ModelSpec] = []
-    for name, spec in specs:
-        small = shrunk(spec)
-        if small not in seen:
-            seen.append(small)
-            yield name, small
+        found[study] = {
+            f"{profile}-{name}": spec
+            for profile in profile_names(study)
+            for name, spec in load_study(study, profile=profile).variants.items()
+        }
+    seen: set[str] = set()
+    for specs in found.values():
+        for name, spec in list(specs.items()):
+            specs[name] = shrunk(spec)
+            if repr(specs[name]) in seen:
+                del specs[name]
+            else:
+                seen.add(repr(specs[name]))
+    return found
 
 
-MODELS = dict(built_in())
 SHARED = ("shared_scalar", "shared_vector")
 QK = [
     (kind, q, k)
@@ -103,9 +111,13 @@ def check(spec: ModelSpec) -> None:
     assert any("x + " in text for text in shown["placement"]) == (spec.residual.kind == "add")
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_built_in_model_is_shown_as_it_is_built(name: str) -> None:
-    check(MODELS[name])
+@pytest.mark.parametrize("source", [PRESETS_THEMSELVES, *study_names()])
+def test_built_in_models_are_shown_as_they_are_built(source: str) -> None:
+    for name, spec in built_in()[source].items():
+        try:
+            check(spec)
+        except AssertionError as error:
+            raise AssertionError(name) from error
 
 
 @pytest.mark.parametrize("base", ["base", "gau_alpha"])

@@ -30,7 +30,7 @@ class Pages:
     """Renders sections and whole pages. One object per study: its sections keep what makes the next rendering cheaper."""
 
     def __init__(self) -> None:
-        self._environment = _environment()
+        self._environment = _environment((HERE / "templates", *template_folders()))
         self._sections: Mapping[str, Section] = {name: section() for name, section in sections().items()}
         self._words = {key: text for section in self._sections.values() for key, text in section.words.items()}
 
@@ -165,9 +165,11 @@ def _said_duration(words: Phrases, seconds: float | None) -> str:
     return words(key, **values)
 
 
-def _environment() -> Environment:
+@functools.cache
+def _environment(folders: tuple[Path, ...]) -> Environment:
+    """The templates of these folders, which are compiled once for all objects that show them."""
     made = Environment(
-        loader=FileSystemLoader([HERE / "templates", *template_folders()]),
+        loader=FileSystemLoader(folders),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
