@@ -4,8 +4,8 @@ What starts processes is tested in `tests/supervision`; a study that is only rea
 """
 
 import signal
-from collections.abc import Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -56,22 +56,34 @@ class Here(Executor):
         return cls(command[len(WORKER) :])
 
     def start(self, run_dir: Path) -> Worker:
-        handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            with open(RunFolder(run_dir).log_path, "a") as log, redirect_stdout(log), redirect_stderr(log):
-                return Ended(worker.main([*self.plugins, str(run_dir)]))
-        finally:
-            for number, handler in handlers.items():  # the worker has its own
-                signal.signal(number, handler)
+        return Ended(work_here(run_dir, self.plugins))
 
     def adopt(self, run_dir: Path) -> Worker:
         raise AssertionError(f"expected no other process at work in {run_dir}")
 
 
-def train_here(study: Study, out: Path) -> StudyFolder:
-    """Train a study's runs, one after the other."""
+def work_here(run_dir: Path, plugins: Sequence[str] = ()) -> int:
+    """Train one run as its worker does. Returns the exit code."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with open(RunFolder(run_dir).log_path, "a") as log, redirect_stdout(log), redirect_stderr(log):
+            return worker.main([*plugins, str(run_dir)])
+    finally:
+        for number, handler in handlers.items():  # the worker has its own
+            signal.signal(number, handler)
+
+
+@contextmanager
+def workers_here() -> Iterator[None]:
+    """`run`, and the command of that name, train in this process, one run after the other."""
     with (
         patch("addnorm.supervision.run.EXECUTORS", SimpleNamespace(class_of=lambda kind: Here)),
         patch("addnorm.supervision.run.supervise", partial(supervisor.supervise, tick_s=0.0, backoff_s=0.0)),
     ):
+        yield
+
+
+def train_here(study: Study, out: Path) -> StudyFolder:
+    """Train a study's runs, one after the other."""
+    with workers_here():
         return run(study, out=out)

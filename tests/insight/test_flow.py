@@ -237,6 +237,10 @@ def test_every_model_can_be_watched_and_is_left_as_it_was(spec) -> None:
         assert -1e-6 <= row.get("similarity", 0) <= 1 + 1e-6
         if "score_shares" in row:
             assert sum(row["score_shares"]) == pytest.approx(1)
+
+
+def test_looking_again_finds_the_same(summed) -> None:
+    model, given, found, _ = summed
     assert flow(model, given) == found
 
 

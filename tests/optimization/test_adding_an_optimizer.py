@@ -9,6 +9,7 @@ import pytest
 from addnorm.catalogue import ROOMS, remove_plugin
 from addnorm.cli import main
 from addnorm.store import StudyFolder
+from train_here import workers_here
 
 OPTIMIZER = '''
 """Sign descent: every entry moves by the learning rate against the sign of its gradient.
@@ -98,7 +99,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 def test_an_optimizer_and_a_schedule_are_one_file_each(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "runs"
-    assert main(["run", str(folder / "signs.yaml"), "--out", str(out), "--workers", "1", "--json"]) == 0
+    with workers_here():
+        assert main(["run", str(folder / "signs.yaml"), "--out", str(out), "--workers", "1", "--json"]) == 0
     (run,) = StudyFolder(out).runs()
     assert run.status().state == "finished"
     rates = [json.loads(line) for line in run.events_path.read_text(encoding="utf-8").splitlines()]

@@ -25,7 +25,6 @@ from addnorm.study.encoding import encode
 from addnorm.study.loading import load_study, profile_names
 from addnorm.testing.contract import shrunk
 
-
 PRESETS_THEMSELVES = "presets"
 
 

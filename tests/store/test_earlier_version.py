@@ -4,15 +4,18 @@
 `stopped` (one run, interrupted at step 12 of 300 with a checkpoint). `fixtures/golden/` holds what its commands printed.
 """
 
+import io
 import json
 import shutil
-import subprocess
-import sys
 import tarfile
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from addnorm.cli import main
+from train_here import work_here
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -26,11 +29,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "runs"
 
 
-def addnorm(*arguments: str | Path, cwd: Path) -> Any:
-    command = [sys.executable, "-m", "addnorm", *map(str, arguments), "--json"]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def addnorm(*arguments: str | Path) -> Any:
+    with redirect_stdout(io.StringIO()) as out:
+        assert main([*map(str, arguments), "--json"]) == 0
+    return json.loads(out.getvalue())
 
 
 def assert_extends(new: Any, old: Any, path: str = "$") -> None:
@@ -57,7 +59,7 @@ def assert_extends(new: Any, old: Any, path: str = "$") -> None:
 @pytest.mark.parametrize("command", ["status", "rank", "explain"])
 def test_an_earlier_versions_study_gives_the_same_numbers(command: str, runs: Path) -> None:
     golden = json.loads((FIXTURES / "golden" / f"{command}.json").read_text(encoding="utf-8"))
-    assert_extends(addnorm(command, runs / "finished", cwd=runs), golden)
+    assert_extends(addnorm(command, runs / "finished"), golden)
 
 
 def test_an_earlier_versions_run_is_resumed(runs: Path, tmp_path: Path) -> None:
@@ -66,10 +68,7 @@ def test_an_earlier_versions_run_is_resumed(runs: Path, tmp_path: Path) -> None:
     shutil.copytree(runs / "stopped", folder)
     (run,) = folder.glob("v2m3-s0-*")
     before = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    done = subprocess.run(
-        [sys.executable, "-m", "addnorm.training.worker", str(run)], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert done.returncode == 0, done.stderr
+    assert work_here(run) == 0, (run / "log.txt").read_text()
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     assert events[: len(before)] == before
     starts = [event for event in events if event["type"] == "start"]

@@ -241,6 +241,7 @@ PLAIN = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(st.text(), PLAIN, max_size=4))
 def test_a_line_reads_back_as_it_was(record: dict[str, Any]) -> None:
     line = encode(record)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -71,10 +72,19 @@ def calm_weather(folder: Path) -> Path:
     return out
 
 
+def prepared(calm: Path, out: Path) -> Path:
+    """A folder with what `addnorm run` makes before the first step and what is the same in every one of these tests."""
+    out.mkdir()
+    shutil.copytree(calm / "data", out / "data")
+    shutil.copy(calm / "costs.json", out)
+    return out
+
+
 def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
     """Kill workers from within their writes and from without, supervisors, and both, until there were `kills` (a study
     that ends before has fewer); then give `addnorm run` once more and look at what there is."""
     chance = random.Random(seed)
+    prepared(calm, out)
     inner = out.with_suffix(".kills")
     count = {"a worker": 0, "the supervisor": 0, "both": 0}
     stale = 0
@@ -84,7 +94,9 @@ def storm(calm: Path, out: Path, seed: int, kills: int) -> Survivors:
         process = begin_run(out.with_suffix(".txt"), trouble, *arguments)
         wait_until(lambda: (out / "study.json").exists() or not process.is_alive())  # noqa: B023
         while process.is_alive() and sum(count.values()) + len(_lines(inner)) < kills:
-            time.sleep(chance.uniform(0.05, 0.5))
+            # Not after a time: on a busy machine nothing would have begun by then.
+            due = _progress(out, inner) + chance.randint(0, 6)
+            wait_until(lambda: _progress(out, inner) >= due or not process.is_alive())  # noqa: B023
             what = chance.choice(("a worker", "the supervisor", "both"))
             worker = chance.choice([pid for _, pid in _living(out)] or [None])
             if what != "the supervisor" and (worker is None or not _kill(worker)):
@@ -151,6 +163,11 @@ def _doubled(out: Path, name: str) -> int:
     return len(set(range(1, max(steps, default=0) + 1)).symmetric_difference(steps)) + len(steps) - len(set(steps))
 
 
+def _progress(out: Path, inner: Path) -> int:
+    """Lines that the workers have written, and their deaths."""
+    return sum(len(_lines(path)) for path in (*out.glob("*/events.jsonl"), inner))
+
+
 def _living(out: Path) -> list[tuple[RunFolder, int]]:
     found = [(run := RunFolder(lock.parent), run.worker()) for lock in sorted(out.glob("*/lock"))]
     return [(run, pid) for run, pid in found if pid is not None]
@@ -164,7 +181,7 @@ def _kill(pid: int) -> bool:
 
 
 def _lines(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text(errors="replace").splitlines() if path.exists() else []
 
 
 def events(run: RunFolder, kind: str) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from kills import calm_weather, events, same_weights, wait_until
+from kills import events, prepared, same_weights, wait_until
 from warm import CALM, Trouble, begin_run, begin_worker
 
 from addnorm.cli import main
@@ -16,11 +16,6 @@ from addnorm.store.lines import encode
 from addnorm.training import checkpoint
 from addnorm.training.checkpoint import load, save
 from addnorm.training.exit_code import ExitCode
-
-
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return calm_weather(tmp_path_factory.mktemp("faults"))
 
 
 @pytest.fixture
@@ -52,6 +47,8 @@ def go(run: RunFolder, **more: object) -> int | None:
 
 def study_run(calm: Path, out: Path, trouble: Trouble, *more: str) -> tuple[int | None, str]:
     log = out.with_suffix(".txt")
+    if not out.exists():
+        prepared(calm, out)
     process = begin_run(log, trouble, str(calm.parent / "storm.yaml"), "--out", str(out), *more)
     process.join()
     return process.exitcode, log.read_text()
