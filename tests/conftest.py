@@ -27,10 +27,11 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -m selects
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that run with the shape checker."""
-    own = Path(__file__).parent
+    own, folders = Path(__file__).parent, dict.fromkeys(item.path for item in items)
+    for path in folders:
+        folders[path] = path.relative_to(own).parts[0] if path.is_relative_to(own) else ""
     for item in items:
-        folder = item.path.relative_to(own).parts[0] if item.path.is_relative_to(own) else ""
-        if folder in SHAPE_FOLDERS and not any(map(item.get_closest_marker, ("compiled", "plain"))):
+        if folders[item.path] in SHAPE_FOLDERS and not any(map(item.get_closest_marker, ("compiled", "plain"))):
             item.add_marker("shapes")
 
 

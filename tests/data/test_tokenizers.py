@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -19,34 +20,37 @@ from addnorm.errors import InputError
 
 TEXTS = [f"def function_{i}(argument):\n    return argument + {i}\n\n" for i in range(300)]
 FIELDS = {"bpe": {"vocab": 300}}
-TOKENIZERS: dict[str, Tokenizer] = {
-    kind: ROOMS["tokenizer"].make(kind, **FIELDS.get(kind, {})).fit(iter(TEXTS)) for kind in ROOMS["tokenizer"].kinds()
-}
 
 
-@pytest.mark.parametrize("kind", TOKENIZERS)
+@cache
+def trained(kind: str) -> Tokenizer:
+    """A tokenizer trained on the texts."""
+    return ROOMS["tokenizer"].make(kind, **FIELDS.get(kind, {})).fit(iter(TEXTS))
+
+
+@pytest.mark.parametrize("kind", ROOMS["tokenizer"].kinds())
 class TestEvery:
     @given(text=st.text(alphabet=st.characters(exclude_characters="\0", exclude_categories=["Cs"])))
     @settings(max_examples=60, deadline=None)
     def test_text_survives_and_ids_are_in_range(self, kind: str, text: str) -> None:
-        tokenizer = TOKENIZERS[kind]
+        tokenizer = trained(kind)
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == text
         assert ids.dtype == np.int64
         assert all(0 <= i < tokenizer.vocab and i != tokenizer.separator for i in ids)
 
     def test_text_that_spells_a_separator_is_text(self, kind: str) -> None:
-        tokenizer = TOKENIZERS[kind]
+        tokenizer = trained(kind)
         ids = tokenizer.encode("a<|end|>b")
         assert tokenizer.separator not in ids
         assert tokenizer.decode(ids) == "a<|end|>b"
 
     def test_a_cut_inside_a_character_decodes(self, kind: str) -> None:
-        tokenizer = TOKENIZERS[kind]
+        tokenizer = trained(kind)
         assert tokenizer.decode(tokenizer.encode("é")[:1]) == "\ufffd"
 
     def test_a_saved_one_opens_with_the_same_ids_and_hash(self, kind: str, tmp_path: Path) -> None:
-        tokenizer = TOKENIZERS[kind]
+        tokenizer = trained(kind)
         tokenizer.save(tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == ["tokenizer.json"]
         opened = ROOMS["tokenizer"].spec_class(kind).load(tmp_path)
@@ -77,7 +81,7 @@ class TestBytes:
 
 class TestBpe:
     def test_merges_what_is_frequent(self) -> None:
-        tokenizer = TOKENIZERS["bpe"]
+        tokenizer = trained("bpe")
         assert tokenizer.vocab == 300
         assert len(tokenizer.encode("argument")) < len("argument")
 
@@ -97,14 +101,14 @@ class TestBpe:
             ).stdout.strip()
             for threads in ("1", "2")
         ]
-        assert hashes == [TOKENIZERS["bpe"].hash] * 2
+        assert hashes == [trained("bpe").hash] * 2
 
     def test_other_text_gives_another_hash(self) -> None:
         other = Bpe(vocab=300).fit([text.replace("argument", "parameter") for text in TEXTS])
-        assert other.hash != TOKENIZERS["bpe"].hash
+        assert other.hash != trained("bpe").hash
 
     def test_the_separator_is_a_special_token_to_other_readers_of_the_file(self, tmp_path: Path) -> None:
-        TOKENIZERS["bpe"].save(tmp_path)
+        trained("bpe").save(tmp_path)
         added = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
         assert [(token["id"], token["content"], token["special"]) for token in added] == [(0, "<|end|>", True)]
 

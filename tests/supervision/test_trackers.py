@@ -18,6 +18,7 @@ from addnorm.supervision import tracker_process
 from addnorm.supervision.tracker_process import Follower, flatten
 from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
 from addnorm.supervision.tracking import PROCESS, Tracking
+from train_here import workers_here
 
 PLAN = {
     "study": "tracked",
@@ -347,7 +348,8 @@ def test_run_with_a_tracker_that_is_absent_trains_all_the_same(
     (hidden / "trackio.py").write_text("raise ImportError('not here')", encoding="utf-8")
     monkeypatch.setenv("PYTHONPATH", f"{hidden}:{':'.join(sys.path)}")
     arguments = ["run", str(file), "--out", str(tmp_path / "runs"), "--set", "seeds=[0]", "--json"]
-    assert main([*arguments, "--mirror", "trackio"]) == 0
+    with workers_here():
+        assert main([*arguments, "--mirror", "trackio"]) == 0
     out, err = capsys.readouterr()
     assert {run["state"] for run in json.loads(out)["runs"]} == {"finished"}
     assert err.count("Tracker trackio has stopped") == 1

@@ -83,7 +83,7 @@ def addnorm_run(log: Path, trouble: Trouble, arguments: Sequence[str]) -> None:
     WarmExecutor.trouble = trouble
     addnorm.supervision.run.EXECUTORS = SimpleNamespace(class_of=lambda kind: WarmExecutor)  # type: ignore[assignment]
     addnorm.supervision.run.supervise = partial(  # type: ignore[assignment]
-        supervisor.supervise, tick_s=0.02, backoff_s=0.01, retries=trouble.retries
+        supervisor.supervise, tick_s=0.1, backoff_s=0.01, retries=trouble.retries
     )
     sys.exit(cli.main(["run", *arguments]))
 
