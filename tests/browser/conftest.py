@@ -32,7 +32,8 @@ def chromium() -> Iterator[Any]:
 
     with sync_playwright() as driver:
         # Containers have no user namespaces for the sandbox, and often a tiny /dev/shm.
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        arguments = ["--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
         yield browser
         browser.close()
 

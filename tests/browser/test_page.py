@@ -191,29 +191,30 @@ def test_without_script_the_page_says_as_much(tmp_path, window):
     assert "as of page load" in made.tab.locator("header").inner_text()
 
 
-@pytest.mark.parametrize("path", made_study.addresses("base"))
-def test_everything_can_be_reached_by_the_tab_key(tmp_path, window, path):
+def test_everything_can_be_reached_by_the_tab_key(tmp_path, window):
     made_files.everything(tmp_path / "study")
-    seen = window(tmp_path / "study").go(path)
-    seen.tab.wait_for_timeout(300)
+    seen = window(tmp_path / "study")
     stop = (HERE / "stop.js").read_text(encoding="utf-8")
-    order = []
-    while len(order) < 80:
-        seen.tab.keyboard.press("Tab")
-        here = seen.tab.evaluate(stop)
-        if here is None:
-            break
-        order.append(here)
-    assert order[0]["name"] == "Skip to the content"
-    assert [at["name"] for at in order if not at["seen"]] == [], "the focus must be seen wherever it is"
-    # Beside each other in one line is in order too.
-    assert all(later["top"] > earlier["top"] - 60 for earlier, later in itertools.pairwise(order[1:]))
-    reachable = seen.tab.evaluate("document.querySelectorAll('a[href], button, input, select, summary').length")
-    radios_not_chosen = seen.tab.evaluate("document.querySelectorAll('input[type=radio]:not(:checked)').length")
-    hidden = seen.tab.evaluate(
-        "document.querySelectorAll('details:not([open]) a, form button, input[type=hidden]').length"
-    )
-    assert len(order) >= reachable - radios_not_chosen - hidden
+    for path in made_study.addresses("base"):
+        seen.go(path)
+        seen.tab.wait_for_timeout(300)
+        order = []
+        while len(order) < 80:
+            seen.tab.keyboard.press("Tab")
+            here = seen.tab.evaluate(stop)
+            if here is None:
+                break
+            order.append(here)
+        assert order[0]["name"] == "Skip to the content", path
+        assert [at["name"] for at in order if not at["seen"]] == [], f"{path}: the focus must be seen wherever it is"
+        # Beside each other in one line is in order too.
+        assert all(later["top"] > earlier["top"] - 60 for earlier, later in itertools.pairwise(order[1:])), path
+        reachable = seen.tab.evaluate("document.querySelectorAll('a[href], button, input, select, summary').length")
+        radios_not_chosen = seen.tab.evaluate("document.querySelectorAll('input[type=radio]:not(:checked)').length")
+        hidden = seen.tab.evaluate(
+            "document.querySelectorAll('details:not([open]) a, form button, input[type=hidden]').length"
+        )
+        assert len(order) >= reachable - radios_not_chosen - hidden, path
 
 
 @pytest.mark.parametrize(
@@ -248,21 +249,22 @@ def test_with_reduced_motion_nothing_moves(tmp_path, window, motion, name):
     assert seen.tab.evaluate("getComputedStyle(document.querySelector('[data-live=card-0]')).animationName") == name
 
 
-@pytest.mark.parametrize("path", made_study.addresses("base"))
-def test_with_reduced_motion_no_page_has_anything_that_could_move(tmp_path, window, path):
+def test_with_reduced_motion_no_page_has_anything_that_could_move(tmp_path, window):
     made_files.everything(tmp_path / "study")
-    seen = window(tmp_path / "study", reduced_motion="reduce").go(path)
-    if path == "/lengths":  # the section is put in anew, as when a command measured again
-        changed = made_files.evaluation() | {"warnings": [], "notes": []}
-        assert seen.tab.locator("[data-live=lengths] .warnings").count() == 1
-        write_json(tmp_path / "study" / "extrapolation.json", changed)
-        seen.wait("document.querySelectorAll('[data-live=lengths] .warnings').length === 0")
+    seen = window(tmp_path / "study", reduced_motion="reduce")
     moving = """[...document.querySelectorAll("*")].filter((e) => {
         const style = getComputedStyle(e);
         return style.animationName !== "none" || style.transitionDuration.split(", ").some((time) => time !== "0s");
     }).map((e) => e.outerHTML.slice(0, 100))"""
-    assert seen.tab.evaluate(moving) == []
-    assert seen.tab.evaluate("document.getAnimations().length") == 0
+    for path in made_study.addresses("base"):
+        seen.go(path)
+        if path == "/lengths":  # the section is put in anew, as when a command measured again
+            changed = made_files.evaluation() | {"warnings": [], "notes": []}
+            assert seen.tab.locator("[data-live=lengths] .warnings").count() == 1
+            write_json(tmp_path / "study" / "extrapolation.json", changed)
+            seen.wait("document.querySelectorAll('[data-live=lengths] .warnings').length === 0")
+        assert seen.tab.evaluate(moving) == [], path
+        assert seen.tab.evaluate("document.getAnimations().length") == 0, path
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -297,8 +299,10 @@ A4_PX = 718
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_report_prints_in_black_and_within_the_page(tmp_path, chromium, language):
-    """In a dark browser too, with long names, four references and a log without a space."""
+def test_a_report_prints_in_black_and_within_the_page(tmp_path, chromium, language, monkeypatch):
+    """In a dark browser too, with long names, four references, a log without a space, and pictures wider than paper."""
+    wide = b'<svg xmlns="http://www.w3.org/2000/svg" width="3000" height="100" viewBox="0 0 3000 100"/>'
+    monkeypatch.setattr("addnorm.reporting.figures.saved", lambda figure, kind: wide)
     models = {f"a-model-with-quite-a-long-name-{n}": made_study.model_spec() for n in range(6)}
     study = made_study.make(tmp_path / "study", models=models, references=list(models)[:4])
     for run in study.runs()[:-1]:
