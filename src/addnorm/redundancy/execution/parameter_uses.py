@@ -162,6 +162,8 @@ def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...
         InputError: the inputs do not fit the model, its operations cannot be recorded, or a copy reads the original's
             weights.
     """
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        call(plain_copy(model).eval(), inputs)  # reports unfit inputs as such
     spare = plain_copy(model).eval()
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
@@ -172,8 +174,6 @@ def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...
             with recorder:
                 call(spare, inputs)
         except InputError as error:
-            with torch.no_grad():
-                call(plain_copy(model).eval(), inputs)  # reports unfit inputs as such
             raise InputError(
                 f"expected a model whose operations can be recorded, got {type(model).__name__} with one that cannot, such as "
                 f"torch.cond or torch.func: {error.__cause__} Audit the parts of the model without it."
