@@ -5,6 +5,7 @@ import importlib
 import inspect
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ def short(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
+@cache
 def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
@@ -76,6 +78,7 @@ def test_no_answer_is_thrown_away(path: Path) -> None:
     assert thrown_away(tree(path)) == []
 
 
+@cache
 def asserting_names() -> set[str]:
     """Functions and laws that raise for their caller: a test that calls one of them does check something."""
     names = {"LAWS", "check_mechanism", "exports", "compiles", "keep"}

@@ -5,6 +5,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 import made_study
 
 ROOT = Path(__file__).parents[2]
@@ -32,10 +34,17 @@ assert "torch" not in sys.modules
 """
 
 
-def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built once."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:
     held = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("addnorm/")}
     written = {
         path.relative_to(SOURCE).as_posix()
@@ -56,11 +65,8 @@ def test_the_wheel_holds_every_file_of_the_package(tmp_path: Path) -> None:
     } <= held
 
 
-def test_the_page_is_served_whole_from_the_wheel(tmp_path: Path) -> None:
+def test_the_page_is_served_whole_from_the_wheel(wheel: Path, tmp_path: Path) -> None:
     made_study.finished(tmp_path / "study")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as content:
         content.extractall(tmp_path / "site")
     command = [

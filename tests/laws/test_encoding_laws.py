@@ -5,6 +5,7 @@ import json
 import math
 import types
 from dataclasses import fields, replace
+from functools import cache
 from importlib import import_module
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -67,6 +68,10 @@ def made(recipe: Any) -> Any:
         assume(False)
 
 
+hints_of = cache(get_type_hints)
+
+
+@cache  # a strategy that is made anew for every example is also checked anew
 def values(hint: Any) -> st.SearchStrategy[Any]:
     """Whatever a field of this annotation may hold, as recipes where it holds a spec."""
     origin, members = get_origin(hint), get_args(hint)
@@ -93,7 +98,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 @st.composite
 def recipes(draw: st.DrawFn, cls: Any) -> Recipe:
     """A spec in which each field is drawn, or left at its default."""
-    hints = get_type_hints(cls)
+    hints = hints_of(cls)
     chosen = [field.name for field in fields(cls) if draw(st.booleans()) or field.name in ("path", "name")]
     return Recipe(cls, {name: draw(values(hints[name])) for name in chosen})
 
@@ -129,7 +134,7 @@ def test_equal_specs_and_only_those_have_equal_digests(cls: Any, data: st.DataOb
 def test_any_changed_field_changes_the_digest(cls: Any, data: st.DataObject) -> None:
     spec = made(data.draw(recipes(cls)))
     field = data.draw(st.sampled_from(fields(cls)))
-    value = made(data.draw(values(get_type_hints(cls)[field.name])))
+    value = made(data.draw(values(hints_of(cls)[field.name])))
     assume(value != getattr(spec, field.name))
     try:
         changed = replace(spec, **{field.name: value})
@@ -150,6 +155,7 @@ def test_no_misspelt_field_passes(cls: Any, data: st.DataObject) -> None:
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
+@settings(deadline=None)
 def test_every_finite_number_survives(number: float) -> None:
     spec = ReZero(alpha_init=number)
     again = decode(ReZero, json.loads(canonical(spec)))
@@ -172,6 +178,7 @@ def test_no_value_gets_past_as_anything_but_an_input_error(value: object, name: 
 
 
 @given(seed=st.randoms(use_true_random=False))
+@settings(deadline=None)
 def test_the_order_of_fields_decides_nothing(seed: Any) -> None:
     plain = encode(ModelSpec())
     names = list(plain)

@@ -50,9 +50,10 @@ def audited(
 
 def outputs(case: Case, model: nn.Module, inputs: Inputs, delta: Delta | None = None) -> torch.Tensor:
     """All observed numbers of a float64 model in one vector; batch statistics are not kept."""
-    watched = Observed(copy.deepcopy(model), case.observe)
+    watched = Observed(model, case.observe)
     watched.train(case.training)
-    replaced = {f"model.{name}": new for name, new in case.tracked.moved(model, delta or {}).items()}
+    replaced = {f"model.{name}": each.clone() for name, each in model.named_buffers()}
+    replaced |= {f"model.{name}": new for name, new in case.tracked.moved(model, delta or {}).items()}
     with torch.no_grad(), torch.random.fork_rng([]):
         torch.manual_seed(0)  # the same dropout before and after a move
         found = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
@@ -98,16 +99,20 @@ def counted(case: Case, *, rounding: float = 1e-8) -> int:
         return 0
     zero = torch.zeros(case.tracked.size, dtype=torch.float64)
     rows: list[torch.Tensor] = []
-    while len(rows) < 4 or sum(map(len, rows)) < 10 * case.tracked.size:
-        response = _response(case, model, fresh(case.inputs, 100 + len(rows)))
+    # A random projection to as many numbers as there are coordinates keeps the rank. Too few rows could only count too many
+    # directions, which no claim would equal.
+    while len(rows) < 4 or sum(map(len, rows)) < 4 * case.tracked.size:
+        response = _response(case, model, fresh(case.inputs, 100 + len(rows)), case.tracked.size + 4)
         rows.append(torch.autograd.functional.jacobian(response, zero))
     matrix = torch.cat(rows)
     values = torch.linalg.svdvals(matrix)
-    return case.tracked.size - int((values > rounding * values.max()).sum())
+    # Models have gains of order one. Where nothing has an effect, the combinations leave rounding errors alone.
+    return case.tracked.size - int((values > rounding * values.max().clamp_min(1.0)).sum())
 
 
-def _response(case: Case, model: nn.Module, inputs: Inputs) -> Callable[[torch.Tensor], torch.Tensor]:
-    watched = Observed(copy.deepcopy(model), case.observe)
+def _response(case: Case, model: nn.Module, inputs: Inputs, most: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The output's numbers, or if there are more than `most`, so many random combinations of them, by a move."""
+    watched = Observed(model, case.observe)
     watched.train(case.training)
     held = dict(model.named_parameters(remove_duplicate=False))
     buffers = {f"model.{name}": each.clone() for name, each in model.named_buffers()}
@@ -120,6 +125,10 @@ def _response(case: Case, model: nn.Module, inputs: Inputs) -> Callable[[torch.T
         with torch.random.fork_rng([]):
             torch.manual_seed(0)
             found = torch.func.functional_call(watched, replaced, inputs.args, inputs.kwargs)
-        return torch.cat([each.reshape(-1) for each in found])
+        numbers = torch.cat([each.reshape(-1) for each in found])
+        if len(numbers) <= most:
+            return numbers
+        weights = torch.randn(most, len(numbers), generator=torch.Generator().manual_seed(0), dtype=numbers.dtype)
+        return weights @ numbers
 
     return response

@@ -1,10 +1,12 @@
 """Each kind of block: the static count equals that of the Jacobian, and moves along the null space change nothing."""
 
+from functools import cache
+
 import pytest
 import torch
 from block_kinds import KINDS, TOKENS, WIDTH
 from cancelling_kinds import CANCELLING
-from null_checks import audited, counted, hold
+from null_checks import Case, audited, counted, hold
 from torch import nn
 
 pytestmark = pytest.mark.compiled
@@ -29,9 +31,15 @@ class Between(nn.Module):
         return self.last(self.block(self.first(x)))
 
 
+@cache
+def between(kind: str) -> Case:
+    """A kind's analysis, shared by the tests below."""
+    return audited(Between(kind), torch.randn(3, TOKENS, WIDTH), track="bias+tables")
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_counts_what_the_jacobian_counts(kind: str) -> None:
-    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH), track="bias+tables")
+    case = between(kind)
     hold(case)
     number = counted(case)
     assert case.found.space.dim < number if kind in PESSIMISTIC else case.found.space.dim == number
@@ -57,7 +65,7 @@ bias and softmax is no sum, or a key without the bias takes part."""
 
 @pytest.mark.parametrize("kind", KEYS)
 def test_the_k_bias(kind: str) -> None:
-    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH))
+    case = between(kind)
     name = "block.one.k.bias" if kind == "score residual" else "block.k.bias"
     assert len(case.found.space.redundant(name)) == KEYS[kind]
     assert bool(case.found.blockers[name]) == (KEYS[kind] < case.tracked[name].size)
@@ -69,7 +77,7 @@ VALUES = {"eager": 6, "fused": 6, "masked": 6, "talking heads": 6, "grouped": 3,
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_the_v_bias(kind: str) -> None:
-    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH))
+    case = audited(Between(kind), torch.randn(3, TOKENS, WIDTH))  # a learned prefix, tracked too, would absorb v
     space = case.found.space
     assert space.absorbable("block.v.bias") == VALUES[kind]
     if VALUES[kind] == case.tracked["block.v.bias"].size:

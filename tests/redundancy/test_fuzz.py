@@ -19,7 +19,9 @@ from addnorm.redundancy.graph.value import Output
 
 pytestmark = pytest.mark.compiled
 
-GRAPHS, NETWORKS = 30, 10
+GRAPHS, NETWORKS = 10, 10
+"""In each session. `make soak` draws `SOAKED` graphs."""
+SOAKED = 200
 ALL = KINDS | CANCELLING
 
 
@@ -73,7 +75,16 @@ def test_every_kind_is_drawn() -> None:
 
 @pytest.mark.parametrize("seed", range(GRAPHS))
 def test_nothing_changes_along_the_null_space(seed: int) -> None:
-    case = networks(seed)
+    unchanged(networks(seed))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(GRAPHS, SOAKED))
+def test_nothing_changes_along_the_null_space_of_many(seed: int) -> None:
+    unchanged(networks(seed))
+
+
+def unchanged(case: Case) -> None:
     assert case.found.space.dim >= NETWORKS  # at the very least each network has something before its head or in it
     assert change(case, case.found.space, generic(case.model)) <= ROUNDING
 
@@ -83,8 +94,12 @@ def _unmoved(call: rule.Call, *_: object, **__: object) -> list[Output]:
     return call.all_unmoved()
 
 
+SMALL = [(1, 4), (2, 4), (3, 4), (4, 4)]
+"""Seeds and numbers of networks in which wrong rules are looked for, until one shows."""
+
+
 @pytest.mark.parametrize("op", ["tanh", "softmax", "layer_norm", "gelu", "linear", "add"])
 def test_a_wrong_rule_is_caught(op: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(rules(), op, _unmoved)
-    caught = any(change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING for case in map(networks, (1, 2)))
-    assert caught
+    cases = (networks(seed, count) for seed, count in SMALL)
+    assert any(change(case, case.found.space, generic(case.model)) > 1e3 * ROUNDING for case in cases)

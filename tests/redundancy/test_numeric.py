@@ -8,8 +8,12 @@ from toys import WIDTH, data, seeded, tokens
 
 import addnorm
 from addnorm.redundancy import Audit
+from addnorm.redundancy.execution.copies import copy_of
 from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.tracked_parameters import track_parameters
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
+from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.certificate import largest_difference
 
 
@@ -259,3 +263,32 @@ def test_with_many_scalars_an_unselected_expert_is_not_called_dead(monkeypatch: 
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_ALONE", 3)
     found = numeric(seeded(Idle), data(2, 4, WIDTH), track="rows|k.bias")
     assert {each.parameter: each.verdict for each in found.findings} == {"k.bias": "redundant", "rows": "undecided"}
+
+
+class Counted(nn.Module):
+    """Counts its calls; if `counts` is not zero, in a buffer, which the next call reads."""
+
+    def __init__(self, counts: float) -> None:
+        super().__init__()
+        self.calls, self.counts, self.map = 0, counts, nn.Linear(WIDTH, 3)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        out = torch.tanh(self.map(x)) + self.count
+        if self.counts:
+            self.count.add_(self.counts)
+        return out
+
+
+@pytest.mark.parametrize(("counts", "calls"), [(0.0, 3), (1.0, 5)])
+def test_an_unmoved_output_is_computed_once_unless_the_call_changes_a_buffer(counts: float, calls: int) -> None:
+    model, inputs = seeded(Counted, counts), bind(data(2, WIDTH).double())
+    copied = copy_of(model, torch.float64)
+    probe = Probe(copied, track_parameters(model, data(2, WIDTH)), "logits")
+    outputs = [probe.unmoved(inputs, point) for point in (0, 0, 1, 1)]
+    other = probe.unmoved(bind(data(2, WIDTH, seed=1).double()), 1)
+    assert copied.calls == calls
+    assert torch.equal(outputs[0], outputs[1]) == torch.equal(outputs[2], outputs[3]) == (counts == 0)
+    assert not torch.equal(outputs[1], outputs[2])
+    assert not torch.equal(outputs[3], other)

@@ -11,6 +11,17 @@ import addnorm
 
 pytestmark = pytest.mark.compiled
 
+DRAWN_TWICE = [
+    "resnet, running statistics",
+    "resnet, batch statistics",
+    "bert",
+    "gpt2",
+    "preset v3m1",
+    "preset v4m6",
+]
+"""Models whose structure differs: convolutions, post-norm, pre-norm, RMS norms with rotary positions and summed scores, and
+replayed layers. The soak draws all of them, and models/ audits each at one draw."""
+
 Build = Callable[[int], tuple[torch.nn.Module, Any, dict[str, Any]]]
 
 
@@ -23,7 +34,7 @@ def counts(build: Build, seed: int) -> tuple[object, ...]:
     return (found.joint_null, *((each.redundant_dof, each.absorbable_dof) for each in found.findings))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", DRAWN_TWICE)
 def test_counts_do_not_depend_on_the_draw(name: str) -> None:
     assert len({counts(MODELS[name], seed) for seed in range(2)}) == 1
 

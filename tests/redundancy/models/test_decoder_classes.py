@@ -1,7 +1,9 @@
-"""Transformers' causal language models: degrees of freedom derived by hand (notation: `derived`)."""
+"""Transformers' causal language models: degrees of freedom derived by hand (notation: `derived`).
+
+One layer, because no layer differs from another. Decoders of two layers: GPT-2 and Llama in test_seeds.py, and our presets."""
 
 import pytest
-from derived import D, Dofs, F, L, V, assert_derived, generic, tokens
+from derived import D, Dofs, F, V, assert_derived, generic, tokens
 from transformers import (
     BloomConfig,
     BloomForCausalLM,
@@ -22,6 +24,8 @@ from transformers import (
 )
 
 pytestmark = pytest.mark.compiled
+
+L = 1
 
 SIZES = {
     "vocab_size": V,

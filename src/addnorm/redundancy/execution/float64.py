@@ -33,8 +33,12 @@ class Float64Mode(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args = [torch.float64 if _is_lower(arg) else arg for arg in args]
-        kwargs = {key: torch.float64 if _is_lower(arg) else arg for key, arg in (kwargs or {}).items()}
+        kwargs = kwargs or {}
+        # Nearly every call of a model comes here, and few pass a type.
+        if torch.dtype in map(type, args):
+            args = [torch.float64 if _is_lower(arg) else arg for arg in args]
+        if torch.dtype in map(type, kwargs.values()):
+            kwargs = {key: torch.float64 if _is_lower(arg) else arg for key, arg in kwargs.items()}
         if func in _GROUPED and len(args) == 2 and _only_ends(kwargs):
             return _grouped(args[0], args[1], kwargs["offs"])
         made = _CASTS.get(func, func)(*args, **kwargs)

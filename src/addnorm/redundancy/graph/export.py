@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils._pytree import tree_map
 
 from addnorm.errors import AddnormError, InputError
@@ -159,7 +160,9 @@ def _owner(tensor: torch.Tensor, model: nn.Module) -> str | None:
 
 def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
     try:
-        program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
+        # Only the graph is read, so that torch need not write and compile Python for it after every one of its passes.
+        with _use_lazy_graph_module(True):
+            program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
         return program if _plain(program.graph) else program.run_decompositions({})
     except InputError:
         raise

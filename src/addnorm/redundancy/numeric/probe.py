@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float64
@@ -22,10 +23,23 @@ _REACH = (8.0, 1.0, 4.0, 1.0)
 """Scales of the points' noise, in turn: near points keep smooth functions out of saturation, far ones activate dead units."""
 _SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number measures one of them."""
+_REMEMBERED = 2**20
+"""Largest number of output entries that are kept to be compared with several moves."""
 
 
 class NotDifferentiable(InputError):
     """Autograd cannot differentiate the model's forward pass; its message is quoted. The static method needs no gradient."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Remembered:
+    """An output at a numbered point."""
+
+    inputs: Inputs
+    """Held, so that its identity is not given to another object."""
+    buffers: tuple[tuple[int, int], ...]
+    """The buffers' state before and after the call."""
+    output: Float64[Tensor, " entry"]
 
 
 class Probe:
@@ -51,6 +65,7 @@ class Probe:
             parameter.requires_grad_(False)
         self._moving = [known[entry.name].requires_grad_(True) for entry in tracked.entries]
         self._own = [parameter.detach().clone() for parameter in self._moving]
+        self._remembered: dict[tuple[int, int], _Remembered] = {}
 
     @contextmanager
     def at(self, point: int, move: Float64[Tensor, " move"] | None = None) -> Iterator[None]:
@@ -80,14 +95,30 @@ class Probe:
             tensors = observed(call(self.model, inputs), self.observe)
         return torch.cat([tensor.double().flatten() for tensor in tensors])
 
+    @torch.no_grad()
+    def unmoved(self, inputs: Inputs, point: int) -> Float64[Tensor, " entry"]:
+        """Return `output` at a point. It is computed once for all moves from there, unless the call changes a buffer,
+        which the next call may read."""
+        key, before = (point, id(inputs)), self._buffers()
+        if (known := self._remembered.get(key)) is not None and known.buffers == before:
+            return known.output
+        with self.at(point):
+            output = self.output(inputs)
+        entries = output.numel() + sum(each.output.numel() for each in self._remembered.values())
+        if entries <= _REMEMBERED and self._buffers() == before:
+            self._remembered[key] = _Remembered(inputs=inputs, buffers=before, output=output)
+        return output
+
+    def _buffers(self) -> tuple[tuple[int, int], ...]:
+        """The address of every buffer and torch's count of its changes."""
+        return tuple((id(each), each._version) for each in self.model.buffers())
+
     def change(self, inputs: Inputs, point: int, move: Float64[Tensor, " move"]) -> Float64[Tensor, " entry"]:
         """Return the change of every observed number, relative to their root mean square; infinite where it becomes NaN
         or infinite."""
-        with torch.no_grad():
-            with self.at(point):
-                before = self.output(inputs)
-            with self.at(point, move):
-                after = self.output(inputs)
+        before = self.unmoved(inputs, point)
+        with torch.no_grad(), self.at(point, move):
+            after = self.output(inputs)
         finite = torch.isfinite(before)
         changed = torch.where(finite, after - before, torch.zeros(())) / _scale(before)
         return torch.where(torch.isfinite(changed), changed, torch.full((), math.inf))
@@ -156,10 +187,9 @@ class Probe:
             self.output(cases[0][1])
         worst = 1.0
         for seed, (point, inputs) in enumerate(cases):
-            with torch.no_grad(), self.at(point):
-                before = self.output(inputs)
-                with perturbed(self.model, seed):
-                    after = self.output(inputs)
+            before = self.unmoved(inputs, point)
+            with torch.no_grad(), self.at(point), perturbed(self.model, seed):
+                after = self.output(inputs)
             difference = torch.where(torch.isfinite(before), after - before, torch.zeros((), dtype=torch.float64))
             worst = max(worst, float((difference.abs().max()) / _scale(before)) / STEP)
         return _SAFETY * worst * self._float64.eps

@@ -137,10 +137,11 @@ def folds(model: nn.Module, space: NullSpace, entry: TrackedParameter) -> tuple[
     weights = dict(model.named_parameters())
     own = space.redundant(entry.name)
     removed = drawn.reshape(-1)
-    effective = removed - own.T @ (own @ removed)  # redundant directions need no compensation
+    # Redundant directions need no compensation.
+    given = (removed, removed - own.T @ (own @ removed)) if len(own) else (removed,)
     listed = []
     for name, change in best.moved.items():
-        formula = _formula(weights.items(), entry.name, (removed, effective), change.reshape(-1), space.redundant(name))
+        formula = _formula(weights.items(), entry.name, given, change.reshape(-1), space.redundant(name))
         listed.append(
             Fold(
                 into=name,
@@ -153,16 +154,17 @@ def folds(model: nn.Module, space: NullSpace, entry: TrackedParameter) -> tuple[
 
 
 def _formula(
-    weights: Iterable[tuple[str, Tensor]], name: str, given: tuple[Tensor, Tensor], change: Tensor, free: Tensor
+    weights: Iterable[tuple[str, Tensor]], name: str, given: Sequence[Tensor], change: Tensor, free: Tensor
 ) -> str:
     def effective(vector: Tensor) -> Tensor:  # up to redundant directions of the absorbing parameter, rows of `free`
-        return vector - free.T @ (free @ vector) if vector.shape == change.shape else vector
+        return vector - free.T @ (free @ vector) if len(free) and vector.shape == change.shape else vector
 
+    target = effective(change)
     for removed in given:
-        if (factor := _multiple(effective(removed), effective(change))) is not None:
+        if (factor := _multiple(effective(removed), target)) is not None:
             return f"{_sign(factor)} {_times(factor)}{name}"
     for weight, product in (pair for removed in given for pair in _products(weights, removed, len(change))):
-        if (factor := _multiple(effective(product), effective(change))) is not None:
+        if (factor := _multiple(effective(product), target)) is not None:
             return f"{_sign(factor)} {_times(factor)}{weight} @ {name}"
     return ""
 
