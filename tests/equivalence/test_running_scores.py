@@ -8,7 +8,14 @@ from comparing import assert_same_function, gradients, make, tiny
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention import DistanceBias, ReversibleSum, ScoreBuffers, SeparateLayers, problem_of, running_bytes
+from addnorm.kernels.grouped_attention import (
+    DistanceBias,
+    ReversibleSum,
+    ScoreBuffers,
+    SeparateLayers,
+    problem_of,
+    running_bytes,
+)
 from addnorm.model import forward_context
 from addnorm.testing.laws import some_tokens, subject
 
@@ -148,7 +155,9 @@ def test_64_layers_with_large_scores_are_undone_within_the_rounding_of_the_plain
         model.load_state_dict(state)
         logits = model(tokens)
         found = gradients(model, logits)
-        gradients_of[attention, dtype] = torch.cat([g.flatten().double() for _, g in sorted(found.items()) if g is not None])
+        gradients_of[attention, dtype] = torch.cat(
+            [g.flatten().double() for _, g in sorted(found.items()) if g is not None]
+        )
     truth = gradients_of["reference", torch.float64]
     plain = (gradients_of["reference", torch.float32] - truth).norm()
     assert 0 < (gradients_of["running", torch.float32] - truth).norm() <= 2 * plain

@@ -121,7 +121,9 @@ class ForwardContext:
             if self._attention is None:
                 self._attention = self._choose(problem)
             if isinstance(self._attention, ReversibleSum | RunningSum) and self.scores.shared_weight(layer) is None:
-                raise AddnormError(f"scores: expected one weight for all layers up to {layer}, as for layer 0, got none.")
+                raise AddnormError(
+                    f"scores: expected one weight for all layers up to {layer}, as for layer 0, got none."
+                )
         if self.tracing:
             impl = "auto" if self.impl in RUNNING else self.impl
             self.traced = AttentionTrace(layer=layer, query=query, key=key, problem=problem, impl=impl)

@@ -46,8 +46,8 @@ class Transformer(nn.Module):
         self.score_buffers = ScoreBuffers()
         if spec.attention in RUNNING and self.scores.shared_weight(0) is None:
             raise InputError(
-                f"attention: {spec.attention} keeps one running sum of scores: expected scores with one weight for all layers, got "
-                f"{spec.scores.kind!r}. Use 'auto' or 'streaming'."
+                f"attention: {spec.attention} keeps one running sum of scores: expected scores with one weight for all layers, "
+                f"got {spec.scores.kind!r}. Use 'auto' or 'streaming'."
             )
         self.layers = nn.ModuleList(build_layer(spec, index) for index in range(spec.depth))
         self.final_norm = build_norm(spec, "final")

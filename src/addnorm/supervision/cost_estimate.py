@@ -33,7 +33,7 @@ class VariantCost:
     flops_per_token: float
     """Floating-point operations per training token, forward and backward, as the kernels perform them."""
     peak_bytes: int
-    """Weights, gradients, optimizer state, saved activations and buffers of one step, without the memory of Python and torch."""
+    """Weights, gradients, optimizer state, saved activations and buffers of one step, without Python and torch."""
     seconds: float
     """Estimated time of one run's training steps."""
     relative: float

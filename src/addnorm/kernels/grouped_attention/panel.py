@@ -73,7 +73,7 @@ class Panel:
         return lines.view(self.num_items, self.num_heads, -1, lines.shape[-1])
 
     def add_products(self, total: Tensor, rows: slice, *, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
-        """Replace `total`, "slab line key", by beta · total + alpha · the terms' summed products; beta 0 ignores its entries."""
+        """Replace `total`, "slab line key", by beta · total + alpha · the terms' summed products; 0 ignores what it was."""
         queries, seen = self.lines(self.queries, rows), self.problem.keys_seen(rows)
         return total.baddbmm_(queries, span(self.keys, seen).mT, beta=beta, alpha=alpha * self.scale)
 

@@ -17,6 +17,11 @@ Buffers: buffers.py. Order, and what may come in between: layers.py. Arithmetic:
 """
 
 from addnorm.kernels.grouped_attention.reversible.buffers import ScoreBuffers
-from addnorm.kernels.grouped_attention.reversible.layers import RUNNING_LIMIT, ReversibleSum, running_bytes, why_not_running
+from addnorm.kernels.grouped_attention.reversible.layers import (
+    RUNNING_LIMIT,
+    ReversibleSum,
+    running_bytes,
+    why_not_running,
+)
 
 __all__ = ["RUNNING_LIMIT", "ReversibleSum", "ScoreBuffers", "running_bytes", "why_not_running"]

@@ -25,7 +25,6 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemS
 from addnorm.kernels.grouped_attention.reversible.buffers import Layout, ScoreBuffers
 from addnorm.kernels.grouped_attention.reversible.passes import SummedLayer, attend_layer, differentiate_layer
 
-
 RUNNING_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's two buffers: length 11 000 for one sequence with 8 heads."""
 
@@ -86,19 +85,21 @@ class ReversibleSum(LayerwiseAttention):
             attended, self._token = _Layer.apply(  # type: ignore[no-untyped-call]
                 layer, earlier, weight, self._token, *tensors
             )
-        return attended  # type: ignore[no-any-return]
+        return attended
 
     def attend_again(
         self, layers: Sequence[int], values: Values
     ) -> Float[Tensor, "layers batch heads query value_dim"]:
-        raise AddnormError("attention: running: expected a residual that does not replay the attention of earlier layers.")
+        raise AddnormError(
+            "attention: running: expected a residual that does not replay the attention of earlier layers."
+        )
 
 
 class _Layer(torch.autograd.Function):
     """(weight, token, tensors of the problem with the own term alone) -> (attended values, next token)."""
 
     @staticmethod
-    def forward(  # type: ignore[override]
+    def forward(
         ctx: Any,
         layer: SummedLayer,
         earlier: list[Tensor],
@@ -117,7 +118,7 @@ class _Layer(torch.autograd.Function):
         return attended, torch.empty(2, dtype=torch.float64, device="cpu")  # read by Python, also in a meta pass
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, grad_token: Tensor | None) -> tuple[Any, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor | None, grad_token: Tensor | None) -> tuple[Any, ...]:
         layer: SummedLayer = ctx.layer
         summed = layer.settings.problem([None, *ctx.saved_tensors])
         _, _, weight_needed, token_needed, bias_needed, *_ = ctx.needs_input_grad
@@ -151,11 +152,11 @@ class _FirstDerivative(torch.autograd.Function):
     """Gradients, as functions of the inputs that no graph has recorded: a second derivative raises."""
 
     @staticmethod
-    def forward(ctx: Any, count: int, *grads_and_inputs: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def forward(ctx: Any, count: int, *grads_and_inputs: Tensor | None) -> tuple[Tensor | None, ...]:
         return grads_and_inputs[:count]
 
     @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, *_: Tensor) -> Any:
         raise InputError(
             "attention: running: expected a first derivative, got a second one. "
             "Use attention='reference', which has derivatives of any order."

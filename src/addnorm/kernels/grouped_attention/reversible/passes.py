@@ -195,9 +195,7 @@ class _Work:
                 d_sum.zero_()
             else:
                 d_sum.mul_(self.above)
-            add_product(
-                span(sums.keys, p.keys_seen(rows)), d_sum.mT, panel.lines(panel.queries, rows), panel.scale
-            )
+            add_product(span(sums.keys, p.keys_seen(rows)), d_sum.mT, panel.lines(panel.queries, rows), panel.scale)
             d_lines = torch.bmm(d_sum, span(panel.keys, p.keys_seen(rows)))
             sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
             if not self.last:
@@ -237,7 +235,9 @@ def _probabilities(layer: SummedLayer, panel: Panel, scores: Tensor, buffer: Ten
     own = carve(buffer, panel.tile_shape(rows))
     bias = panel.problem.bias
     if layer.weight != layer.scale(layer.index):
-        torch.mul(scores, layer.weight / layer.scale(layer.index), out=own).masked_fill_(scores == float("-inf"), float("-inf"))
+        torch.mul(scores, layer.weight / layer.scale(layer.index), out=own).masked_fill_(
+            scores == float("-inf"), float("-inf")
+        )
         scores = own
     if bias is not None:
         by_head = panel.heads_first(own)
