@@ -141,7 +141,7 @@ class ForwardContext:
                 del self._passed_on[index]
 
     def _passed_on_by(self, layer: int) -> Projections:
-        """What an earlier layer passed on.
+        """Projections that an earlier layer passed on.
 
         Raises:
             InputError: the layer after it is computed again with gradients, but was first computed without.

@@ -115,7 +115,7 @@ class AttentionProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ProblemSettings:
-    """What a problem is without its tensors: autograd keeps those, and gives them back one by one."""
+    """A problem without its tensors: autograd keeps those, and gives them back one by one."""
 
     num_terms: int
     scale: float | None

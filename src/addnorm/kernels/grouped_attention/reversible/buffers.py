@@ -36,7 +36,7 @@ def rows_of(problem: AttentionProblem) -> int:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the tiles of a problem lie in a buffer. It depends on sizes alone, so all layers of a model have the same one."""
+    """Places of the tiles of a problem in a buffer. They depend on sizes alone, so all layers of a model have the same one."""
 
     tile: Tile
     entries: int
