@@ -58,14 +58,16 @@ def theirs(length: int, depth: int, **options: bool) -> nn.Module:
 SIDES: dict[str, Callable[[int, int], nn.Module]] = {
     "addnorm own": lambda length, depth: ours("own", length, depth),
     "addnorm sum": lambda length, depth: ours("sum", length, depth),
+    "addnorm mean": lambda length, depth: ours("mean", length, depth),
     "addnorm sum, streaming": lambda length, depth: ours("sum/streaming", length, depth),
-    "addnorm sum, carry": lambda length, depth: ours("sum/carry", length, depth),
     # Under autocast; sums stay float32.
     "addnorm own, bfloat16": lambda length, depth: ours("own", length, depth),
     "addnorm sum, bfloat16": lambda length, depth: ours("sum", length, depth),
     "x-transformers flash": lambda length, depth: theirs(length, depth, attn_flash=True),
     "x-transformers residual_attn": lambda length, depth: theirs(length, depth, residual_attn=True),
 }
+
+DEFAULT = ["addnorm own", "addnorm sum", "addnorm sum, streaming", "x-transformers residual_attn"]
 
 
 def serve(side: str, length: int, depth: int, threads: int, pipe: Connection) -> None:
@@ -133,22 +135,23 @@ def other_operations(length: int, depth: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 2048, 4096])
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=[side for side in SIDES if "bfloat16" not in side])
+    parser.add_argument("--sides", nargs="+", choices=SIDES, default=DEFAULT)
     parser.add_argument("--sweep", choices=["depth", "length"])
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--depths", type=int, nargs="+", default=[2, 4, 8, 16, 32], help="of --sweep depth")
     parser.add_argument("--out", type=Path, help="also write the rows as JSON")
     parser.add_argument("--plot", type=Path, help="where a sweep's plot goes; docs/images/score-residuals-SWEEP.svg")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     if options.sweep == "depth":
-        cases = [(1024, depth) for depth in (2, 4, 8, 16, 32)]
+        cases = [(1024, depth) for depth in options.depths]
     elif options.sweep == "length":
         cases = [(length, options.depth) for length in (256, 512, 1024, 2048, 4096, 8192, 16384)]
     else:
         cases = [(length, options.depth) for length in options.lengths]
-    sides = ["addnorm own", "addnorm sum, streaming", "addnorm sum, carry"] if options.sweep else options.sides
+    sides = ["addnorm own", "addnorm sum", "addnorm sum, streaming"] if options.sweep else options.sides
     rows = []
     print("| length | depth | side | seconds | peak GiB | floor s (at GFLOP/s) |\n|---|---|---|---|---|---|")
     for length, depth in cases:
@@ -157,7 +160,7 @@ def main() -> None:
         rounds = options.rounds if length < 8192 else 1
         found = measure(fitting, length, depth, rounds=rounds, threads=options.threads)
         for side, (seconds, gigabytes) in found.items():
-            joined = side.startswith("addnorm sum")
+            joined = side.endswith("streaming")
             products = attention_operations(
                 length, depth, terms=lambda layer, joined=joined: layer + 1 if joined else 1
             )
@@ -181,12 +184,12 @@ def plot(rows: list[dict[str, Any]], against: str, path: Path) -> None:
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(6, 4), layout="constrained")
-    styles = {"addnorm own": "o", "addnorm sum, streaming": "s", "addnorm sum, carry": "^"}
+    styles = {"addnorm own": "o", "addnorm sum": "^", "addnorm sum, streaming": "s"}
     for color, (side, marker) in enumerate(styles.items()):
         mine = [row for row in rows if row["side"] == side]
         places = [row[against] for row in mine]
         axis.plot(places, [row["seconds"] for row in mine], marker + "-", color=f"C{color}", label=side)
-        if side != "addnorm sum, carry":
+        if side != "addnorm sum":  # its products are those of own
             floors = [row["floor_seconds"] for row in mine]
             axis.plot(places, floors, ":", color=f"C{color}", label=f"{side}: products alone")
     axis.set_xscale("log", base=2)
@@ -200,9 +203,8 @@ def plot(rows: list[dict[str, Any]], against: str, path: Path) -> None:
 
 
 def fits(side: str, length: int, depth: int) -> bool:
-    """Whether a side that keeps matrices has room for them: x-transformers holds about five per layer and head."""
-    matrices = {"x-transformers residual_attn": 4.5, "addnorm sum, carry": 3}.get(side, 0)
-    return matrices * depth * HEADS * length * length * 4 < 20 * 2**30
+    """True if a side has room: x-transformers holds about five matrices per layer and head."""
+    return side != "x-transformers residual_attn" or 4.5 * depth * HEADS * length * length * 4 < 20 * 2**30
 
 
 if __name__ == "__main__":

@@ -1,47 +1,65 @@
-"""A running sum of scores is the same model as the sums that hold no matrix."""
+"""A running sum of scores is the same model as sums that every layer computes for itself."""
+
+from dataclasses import replace
 
 import pytest
 import torch
-from comparing import assert_same_function, make, tiny
+from comparing import assert_same_function, gradients, make, tiny
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention import RunningSum
-from addnorm.model.forward_context import RUNNING_SUM_LENGTH
+from addnorm.kernels.grouped_attention import (
+    DistanceBias,
+    ReversibleSum,
+    ScoreBuffers,
+    SeparateLayers,
+    problem_of,
+    running_bytes,
+)
+from addnorm.model import forward_context
 from addnorm.testing.laws import some_tokens, subject
 
 SHARED = ["sum", "mean", "root_mean", "power"]
 
 
 def sides(**changes):
-    carried = subject(tiny(attention="carry", **changes))
+    summed = subject(tiny(attention="running", **changes))
     streamed = subject(tiny(attention="streaming", **changes))
-    streamed.load_state_dict(carried.state_dict())
-    return carried, streamed
+    streamed.load_state_dict(summed.state_dict())
+    return summed, streamed
 
 
 @pytest.mark.parametrize("scores", SHARED)
 @pytest.mark.parametrize("position", ["none", "rope", "alibi", "t5"])
-def test_carried_and_streamed_scores_agree(scores: str, position: str) -> None:
-    carried, streamed = sides(scores=make("scores", scores), position=make("position", position))
-    assert_same_function(carried, streamed, streamed)
+def test_summed_and_streamed_scores_agree(scores: str, position: str) -> None:
+    summed, streamed = sides(scores=make("scores", scores), position=make("position", position))
+    assert_same_function(summed, streamed, streamed)
 
 
 @pytest.mark.parametrize("changes", [{"objective": "masked"}, {"depth": 1}, {"kv_heads": 1}], ids=str)
 def test_they_agree_for_other_models(changes: dict[str, object]) -> None:
-    carried, streamed = sides(scores=make("scores", "sum"), **changes)
-    assert_same_function(carried, streamed, streamed)
+    summed, streamed = sides(scores=make("scores", "sum"), **changes)
+    assert_same_function(summed, streamed, streamed)
+
+
+def test_the_name_of_version_0_1_is_read() -> None:
+    summed, _ = sides(scores=make("scores", "mean"))
+    former = subject(tiny(attention="carry", scores=make("scores", "mean")))
+    former.load_state_dict(summed.state_dict())
+    tokens = some_tokens(summed.spec)
+    assert torch.equal(former(tokens), summed(tokens))
+    assert former.score_buffers.nbytes == summed.score_buffers.nbytes > 0
 
 
 def test_the_same_draws_drop_the_same_probabilities() -> None:
-    carried, streamed = (model.train() for model in sides(scores=make("scores", "sum")))
+    summed, streamed = (model.train() for model in sides(scores=make("scores", "sum")))
     outputs = []
-    for model in (carried, streamed):
+    for model in (summed, streamed):
         object.__setattr__(model.spec.dropout, "attention", 0.5)
         torch.manual_seed(7)
         outputs.append(model(some_tokens(model.spec)))
     with torch.no_grad():
-        undropped = carried.eval()(some_tokens(carried.spec))
+        undropped = summed.eval()(some_tokens(summed.spec))
     torch.testing.assert_close(outputs[0], outputs[1], rtol=0, atol=1e-10)
     assert (outputs[0] - undropped).abs().max() > 1e-3
 
@@ -52,27 +70,94 @@ def test_kinds_of_one_weight_say_so() -> None:
     assert sorted(kinds) == sorted(SHARED)
 
 
-def test_auto_carries_short_sequences_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = []
-    original, longest = RunningSum.scores, RUNNING_SUM_LENGTH
-    monkeypatch.setattr(RunningSum, "scores", lambda self, *a: taken.append(1) or original(self, *a))
-    for length, kind, expected in ((longest, "sum", True), (longest + 1, "sum", False), (8, "own", False)):
-        spec = tiny(scores=make("scores", kind), position=make("position", "none"), max_seq=longest + 1)
-        taken.clear()
-        spec.build()(torch.zeros(1, length, dtype=torch.int64))
-        assert bool(taken) == expected
+@pytest.mark.parametrize(("kind", "spare", "expected"), [("sum", 0, True), ("sum", -1, False), ("own", 0, False)])
+def test_auto_keeps_a_sum_that_fits(monkeypatch: pytest.MonkeyPatch, kind: str, spare: int, expected: bool) -> None:
+    model = tiny(scores=make("scores", kind), attention="auto").build()
+    shape, length = model.spec.shape, 8
+    heads = torch.zeros(1, shape.heads, length, shape.head_dim)
+    key_heads = torch.zeros(1, shape.kv_heads, length, shape.head_dim)
+    needed = running_bytes(problem_of([heads], [key_heads], key_heads, [1.0], causal=True))
+    monkeypatch.setattr(forward_context, "RUNNING_LIMIT", needed + spare)
+    model(torch.zeros(1, length, dtype=torch.int64)).sum().backward()
+    assert model.score_buffers.nbytes == (needed if expected else 0)
 
 
 @pytest.mark.parametrize("scores", ["own", "weighted", "free", "accumulated_projections"])
-def test_carry_is_refused_where_no_sum_serves_all_layers(scores: str) -> None:
-    with pytest.raises(
-        InputError, match="attention: carry keeps one running sum of scores: expected scores with one weight"
-    ):
-        tiny(scores=make("scores", scores), attention="carry").build()
+def test_it_is_refused_where_no_sum_serves_all_layers(scores: str) -> None:
+    expected = "attention: running keeps one running sum of scores: expected scores with one weight"
+    with pytest.raises(InputError, match=expected):
+        tiny(scores=make("scores", scores), attention="running").build()
 
 
-def test_carry_takes_no_padding() -> None:
-    model = tiny(scores=make("scores", "sum"), attention="carry").build()
+def test_replayed_layers_are_refused_by_name_and_streamed_by_auto() -> None:
+    changes = {"scores": make("scores", "sum"), "residual": make("residual", "replay")}
     tokens = torch.zeros(1, 4, dtype=torch.int64)
-    with pytest.raises(InputError, match="attention: carry: expected no padding"):
-        model(tokens, padding=torch.ones(1, 4, dtype=torch.bool))
+    with pytest.raises(InputError, match="attention: running: expected a residual that does not replay"):
+        tiny(attention="running", **changes).build()(tokens)
+    model = tiny(attention="auto", **changes).build()
+    model(tokens)
+    assert model.score_buffers.nbytes == 0
+
+
+WINDOW_AND_PADDING = torch.ones(2, 9, dtype=torch.bool)
+WINDOW_AND_PADDING[0, 6:] = WINDOW_AND_PADDING[1, :2] = False
+SETTINGS = {
+    "plain": {"causal": True},
+    "window": {"causal": True, "sliding_window": 3},
+    "window and padding": {"causal": True, "sliding_window": 2, "padding": WINDOW_AND_PADDING},
+    "padding": {"causal": False, "padding": WINDOW_AND_PADDING},
+    "dropout": {"causal": True, "dropout": 0.4, "seed": torch.tensor(11)},
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("bias", ["none", "matrix", "distance"])
+def test_weights_that_cannot_scale_the_sum(setting: str, bias: str) -> None:
+    """Zero, negative, tiny and huge learned weights, and every gradient, against the reference."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, dtype=torch.float64, generator=generator, requires_grad=True)
+
+    queries, keys = [draw(2, 4, 9, 4) for _ in range(5)], [draw(2, 2, 9, 4) for _ in range(5)]
+    values = [draw(2, 2, 9, 3) for _ in range(5)]
+    weights = [torch.tensor(w, dtype=torch.float64, requires_grad=True) for w in (0.0, -0.7, 1e-8, 0.3, -2e3)]
+    leaves = [*queries, *keys, *values, *weights]
+    added: torch.Tensor | DistanceBias | None = None
+    if bias != "none":
+        entries = draw(1, 4, 9, 9) if bias == "matrix" else draw(1, 4, 17)
+        added = entries if bias == "matrix" else DistanceBias(values=entries[0], first=-8)
+        leaves.append(entries)
+    found = []
+    for attention in (SeparateLayers("reference", keep=False), ReversibleSum(ScoreBuffers())):
+        outputs = []
+        for layer, value in enumerate(values):
+            terms, weight = layer + 1, weights[layer].expand(layer + 1)
+            problem = problem_of(queries[:terms], keys[:terms], value, weight, bias=added, **SETTINGS[setting])
+            outputs.append(attention.attend(problem, next_terms=terms + 1))
+        loss = sum((output * (layer + 1)).square().sum() for layer, output in enumerate(outputs))
+        found.append(torch.autograd.grad(loss, leaves))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_64_layers_with_large_scores_are_undone_within_the_rounding_of_the_plain_computation() -> None:
+    """Scores grow to hundreds; the order of a float32 sum costs no more than the plain computation loses."""
+    spec = tiny(scores=make("scores", "sum"), depth=64, max_seq=40)
+    tokens = torch.randint(spec.vocab, (1, 40), generator=torch.Generator().manual_seed(0))
+    state = subject(replace(spec, attention="reference")).float().state_dict()
+    for name, value in state.items():
+        if name.endswith(("q.weight", "k.weight")):
+            value *= 3
+    gradients_of = {}
+    for attention, dtype in (("reference", torch.float64), ("reference", torch.float32), ("running", torch.float32)):
+        model = subject(replace(spec, attention=attention)).to(dtype)
+        model.load_state_dict(state)
+        logits = model(tokens)
+        found = gradients(model, logits)
+        gradients_of[attention, dtype] = torch.cat(
+            [g.flatten().double() for _, g in sorted(found.items()) if g is not None]
+        )
+    truth = gradients_of["reference", torch.float64]
+    plain = (gradients_of["reference", torch.float32] - truth).norm()
+    assert 0 < (gradients_of["running", torch.float32] - truth).norm() <= 2 * plain

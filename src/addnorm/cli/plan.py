@@ -90,7 +90,7 @@ def command(options: Options) -> int:
         for way in cost.ways
     ]
     if ways:
-        print("\nTwo ways to sum scores: carried as a matrix, or summed again tile by tile (`attention` of a model)\n")
+        print("\nTwo ways to sum scores: one running sum, or summed again in every layer (`attention` of a model)\n")
         print(aligned([("variant", "attention", "FLOPs/token", "peak memory", "time per run"), *ways], right="llrrr"))
     print(
         f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "

@@ -87,8 +87,9 @@ class Architecture:
     """Settings of gated attention units, two of which replace the branches of every layer; None for the usual branches."""
     attention: Implementation = "auto"
     """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
-    "carry", a running sum of scores kept as a matrix, if the scores of all layers share one weight; or "auto", a running sum
-    for short sequences and otherwise the choice of `attend`."""
+    "running", one sum of scores for all layers, which backward undoes, if the scores of all layers share one weight ("carry" is
+    its name in version 0.1); or "auto", a running sum where it can be kept in at most 4 GiB, and otherwise the choice of
+    `attend`."""
     tied: bool = False
     """True if the output matrix is the embedding table."""
     dropout: Dropout = field(default_factory=Dropout)

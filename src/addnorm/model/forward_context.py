@@ -14,23 +14,28 @@ from torch import Tensor
 
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention import (
+    RUNNING_LIMIT,
     AttentionProblem,
     DecodingRows,
     LayerwiseAttention,
     Normalisation,
+    ReversibleSum,
     RunningSum,
+    ScoreBuffers,
     SeparateLayers,
     problem_of,
+    running_bytes,
+    why_not_running,
 )
 from addnorm.model.cache import Cache
 from addnorm.model.trace import AttentionTrace
 from addnorm.position import Position
 from addnorm.scores import Scores
 
-Implementation = Literal["auto", "carry", "reference", "sdpa", "streaming", "triton"]
-RUNNING_SUM_LENGTH = 768
-"""Longest sequence for which impl="auto" keeps a running sum of scores: with eight layers it takes 0.7 of the time of
-streaming there and 1.1 at 1024 (docs/benchmarks.md)."""
+Implementation = Literal["auto", "carry", "reference", "running", "sdpa", "streaming", "triton"]
+
+RUNNING = ("running", "carry")
+"""Names of the running sum of scores; "carry" is its name in version 0.1."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,8 @@ class Projections:
     """Of the positions of this call."""
     keys: Float[Tensor, "batch kv_heads key head_dim"]
     """Of all positions, those in the cache included."""
+    differentiable: bool
+    """True if they were computed with gradients on."""
 
 
 @dataclass(kw_only=True)
@@ -62,13 +69,17 @@ class ForwardContext:
     normalisation: Normalisation = "softmax"
     """Function from scores to attention."""
     impl: Implementation = "auto"
-    """An implementation of `attend`, or "carry" for a running sum of scores."""
+    """An implementation of `attend`; "running" or "carry" for a running sum of scores."""
+    buffers: ScoreBuffers = field(default_factory=ScoreBuffers)
+    """Memory for a running sum, which outlives the pass."""
     tracing: bool = False
     """True if `traced` is filled."""
     traced: AttentionTrace | None = None
     """The newest layer's attention."""
-    _passed_on: list[Projections] = field(default_factory=list)
-    """Projections of the most recent layers, as many as the next layer needs."""
+    _passed_on: dict[int, Projections] = field(default_factory=dict)
+    """Projections of earlier layers: those that later layers need, or, with gradients on, all that a layer may need again."""
+    _next: int = 0
+    """The layer that attends next; an earlier one is computed again, by activation checkpointing."""
     _attention: LayerwiseAttention | None = None
 
     def attend(
@@ -84,7 +95,7 @@ class ForwardContext:
             InputError: the model's implementation of attention cannot do what is asked.
         """
         query, key = self.position.rotate(query, key, self.prepared)
-        before = self._passed_on[-1] if self._passed_on else None
+        before = self._passed_on_by(layer - 1) if layer and self.scores.looks_back(layer) else None
         own, own_key = self.scores.merge(query, key, None if before is None else (before.query, before.key))
         keys = own_key
         if self.cache is not None:
@@ -92,8 +103,8 @@ class ForwardContext:
             keys = self.cache.keys[layer].append(own_key)
             if not self.cache.length:
                 keys = own_key  # the same numbers, without the room for more positions between heads
-        self._passed_on.append(Projections(own, own_key, keys))
-        terms = self._passed_on[-self.scores.terms(layer) :]
+        present = Projections(own, own_key, keys, torch.is_grad_enabled())
+        terms = [self._passed_on_by(index) for index in range(layer + 1 - self.scores.terms(layer), layer)] + [present]
         problem = problem_of(
             [term.query for term in terms],
             [term.keys for term in terms],
@@ -106,16 +117,42 @@ class ForwardContext:
             dropout=self.dropout,
             normalisation=self.normalisation,
         )
-        if self._attention is None:
-            self._attention = self._choose(problem)
-        if isinstance(self._attention, RunningSum) and self.scores.shared_weight(layer) is None:
-            raise AddnormError(f"scores: expected one weight for all layers up to {layer}, as for layer 0, got none.")
+        with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
+            if self._attention is None:
+                self._attention = self._choose(problem)
+            if isinstance(self._attention, ReversibleSum | RunningSum) and self.scores.shared_weight(layer) is None:
+                raise AddnormError(
+                    f"scores: expected one weight for all layers up to {layer}, as for layer 0, got none."
+                )
         if self.tracing:
-            impl = "auto" if self.impl == "carry" else self.impl
+            impl = "auto" if self.impl in RUNNING else self.impl
             self.traced = AttentionTrace(layer=layer, query=query, key=key, problem=problem, impl=impl)
         next_terms = self.scores.terms(layer + 1)
-        self._passed_on = self._passed_on[-next_terms:]
+        if layer == self._next:
+            self._next += 1
+            self._pass_on(layer, present, next_terms)
         return self._attention.attend(problem, next_terms=next_terms)
+
+    def _pass_on(self, layer: int, present: Projections, next_terms: int) -> None:
+        """Keep what a layer passes on, and drop what no layer needs any more."""
+        self._passed_on[layer] = present
+        if not (torch.is_grad_enabled() and self.scores.looks_back(layer + 1)):
+            for index in [index for index in self._passed_on if index <= layer - next_terms]:
+                del self._passed_on[index]
+
+    def _passed_on_by(self, layer: int) -> Projections:
+        """Projections that an earlier layer passed on.
+
+        Raises:
+            InputError: the layer after it is computed again with gradients, but was first computed without.
+        """
+        present = self._passed_on.get(layer)
+        if present is None or (self._next > layer + 1 and torch.is_grad_enabled() and not present.differentiable):
+            raise InputError(
+                f"scores: expected layer {layer}'s queries and keys with their gradients, got none: a layer is computed again "
+                "whose first computation recorded none. Call torch.utils.checkpoint with use_reentrant=False."
+            )
+        return present
 
     def attend_again(
         self, layers: Sequence[int], values: Float[Tensor, "layers batch kv_heads key value_dim"]
@@ -126,33 +163,29 @@ class ForwardContext:
         return self._attention.attend_again(layers, values)
 
     def _choose(self, problem: AttentionProblem) -> LayerwiseAttention:
-        """The implementation for this pass, from its first layer's problem."""
+        """The implementation for this pass, from its first layer's problem.
+
+        Raises:
+            InputError: a running sum was asked for, and cannot be kept.
+        """
         shared = self.scores.shared_weight(0) is not None
         decoding = self.cache is not None and self.cache.length > 0
-        if shared and (decoding or self._keeps_running_sum(problem)):
-            return RunningSum(keep=self.replays)
         if decoding:
-            return DecodingRows(keep=self.replays)
-        return SeparateLayers("auto" if self.impl == "carry" else self.impl, keep=self.replays)
-
-    def _keeps_running_sum(self, problem: AttentionProblem) -> bool:
-        if self.tracing:  # a trace is read in memory that is linear in the length
-            return False
-        if self.impl == "carry":
-            if problem.padding is not None:
-                raise InputError("attention: carry: expected no padding, got some. Use 'auto' or 'streaming'.")
-            return True
-        return (
-            self.impl == "auto"
-            and problem.padding is None
-            and not self.replays
-            and problem.queries[0].dtype in (torch.float32, torch.float64)
-            and problem.value.device.type in ("cpu", "meta")
-            and keeps_running_sum(self.scores, problem.key)
-        )
+            return RunningSum(keep=self.replays) if shared else DecodingRows(keep=self.replays)
+        if self.tracing:  # a trace is read layer by layer
+            return SeparateLayers("auto" if self.impl in RUNNING else self.impl, keep=self.replays)
+        if self.impl in RUNNING or (self.impl == "auto" and keeps_running_sum(self.scores, problem)):
+            reason = why_not_running(problem)
+            if self.replays:
+                reason = "expected a residual that does not replay the attention of earlier layers"
+            if reason is None:
+                return ReversibleSum(self.buffers)
+            if self.impl in RUNNING:
+                raise InputError(f"attention: {self.impl}: {reason}. Use 'auto' or 'streaming'.")
+        return SeparateLayers(self.impl, keep=self.replays)
 
 
-def keeps_running_sum(scores: Scores, length: int) -> bool:
-    """True if "auto" keeps a running sum of scores for sequences of this length: on a CPU, in float32 or float64, without
-    padding and without replayed layers. Other cases have not been measured."""
-    return length <= RUNNING_SUM_LENGTH and scores.terms(1) > 1 and scores.shared_weight(0) is not None
+def keeps_running_sum(scores: Scores, problem: AttentionProblem) -> bool:
+    """True if impl="auto" keeps a running sum of scores, where nothing forbids it: several layers' scores are summed with one
+    weight, and the two buffers take at most RUNNING_LIMIT bytes."""
+    return scores.terms(1) > 1 and scores.shared_weight(0) is not None and running_bytes(problem) <= RUNNING_LIMIT

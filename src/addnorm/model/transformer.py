@@ -9,10 +9,11 @@ from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
+from addnorm.kernels.grouped_attention import ScoreBuffers
 from addnorm.model.architecture import Architecture
 from addnorm.model.assembly import build_layer, build_norm
 from addnorm.model.cache import Cache
-from addnorm.model.forward_context import ForwardContext
+from addnorm.model.forward_context import RUNNING, ForwardContext
 from addnorm.model.layer import Branch, Layer
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_layers, replay_second
@@ -42,10 +43,11 @@ class Transformer(nn.Module):
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
         self.residual = spec.build_residual()
         self.scores = spec.build_scores()
-        if spec.attention == "carry" and self.scores.shared_weight(0) is None:
+        self.score_buffers = ScoreBuffers()
+        if spec.attention in RUNNING and self.scores.shared_weight(0) is None:
             raise InputError(
-                f"attention: carry keeps one running sum of scores: expected scores with one weight for all layers, got "
-                f"{spec.scores.kind!r}. Use 'auto' or 'streaming'."
+                f"attention: {spec.attention} keeps one running sum of scores: expected scores with one weight for all layers, "
+                f"got {spec.scores.kind!r}. Use 'auto' or 'streaming'."
             )
         self.layers = nn.ModuleList(build_layer(spec, index) for index in range(spec.depth))
         self.final_norm = build_norm(spec, "final")
@@ -95,6 +97,7 @@ class Transformer(nn.Module):
             replays=self.residual.replays,
             normalisation=self.spec.gau.normalisation if self.spec.gau is not None else "softmax",
             impl=self.spec.attention,
+            buffers=self.score_buffers,
             tracing=trace is not None,
         )
         state = self.residual.open(x)

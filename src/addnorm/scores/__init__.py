@@ -87,6 +87,10 @@ class Scores(nn.Module, ABC):
         """Queries and keys that a layer passes on as its own, given those that the layer before passed on."""
         return query, key
 
+    def looks_back(self, layer: int) -> bool:
+        """True if a layer's scores need what earlier layers passed on."""
+        return self.terms(layer) > 1 or type(self).merge is not Scores.merge
+
 
 class SingleTermScores(Scores):
     """One layer's queries and keys, with the usual scale 1/sqrt(d_k)."""

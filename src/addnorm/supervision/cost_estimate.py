@@ -16,7 +16,6 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import counting_at_once
-from addnorm.model.forward_context import keeps_running_sum
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import Study, Training
@@ -34,7 +33,7 @@ class VariantCost:
     flops_per_token: float
     """Floating-point operations per training token, forward and backward, as the kernels perform them."""
     peak_bytes: int
-    """Weights, gradients, optimizer state and saved activations of one step, without the memory of Python and torch."""
+    """Weights, gradients, optimizer state, saved activations and buffers of one step, without Python and torch."""
     seconds: float
     """Estimated time of one run's training steps."""
     relative: float
@@ -102,7 +101,7 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
             peak_bytes=step.peak_bytes,
             seconds=step.flops * training.steps / speed,
             relative=step.flops / base_flops,
-            ways=tuple(_score_sum_costs(study.variants[name], training, speed)),
+            ways=tuple(_score_sum_costs(study.variants[name], training, speed, step)),
         )
         for name, step in steps.items()
     )
@@ -123,16 +122,17 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
     )
 
 
-def _score_sum_costs(model: ModelSpec, training: Training, speed: float) -> Iterator[ScoreSumCost]:
+def _score_sum_costs(
+    model: ModelSpec, training: Training, speed: float, as_configured: "StepCost"
+) -> Iterator[ScoreSumCost]:
     with torch.device("meta"):
         scores = model.build_scores()
+        replays = model.build_residual().replays
     if model.depth < 2 or scores.terms(1) == 1:
         return
-    shared = scores.shared_weight(0) is not None
-    taken = model.attention
-    if taken == "auto":
-        taken = "carry" if keeps_running_sum(scores, training.seq) else "streaming"
-    for attention in ("carry", "streaming") if shared else ("streaming",):
+    taken = "running" if as_configured.buffer_bytes else "streaming" if model.attention == "auto" else model.attention
+    can_run = scores.shared_weight(0) is not None and not replays
+    for attention in ("running", "streaming") if can_run else ("streaming",):
         step = step_cost(replace(model, attention=attention), training)
         yield ScoreSumCost(
             attention=attention,
@@ -150,6 +150,9 @@ class StepCost:
     parameters: int
     flops: int
     peak_bytes: int
+    """The buffers of a running sum included."""
+    buffer_bytes: int
+    """Of the buffers of a running sum; 0 without one."""
 
 
 def step_cost(model: ModelSpec, training: Training) -> StepCost:
@@ -166,11 +169,14 @@ def step_cost(model: ModelSpec, training: Training) -> StepCost:
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
         loss.backward()
     logits_bytes = logits.numel() * logits.element_size()
+    buffer_bytes = built.score_buffers.nbytes
     return StepCost(
         parameters=sum(p.numel() for p in parameters),
         flops=flops.get_total_flops(),
         # When the backward pass begins, the gradient of the logits exists beside the saved logits.
-        peak_bytes=2 * weight_bytes + state_bytes(training.optimizer, built) + sum(saved.values()) + logits_bytes,
+        peak_bytes=sum(saved.values())
+        + (2 * weight_bytes + state_bytes(training.optimizer, built) + logits_bytes + buffer_bytes),
+        buffer_bytes=buffer_bytes,
     )
 
 

@@ -7,6 +7,13 @@ from addnorm.kernels.grouped_attention.distance import DistanceBias
 from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention, SeparateLayers
 from addnorm.kernels.grouped_attention.masks import band, num_visible
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation
+from addnorm.kernels.grouped_attention.reversible import (
+    RUNNING_LIMIT,
+    ReversibleSum,
+    ScoreBuffers,
+    running_bytes,
+    why_not_running,
+)
 from addnorm.kernels.grouped_attention.rows import DecodingRows
 from addnorm.kernels.grouped_attention.running import RunningSum
 
@@ -14,12 +21,15 @@ count_in_place_products()
 
 __all__ = [
     "IMPLEMENTATIONS",
+    "RUNNING_LIMIT",
     "AttentionProblem",
     "DecodingRows",
     "DistanceBias",
     "LayerwiseAttention",
     "Normalisation",
+    "ReversibleSum",
     "RunningSum",
+    "ScoreBuffers",
     "SeparateLayers",
     "attend",
     "band",
@@ -27,6 +37,8 @@ __all__ = [
     "counting_at_once",
     "num_visible",
     "problem_of",
+    "running_bytes",
     "solve",
+    "why_not_running",
     "with_value",
 ]

@@ -16,26 +16,15 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
 from addnorm.kernels.grouped_attention.precision import without_autocast
-from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings, tensors_of
 
 
 def attend_by_passes(
     problem: AttentionProblem, impl: Literal["streaming", "triton"], budget: int | None = None
 ) -> Tensor:
     """Compute the attended values by the passes of an implementation, with first derivatives."""
-    p = problem
-    settings = _Settings(
-        impl=impl,
-        num_terms=len(p.queries),
-        scale=p.weights if isinstance(p.weights, float) else None,
-        causal=p.causal,
-        sliding_window=p.sliding_window,
-        dropout=p.dropout,
-        first_distance=p.first_distance,
-        budget=budget,
-    )
-    weights = p.weights if isinstance(p.weights, Tensor) else None
-    tensors = (weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys)
+    p, tensors = problem, tensors_of(problem)
+    settings = _Settings(of_problem=ProblemSettings.of(p), impl=impl, budget=budget)
     with without_autocast(p.value):
         differentiable = any(tensor is not None and tensor.requires_grad for tensor in tensors)
         out: Tensor = _apply(_Attend, torch.is_grad_enabled() and differentiable, settings, *tensors)[0]
@@ -44,34 +33,9 @@ def attend_by_passes(
 
 @dataclass(frozen=True, kw_only=True)
 class _Settings:
+    of_problem: ProblemSettings
     impl: Literal["streaming", "triton"]
-    num_terms: int
-    scale: float | None
-    causal: bool
-    sliding_window: int | None
-    dropout: float
-    first_distance: int | None
     budget: int | None
-
-    def problem(self, tensors: tuple[Tensor | None, ...]) -> AttentionProblem:
-        weights, bias, padding, seed, value, *projections = tensors
-        shared = weights if weights is not None else self.scale
-        assert value is not None
-        assert shared is not None
-        return AttentionProblem(
-            queries=tuple(projections[: self.num_terms]),  # type: ignore[arg-type]
-            keys=tuple(projections[self.num_terms :]),  # type: ignore[arg-type]
-            value=value,
-            weights=shared,
-            causal=self.causal,
-            sliding_window=self.sliding_window,
-            bias=bias,
-            first_distance=self.first_distance,
-            padding=padding,
-            dropout=self.dropout,
-            seed=seed,
-            normalisation="softmax",
-        )
 
     def attend(self, problem: AttentionProblem) -> tuple[Tensor, Tensor]:
         """Return the attended values, and what the backward pass needs per row: nothing, or the log-sum-exp."""
@@ -105,7 +69,7 @@ def _apply(function: type[torch.autograd.Function], differentiable: bool, *input
 class _Attend(torch.autograd.Function):
     @staticmethod
     def forward(settings: _Settings, *tensors: Tensor | None) -> tuple[Tensor, Tensor]:
-        return settings.attend(settings.problem(tensors))
+        return settings.attend(settings.of_problem.problem(tensors))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -139,7 +103,7 @@ class _Differentiate(torch.autograd.Function):
         out, log_sum, *inputs = tensors
         assert out is not None
         assert log_sum is not None
-        problem = settings.problem(tuple(inputs))
+        problem = settings.of_problem.problem(tuple(inputs))
         found = settings.differentiate(problem, out, log_sum, grad, bias_needed=bias_needed)
         shared = []
         if isinstance(problem.weights, Tensor) and found.weights is not None:
@@ -187,10 +151,10 @@ def _fold(
     settings: _Settings, samples: int, dims: tuple[int | None, ...], tensors: tuple[Tensor | None, ...]
 ) -> list[Tensor | None]:
     """Fold the sample axis into the batch axis; tensors that the items of a sample share are expanded."""
-    if settings.dropout:
+    if settings.of_problem.dropout:
         raise InputError(
             "torch.func.vmap over attend takes dropout=0.0, because the index in the batch selects what is dropped; "
-            f"got {settings.dropout}. Attend without dropout, or loop over the samples."
+            f"got {settings.of_problem.dropout}. Attend without dropout, or loop over the samples."
         )
     separate = [_one_sample(samples, dim, tensor) for dim, tensor in zip(dims, tensors, strict=True)]
     assert separate[-1] is not None  # a key tensor: queries and keys come last

@@ -34,8 +34,11 @@ class Panel:
     weights: tuple[Tensor, ...] | None
     """Weight of each term, Float[Tensor, "#item #head 1 1"]; None if all share one."""
 
-    def __init__(self, problem: AttentionProblem, batch: slice, kv_heads: slice) -> None:
+    def __init__(
+        self, problem: AttentionProblem, batch: slice, kv_heads: slice, dtype: torch.dtype | None = None
+    ) -> None:
         self.problem, self.batch, self.kv_heads = problem, batch, kv_heads
+        self.dtype = problem.tile_dtype if dtype is None else dtype
         self.heads = slice(kv_heads.start * problem.group, kv_heads.stop * problem.group)
         self.num_items, self.num_heads = batch.stop - batch.start, self.heads.stop - self.heads.start
         queries = [query[batch, self.heads] for query in problem.queries]
@@ -51,7 +54,8 @@ class Panel:
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Tensor:
         """Concatenate tensors "item head position entries of one term" to Float[Tensor, "item*head position entry"]."""
-        return torch.cat([tensor.to(self.problem.tile_dtype) for tensor in tensors], -1).flatten(0, 1)
+        parts = [tensor.to(self.dtype) for tensor in tensors]
+        return (parts[0] if len(parts) == 1 else torch.cat(parts, -1)).flatten(0, 1)
 
     def share(self, tensor: Tensor) -> Tensor:
         """Select this panel's part of a tensor whose first two axes are "#batch #heads"."""
@@ -68,22 +72,34 @@ class Panel:
         """View a tensor "slab line entry" as "item head rows entry"."""
         return lines.view(self.num_items, self.num_heads, -1, lines.shape[-1])
 
+    def add_products(self, total: Tensor, rows: slice, *, beta: float = 1.0, alpha: float = 1.0) -> Tensor:
+        """Replace `total`, "slab line key", by beta · total + alpha · the terms' summed products; 0 ignores what it was."""
+        queries, seen = self.lines(self.queries, rows), self.problem.keys_seen(rows)
+        return total.baddbmm_(queries, span(self.keys, seen).mT, beta=beta, alpha=alpha * self.scale)
+
+    def tile_shape(self, rows: slice) -> tuple[int, int, int]:
+        """Slabs, lines and keys of the tile with these query rows."""
+        p, seen = self.problem, self.problem.keys_seen(rows)
+        return len(self.value), p.group * (rows.stop - rows.start), seen.stop - seen.start
+
     def scores(self, buffer: Tensor, rows: slice) -> Tensor:
         """Compute "slab line key" in `buffer`: the summed scores with bias; -inf at keys that a row may not see."""
-        p, seen, queries = self.problem, self.problem.keys_seen(rows), self.lines(self.queries, rows)
-        scores = carve(buffer, (*queries.shape[:2], seen.stop - seen.start))
-        scores.baddbmm_(queries, span(self.keys, seen).mT, beta=0, alpha=self.scale)
-        by_head = self.heads_first(scores)
-        if p.bias is not None:
-            by_head.add_(self.bias(p.bias, rows))
+        scores = self.add_products(carve(buffer, self.tile_shape(rows)), rows, beta=0.0)
+        if self.problem.bias is not None:
+            self.heads_first(scores).add_(self.bias(self.problem.bias, rows))
+        return self.mask(scores, rows)
+
+    def mask(self, scores: Tensor, rows: slice) -> Tensor:
+        """Set scores "slab line key" that a row may not see to -inf, in place."""
+        p, by_head = self.problem, self.heads_first(scores)
         if p.causal:
-            self._mask(by_head, rows)
+            self._mask_band(by_head, rows)
         if p.padding is not None:
-            by_head.masked_fill_(~p.padding[self.batch, None, None, seen], float("-inf"))
+            by_head.masked_fill_(~p.padding[self.batch, None, None, p.keys_seen(rows)], float("-inf"))
         return scores
 
-    def _mask(self, by_head: Tensor, rows: slice) -> None:
-        """Set scores "item head rows key" that a row may not see to -inf; only a few columns have such scores."""
+    def _mask_band(self, by_head: Tensor, rows: slice) -> None:
+        """The part that causality and the sliding window hide; only a few columns have such scores."""
         p, seen, size = self.problem, self.problem.keys_seen(rows), rows.stop - rows.start
         # The last keys of a tile are the positions of its rows, so tiles of one size share a mask.
         if size not in self._diagonal:
@@ -99,6 +115,10 @@ class Panel:
     def probabilities(self, buffer: Tensor, rows: slice) -> Tensor:
         """Compute "slab line key" in `buffer`: the softmax of the scores; zeros in a row without a visible key."""
         scores = self.scores(buffer, rows)
+        return self.normalise(scores, scores)
+
+    def normalise(self, scores: Tensor, out: Tensor) -> Tensor:
+        """Write the softmax of masked scores to `out`, which may be the scores; zeros in a row without a visible key."""
         # Only padding and a bias can hide all keys of a row: causal rows see at least their own position.
         keyless = None
         if self.problem.padding is not None or self.problem.bias is not None:
@@ -107,7 +127,7 @@ class Panel:
             # An exported graph is differentiated as it is, so a result that a derivative reads must not be overwritten.
             probabilities = torch.softmax(scores, -1).clone()
         else:
-            probabilities = torch.softmax(scores, -1, out=scores)
+            probabilities = torch.softmax(scores, -1, out=out)
         return probabilities if keyless is None else probabilities.masked_fill_(keyless, 0.0)
 
     def bias(self, bias: Tensor, rows: slice) -> Tensor:

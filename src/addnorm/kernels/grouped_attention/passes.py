@@ -77,7 +77,7 @@ def differentiate_tiles(
                 d_scores = _differentiate_tile(panel, rows, share, buffers, sums)
                 if found.bias is not None:
                     panel.add_bias_gradient(found.bias, d_scores, rows)
-            _hand_out(panel, sums, found)
+            hand_out(panel, sums, found)
     return found
 
 
@@ -101,21 +101,21 @@ def _differentiate_tile(panel: Panel, rows: slice, share: Tensor, buffers: Tenso
     d_probabilities = carve(buffers[1], tuple(probabilities.shape))
     d_probabilities.baddbmm_(grad, span(panel.value, seen).mT, beta=0)
     if (kept := panel.kept(rows)) is None:
-        _add_product(sums.value[..., seen], grad.mT, probabilities)
+        add_product(sums.value[..., seen], grad.mT, probabilities)
     else:
-        _add_product(sums.value[..., seen], grad.mT, probabilities * kept)
+        add_product(sums.value[..., seen], grad.mT, probabilities * kept)
         d_probabilities.mul_(kept)
     # P ∘ (dP - Σ P dP), by torch's own derivative of the softmax, which reads the tile once and adds in float32.
     d_scores = torch._softmax_backward_data(
         d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities
     )
-    _add_product(span(sums.keys, seen), d_scores.mT, lines, panel.scale)
+    add_product(span(sums.keys, seen), d_scores.mT, lines, panel.scale)
     d_lines = torch.bmm(d_scores, span(panel.keys, seen))
     sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
     return d_scores
 
 
-def _add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
+def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
     """Add scale · left · right to the total, which has the type of the sums for any type of the factors."""
     if left.dtype == total.dtype:
         total.baddbmm_(left, right, alpha=scale)
@@ -123,7 +123,7 @@ def _add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0)
         total.add_(torch.bmm(left, right), alpha=scale)
 
 
-def _hand_out(panel: Panel, sums: Sums, found: Gradients) -> None:
+def hand_out(panel: Panel, sums: Sums, found: Gradients) -> None:
     """Write a panel's sums into the gradients of the whole problem."""
     p, batch, heads, kv_heads = panel.problem, panel.batch, panel.heads, panel.kv_heads
     d_queries = sums.queries.view(panel.num_items, panel.num_heads, p.query, -1, p.head_dim)

@@ -10,6 +10,7 @@ Axes, everywhere in this folder:
     term       one Q_i K_iᵀ of the sum; terms are usually the layers up to this one
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,3 +111,56 @@ class AttentionProblem:
         """
         narrow = self.value.dtype == torch.bfloat16 and self.value.device.type == "cpu" and MULTIPLIES_BFLOAT16
         return torch.bfloat16 if narrow else self.dtype
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProblemSettings:
+    """A problem without its tensors: autograd keeps those, and gives them back one by one."""
+
+    num_terms: int
+    scale: float | None
+    """The weight of all terms; None if a tensor holds the weights."""
+    causal: bool
+    sliding_window: int | None
+    dropout: float
+    first_distance: int | None
+
+    @classmethod
+    def of(cls, problem: AttentionProblem) -> "ProblemSettings":
+        """The settings of a softmax problem."""
+        return cls(
+            num_terms=len(problem.queries),
+            scale=problem.weights if isinstance(problem.weights, float) else None,
+            causal=problem.causal,
+            sliding_window=problem.sliding_window,
+            dropout=problem.dropout,
+            first_distance=problem.first_distance,
+        )
+
+    def problem(self, tensors: Sequence[Tensor | None]) -> AttentionProblem:
+        """The problem of these settings and of the tensors in the order of `tensors_of`."""
+        weights, bias, padding, seed, value, *projections = tensors
+        shared = weights if weights is not None else self.scale
+        assert value is not None
+        assert shared is not None
+        return AttentionProblem(
+            queries=tuple(projections[: self.num_terms]),  # type: ignore[arg-type]
+            keys=tuple(projections[self.num_terms :]),  # type: ignore[arg-type]
+            value=value,
+            weights=shared,
+            causal=self.causal,
+            sliding_window=self.sliding_window,
+            bias=bias,
+            first_distance=self.first_distance,
+            padding=padding,
+            dropout=self.dropout,
+            seed=seed,
+            normalisation="softmax",
+        )
+
+
+def tensors_of(problem: AttentionProblem) -> tuple[Tensor | None, ...]:
+    """The tensors of a problem: weights, bias, padding, seed, value, queries and keys."""
+    p = problem
+    weights = p.weights if isinstance(p.weights, Tensor) else None
+    return weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys

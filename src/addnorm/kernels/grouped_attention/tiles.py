@@ -51,12 +51,13 @@ class Tile:
         return self.batch * self.kv_heads
 
 
-def tile_of(problem: AttentionProblem, budget: int | None = None) -> Tile:
-    """Apply the rule above; `budget` replaces the number of entries of the device."""
+def tile_of(problem: AttentionProblem, budget: int | None = None, *, most_rows: int | None = None) -> Tile:
+    """Apply the rule above; `budget` replaces the number of entries of the device, `most_rows` the rows of a tile."""
     keys = problem.key if problem.sliding_window is None else min(problem.key, problem.sliding_window + MOST_ROWS - 1)
     row = problem.group * keys
-    usual = MOST_ROWS if len(problem.queries) * problem.head_dim >= WIDE else USUAL_ROWS
-    least, most = (-(-rows // problem.group) for rows in (LEAST_ROWS, usual))
+    if most_rows is None:
+        most_rows = MOST_ROWS if len(problem.queries) * problem.head_dim >= WIDE else USUAL_ROWS
+    least, most = (-(-rows // problem.group) for rows in (LEAST_ROWS, most_rows))
     if budget is None:
         budget = max(budget_of(problem.value), products_at_once(problem) * row * most)
     rows = min(problem.query, max(least, min(most, budget // row)))

@@ -1,0 +1,255 @@
+"""The forward and the backward pass of one layer over the running sum, tile by tile. Formulas: the package's docstring."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
+from addnorm.kernels.grouped_attention.panel import Panel, carve, span
+from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, hand_out
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
+from addnorm.kernels.grouped_attention.reversible.buffers import Layout, ScoreBuffers
+
+SCALES = (1e-3, 1e3)
+"""Weights, as multiples of the first layer's, for which the sum is kept scaled; for others, as for 0, it is the first layer's
+and each layer multiplies a copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummedLayer:
+    """One layer's problem without its tensors, and where its scores are summed."""
+
+    buffers: ScoreBuffers
+    number: int
+    """Of the forward pass."""
+    layout: Layout
+    settings: ProblemSettings
+    """Of the terms of all layers so far, each with weight 1."""
+    weights: tuple[float, ...]
+    """Weight of the sum at every layer so far."""
+
+    @property
+    def index(self) -> int:
+        """The layer, counted from 0."""
+        return len(self.weights) - 1
+
+    @property
+    def weight(self) -> float:
+        """The sum's weight at this layer."""
+        return self.weights[-1]
+
+    def scale(self, index: int) -> float:
+        """The positive factor with which the buffer holds the sum for a layer: its weight where that can be."""
+        first = abs(self.weights[0]) or 1.0
+        own = abs(self.weights[index])
+        return own if SCALES[0] <= own / first <= SCALES[1] else first
+
+    def bring(self, summed: AttentionProblem, layers: int) -> Tensor:
+        """The flat buffer once it holds the sum of the first layers, computed again if it holds anything else.
+
+        The caller has the buffers' lock.
+        """
+        total = self.buffers.total(self.layout.entries, summed)
+        if self.buffers.holds != (self.number, layers):
+            self.buffers.holds = None
+            if layers and not at_once(summed):
+                first = replace(summed, queries=summed.queries[:layers], keys=summed.keys[:layers])
+                for panel, tiles in self.layout.panels(first):
+                    for rows, start in tiles:
+                        scores = tile_of_flat(total, start, panel, rows)
+                        panel.mask(panel.add_products(scores, rows, beta=0.0, alpha=self.scale(layers - 1)), rows)
+            self.buffers.holds = (self.number, layers)
+        return total
+
+
+def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> Tensor:
+    """Add the last term to the sum and compute the attended values.
+
+    Args:
+        layer: where the sum is.
+        summed: the terms of all layers so far.
+    """
+    p, index, tile = summed, layer.index, layer.layout.tile
+    out = p.value.new_empty(p.batch, p.query, p.heads, p.value_dim).transpose(1, 2)
+    with layer.buffers.lock:
+        recomputed = layer.buffers.holds == (layer.number, index + 1)  # by activation checkpointing
+        total = layer.bring(p, index + 1 if recomputed else index)
+        layer.buffers.holds = None
+        if at_once(p):
+            count_tiles(p, tile, width=p.head_dim + p.value_dim)
+        else:
+            buffer = p.value.new_empty(tile.slabs * p.group * tile.rows * tile.keys, dtype=p.dtype)
+            beta = layer.scale(index) / layer.scale(index - 1) if index else 0.0
+            for panel, tiles in layer.layout.panels(_own_term(p)):
+                for rows, start in tiles:
+                    scores = tile_of_flat(total, start, panel, rows)
+                    if not recomputed:
+                        panel.add_products(scores, rows, beta=beta, alpha=layer.scale(index))
+                        if not index:
+                            panel.mask(scores, rows)
+                    probabilities = _probabilities(layer, panel, scores, buffer, rows)
+                    if (kept := panel.kept(rows)) is not None:
+                        probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
+                    attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
+                    out[panel.batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
+        layer.buffers.holds = (layer.number, index + 1)
+    return out
+
+
+def differentiate_layer(
+    layer: SummedLayer,
+    summed: AttentionProblem,
+    grad: Tensor | None,
+    under_way: tuple[int, float] | None,
+    *,
+    weight_needed: bool,
+    bias_needed: bool,
+    last: bool,
+) -> tuple[Gradients, int]:
+    """Compute the gradients of sum(grad * attended values) and of the layers above; take the last term out of the sum.
+
+    Args:
+        layer: where the sum is.
+        summed: the terms of all layers so far.
+        grad: of the attended values; None if nothing depends on them.
+        under_way: number of the backward pass, and the scale of the layer above, from which it comes; None if this layer is the
+            first that is differentiated.
+        weight_needed: True to differentiate the weight of the sum.
+        bias_needed: True to differentiate the bias.
+        last: True if no earlier layer is differentiated.
+
+    Returns:
+        The gradients, with that of the sum's weight as a scalar, and the number of the backward pass.
+
+    Raises:
+        InputError: the layer above was not the last one that this backward pass visited.
+    """
+    p, own, index = summed, _own_term(summed), layer.index
+    found = Gradients(
+        queries=(torch.empty_like(own.queries[0]),),
+        keys=(torch.empty_like(own.keys[0]),),
+        value=torch.empty_like(p.value),
+        weights=p.value.new_zeros((), dtype=torch.float64) if weight_needed else None,
+        bias=torch.zeros_like(p.bias, dtype=p.dtype) if p.bias is not None and bias_needed else None,
+    )
+    buffers, layout = layer.buffers, layer.layout
+    with buffers.lock:
+        if under_way is None:
+            gradient = buffers.begin_gradient(layout.entries, p, layer=index)
+        else:
+            gradient = buffers.gradient(under_way[0], layer=index)
+        total = layer.bring(p, index + 1)
+        buffers.holds = None
+        gradient.layer = -1  # an exception in between leaves a gradient that no layer accepts
+        if at_once(p):
+            count_tiles(p, layout.tile, width=(2 if last else 3) * p.head_dim + 2 * p.value_dim)
+        else:
+            above = None if under_way is None else under_way[1] / layer.scale(index)
+            work = _Work(layer, p, grad, above, last=last)
+            for panel, tiles in layout.panels(replace(own, weights=layer.scale(index))):
+                work.differentiate_panel(panel, tiles, total, gradient.values, found)
+        if not last:
+            buffers.holds = (layer.number, index)
+        gradient.layer = index - 1
+        if last:
+            buffers.end_gradient(gradient)
+    return found, gradient.number
+
+
+class _Work:
+    """The backward pass of one layer: its settings, and its buffers for one tile."""
+
+    def __init__(
+        self, layer: SummedLayer, problem: AttentionProblem, grad: Tensor | None, above: float | None, *, last: bool
+    ) -> None:
+        self.layer, self.problem, self.grad, self.last = layer, problem, grad, last
+        self.above = above
+        """Scale of the layer above, as a multiple of this one's; None if there is none in this backward pass."""
+        p, tile = problem, layer.layout.tile
+        self.buffers = p.value.new_empty(2, tile.slabs * p.group * tile.rows * tile.keys, dtype=p.dtype)
+
+    def differentiate_panel(
+        self, panel: Panel, tiles: list[tuple[slice, int]], total: Tensor, gradient: Tensor, found: Gradients
+    ) -> None:
+        """Add a panel's tiles to the gradients."""
+        p, layer, sums, share = self.problem, self.layer, Sums(panel), None
+        if self.grad is not None:
+            share = (self.grad[panel.batch, panel.heads] / (1 - p.dropout)).to(p.dtype)
+            share = share.reshape(len(panel.value), p.group, p.query, p.value_dim)
+        for rows, start in tiles:
+            scores = tile_of_flat(total, start, panel, rows)
+            d_sum = tile_of_flat(gradient, start, panel, rows)
+            if share is not None:
+                d_scores = self._differentiate_softmax(panel, rows, panel.lines(share, rows), scores, sums)
+                if found.weights is not None:
+                    # Hidden scores are -inf, and their gradient 0.
+                    visible = torch.where(d_scores == 0, 0.0, scores)
+                    product = torch.linalg.vecdot(d_scores, visible).sum(dtype=torch.float64)
+                    found.weights.add_(product, alpha=1 / layer.scale(layer.index))
+                if found.bias is not None:
+                    panel.add_bias_gradient(found.bias, d_scores, rows)
+                d_sum = self._add(d_sum, d_scores)
+            elif self.above is None:
+                d_sum.zero_()
+            else:
+                d_sum.mul_(self.above)
+            add_product(span(sums.keys, p.keys_seen(rows)), d_sum.mT, panel.lines(panel.queries, rows), panel.scale)
+            d_lines = torch.bmm(d_sum, span(panel.keys, p.keys_seen(rows)))
+            sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
+            if not self.last:
+                below = layer.scale(layer.index - 1) / layer.scale(layer.index)
+                panel.add_products(scores, rows, beta=below, alpha=-below)
+        hand_out(panel, sums, found)
+
+    def _differentiate_softmax(
+        self, panel: Panel, rows: slice, grad: Tensor, scores: Tensor, sums: Sums
+    ) -> Float[Tensor, "slab line key"]:
+        """P ∘ (dP − Σ P dP) of one tile; adds to the gradient of the values."""
+        seen = self.problem.keys_seen(rows)
+        probabilities = _probabilities(self.layer, panel, scores, self.buffers[0], rows)
+        d_probabilities = carve(self.buffers[1], panel.tile_shape(rows))
+        d_probabilities.baddbmm_(grad, span(panel.value, seen).mT, beta=0)
+        if (kept := panel.kept(rows)) is None:
+            add_product(sums.value[..., seen], grad.mT, probabilities)
+        else:
+            add_product(sums.value[..., seen], grad.mT, probabilities * kept)
+            d_probabilities.mul_(kept)
+        return torch._softmax_backward_data(
+            d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities
+        )
+
+    def _add(self, d_sum: Tensor, d_scores: Tensor) -> Float[Tensor, "slab line key"]:
+        """The gradient of the sum with this layer's part, kept in its buffer if an earlier layer needs it."""
+        factor = self.layer.weight / self.layer.scale(self.layer.index)
+        if factor != 1.0:
+            d_scores.mul_(factor)
+        if self.above is not None:
+            return torch.add(d_scores, d_sum, alpha=self.above, out=d_scores if self.last else d_sum)
+        return d_scores if self.last else d_sum.copy_(d_scores)
+
+
+def _probabilities(layer: SummedLayer, panel: Panel, scores: Tensor, buffer: Tensor, rows: slice) -> Tensor:
+    """The softmax of one tile of the sum, with this layer's weight and bias, computed in a buffer."""
+    own = carve(buffer, panel.tile_shape(rows))
+    bias = panel.problem.bias
+    if layer.weight != layer.scale(layer.index):
+        torch.mul(scores, layer.weight / layer.scale(layer.index), out=own).masked_fill_(
+            scores == float("-inf"), float("-inf")
+        )
+        scores = own
+    if bias is not None:
+        by_head = panel.heads_first(own)
+        torch.add(panel.heads_first(scores), panel.bias(bias, rows), out=by_head)
+        scores = own
+    return panel.normalise(scores, own)
+
+
+def _own_term(summed: AttentionProblem) -> AttentionProblem:
+    return replace(summed, queries=summed.queries[-1:], keys=summed.keys[-1:])
+
+
+def tile_of_flat(flat: Tensor, start: int, panel: Panel, rows: slice) -> Float[Tensor, "slab line key"]:
+    """View of one tile that begins at `start` in a flat buffer."""
+    return carve(flat[start:], panel.tile_shape(rows))
