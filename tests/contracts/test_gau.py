@@ -23,6 +23,7 @@ def test_units_keep_the_laws(normalisation: str, law: str) -> None:
 
 
 # Units with every other mechanism keep the laws in `test_combinations`. Here every pair of the three trains.
+@pytest.mark.plain  # shapes are checked there and in the laws above
 @pytest.mark.parametrize(
     ("placement", "residual", "normalisation"),
     pairwise(ROOMS["placement"].kinds(), ROOMS["residual"].kinds(), ("softmax", "squared_relu")),
@@ -54,7 +55,7 @@ def test_the_preset_trains_with_every_residual_and_placement_and_with_dropout(
 def test_units_with_squared_relu_export_and_compile(position: str) -> None:
     spec = units("squared_relu", depth=1, position=ROOMS["position"].make(position))
     exports(spec)
-    compiles(spec)
+    compiles(spec, "aot_eager")
 
 
 def units(normalisation: str, **changes: object) -> ModelSpec:

@@ -18,11 +18,17 @@ def exports(spec: ModelSpec) -> None:
         _agree("exports", model, tokens, program.module()(tokens))
 
 
-def compiles(spec: ModelSpec) -> None:
-    """`torch.compile` traces it as one graph with the same logits."""
+def compiles(spec: ModelSpec, backend: str = "eager") -> None:
+    """`torch.compile` traces it as one graph with the same logits.
+
+    Args:
+        spec: the model.
+        backend: runs the graph as it was traced, or "aot_eager" lowered to aten, which `exports` does as well and takes half
+            as long again.
+    """
     model, tokens = subject(spec), some_tokens(spec)
     torch._dynamo.reset()
-    compiled: nn.Module = torch.compile(model, fullgraph=True, backend="aot_eager")
+    compiled: nn.Module = torch.compile(model, fullgraph=True, backend=backend)
     with torch.no_grad(), warnings.catch_warnings():
         # torch's own tracer makes an instance of every autograd function that it meets, and torch warns of it.
         warnings.filterwarnings("ignore", ".*should not be instantiated", DeprecationWarning)

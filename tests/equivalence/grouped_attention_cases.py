@@ -30,6 +30,8 @@ class Case:
     query: int = 7
     key: int = 7
     dtype: torch.dtype = torch.float64
+    batch: int = BATCH
+    heads: int = HEADS
 
     def __str__(self) -> str:
         return "-".join(str(value).removeprefix("torch.") for value in vars(self).values())
@@ -43,18 +45,18 @@ class Case:
 
         padding = None
         if self.padded:
-            padding = torch.rand(BATCH, self.key, generator=source) < 0.7
+            padding = torch.rand(self.batch, self.key, generator=source) < 0.7
             padding[0, : self.key // 3] = False
-            padding[1] = False
+            padding[1:] = False
         return {
-            "queries": [draw(BATCH, HEADS, self.query, HEAD_DIM) for _ in range(self.terms)],
-            "keys": [draw(BATCH, self.kv_heads, self.key, HEAD_DIM) for _ in range(self.terms)],
-            "value": draw(BATCH, self.kv_heads, self.key, self.value_dim),
+            "queries": [draw(self.batch, self.heads, self.query, HEAD_DIM) for _ in range(self.terms)],
+            "keys": [draw(self.batch, self.kv_heads, self.key, HEAD_DIM) for _ in range(self.terms)],
+            "value": draw(self.batch, self.kv_heads, self.key, self.value_dim),
             "weights": {
                 "equal": [0.5] * self.terms,
                 "numbers": [0.3 + 0.2 * i for i in range(self.terms)],
                 "per term": draw(self.terms),
-                "per head": draw(HEADS, self.terms),
+                "per head": draw(self.heads, self.terms),
             }[self.weights],
             "causal": self.causal,
             "sliding_window": self.sliding_window,
@@ -67,9 +69,9 @@ class Case:
     def bias(self, draw: Callable[..., Tensor]) -> Tensor | DistanceBias:
         """A matrix, or the fewest distances that will do and one more at either end."""
         if not self.by_distance:
-            return draw(1, HEADS, self.query, self.key)
+            return draw(1, self.heads, self.query, self.key)
         first = -1 if self.causal else -self.query
-        return DistanceBias(values=draw(HEADS, self.key + 1 - first), first=first)
+        return DistanceBias(values=draw(self.heads, self.key + 1 - first), first=first)
 
 
 def cases(**axes: tuple[object, ...]) -> list[Case]:

@@ -14,6 +14,7 @@ from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
 from addnorm.kernels.grouped_attention.tiles import CPU_BUDGET, tile_of
 
+pytestmark = pytest.mark.plain  # bytes of long sequences, of the shapes that test_grouped_attention.py checks
 LONG = Case(query=256, key=256, biased=False, kv_heads=2, dtype=torch.float32)
 
 

@@ -150,12 +150,14 @@ def growth(spec: ModelSpec) -> float:
     return peak(spec, 8 * LENGTH) / peak(spec, 4 * LENGTH)
 
 
+@pytest.mark.plain  # bytes of long sequences
 @pytest.mark.parametrize("kind", POSITIONS)
 def test_memory_is_linear_up_to_eight_times_the_length(kind: str) -> None:
     spec = default_model(position=make("position", kind))
     assert growth(spec) == pytest.approx(2, rel=0.02)
 
 
+@pytest.mark.plain  # bytes of long sequences
 @pytest.mark.parametrize("normalisation", ["softmax", "squared_relu"])
 def test_so_is_that_of_gated_attention_units(normalisation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Up to 724 positions a whole matrix of one head would be within squared ReLU's budget.
@@ -164,6 +166,7 @@ def test_so_is_that_of_gated_attention_units(normalisation: str, monkeypatch: py
     assert growth(spec) == pytest.approx(2, rel=0.02)
 
 
+@pytest.mark.plain  # bytes of long sequences
 def test_the_measure_sees_a_bias_that_is_a_matrix(monkeypatch: pytest.MonkeyPatch) -> None:
     spec = default_model(position=make("position", "alibi"))
     by_distance = DistancePosition.score_bias

@@ -41,7 +41,10 @@ def plain(queries, keys, value, weights, *, causal, bias, padding, dropout, seed
     return attention @ value.repeat_interleave(heads // value.shape[1], 1)
 
 
-@pytest.mark.parametrize(("query", "key"), [(1, 1), (7, 7), (5, 130), (130, 130)])
+LONG = [pytest.param(query, 130, marks=pytest.mark.plain) for query in (5, 130)]  # of the shapes that short ones have
+
+
+@pytest.mark.parametrize(("query", "key"), [(1, 1), (7, 7), *LONG])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_it_is_its_formula(query: int, key: int, dropout: float) -> None:
     with mock.patch("addnorm.kernels.grouped_attention.squared_relu.budget_of", return_value=1):  # tiles of 64 rows
@@ -60,6 +63,7 @@ def test_without_gradients_it_gives_the_same() -> None:
     assert torch.equal(found, attend_squared_relu(**arguments).detach())
 
 
+@pytest.mark.plain  # bytes of long sequences
 @pytest.mark.parametrize("case", cases(causal=(True, False), by_distance=(True,)), ids=str)
 def test_memory_is_linear_in_the_length(case: Case) -> None:
     peaks = []

@@ -12,10 +12,9 @@ Differs from the source: the decay is multiplied by the learning rate, as in PyT
 from dataclasses import dataclass
 from typing import cast
 
-import torch
-
 from addnorm.fields import require, require_positive
 from addnorm.optimization.optimizers import Group, OptimizerSpec
+from addnorm.optimization.optimizers._eager import EagerAdamW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +37,10 @@ class AdamW(OptimizerSpec):
         require(self, "betas", all(0 <= beta < 1 for beta in self.betas), "numbers from 0 to below 1")
         require_positive(self, "eps")
 
-    def build(self, groups: list[Group]) -> torch.optim.AdamW:
+    def build(self, groups: list[Group]) -> EagerAdamW:
         """Construct the optimizer."""
         # The fused form refuses the meta device, where the bytes of the state are counted.
         fused = not any(parameter.is_meta for group in groups for parameter in group["params"])
-        return torch.optim.AdamW(
+        return EagerAdamW(
             cast(list[dict[str, object]], groups), lr=self.learning_rate, betas=self.betas, eps=self.eps, fused=fused
         )

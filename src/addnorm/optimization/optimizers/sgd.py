@@ -17,6 +17,7 @@ import torch
 
 from addnorm.fields import require
 from addnorm.optimization.optimizers import Group, OptimizerSpec
+from addnorm.optimization.optimizers._eager import EagerOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +42,7 @@ class Sgd(OptimizerSpec):
         return DecoupledSgd(groups, lr=self.learning_rate, momentum=self.momentum)
 
 
-class DecoupledSgd(torch.optim.Optimizer):
+class DecoupledSgd(EagerOptimizer):
     """SGD whose momentum excludes the weight decay."""
 
     def __init__(self, groups: Any, *, lr: float, momentum: float) -> None:

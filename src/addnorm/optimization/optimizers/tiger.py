@@ -23,6 +23,7 @@ import torch
 
 from addnorm.fields import require, require_at_least
 from addnorm.optimization.optimizers import Group, OptimizerSpec
+from addnorm.optimization.optimizers._eager import EagerOptimizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,7 @@ class TigerSpec(OptimizerSpec):
         return float(_eta(parameter, {"rms_floor": self.rms_floor, **group}) * group["weight_decay"])
 
 
-class Tiger(torch.optim.Optimizer):
+class Tiger(EagerOptimizer):
     """Tiger. A group's `role` is `matrix` or `elementwise`."""
 
     def __init__(self, groups: Any, *, lr: float, beta: float, rms_floor: float) -> None:
