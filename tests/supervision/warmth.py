@@ -1,7 +1,6 @@
 """What a process that runs or trains a study imports, so that those forked from it need not: preloaded by `warm.py`."""
 
 import rich.live
-import torch._dynamo
 import tyro
 import warm
 
@@ -9,4 +8,4 @@ import addnorm.cli._live_table
 import addnorm.cli.run
 import addnorm.study.loading
 
-PRELOADED = (rich.live, torch._dynamo, tyro, warm, addnorm.cli._live_table, addnorm.cli.run, addnorm.study.loading)
+PRELOADED = (rich.live, tyro, warm, addnorm.cli._live_table, addnorm.cli.run, addnorm.study.loading)
