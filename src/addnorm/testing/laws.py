@@ -188,6 +188,23 @@ def starts_the_same(spec: ModelSpec) -> None:
         raise BrokenLaw(law, "seeds 3 and 4 give the same embeddings.", "Use the generator of `initialise`.")
 
 
+def shares_one_weight(spec: ModelSpec) -> None:
+    """Where scores promise one weight for all layers so far, all of them join, and each has that weight."""
+    model = subject(spec)
+    scores = model.scores
+    for layer in range(spec.attention_shape.depth):
+        promised = scores.shared_weight(layer)
+        if promised is None:
+            continue
+        weights = torch.as_tensor(scores.weights(layer), dtype=torch.float64)
+        if weights.shape[-1] != layer + 1 or not torch.all(weights == promised):
+            raise BrokenLaw(
+                "shares_one_weight",
+                f"shared_weight({layer}) is {torch.as_tensor(promised).detach().item():.3g}, the {weights.shape[-1]} weights are {weights.tolist()}.",
+                "Return None where the weights differ, or where some of the layers so far do not join.",
+            )
+
+
 LAWS: Mapping[str, Law] = MappingProxyType(
     {
         law.__name__: law
@@ -201,6 +218,7 @@ LAWS: Mapping[str, Law] = MappingProxyType(
             decodes_with_a_cache,
             survives_its_state_dict,
             starts_the_same,
+            shares_one_weight,
         )
     }
 )
