@@ -197,10 +197,11 @@ def shares_one_weight(spec: ModelSpec) -> None:
         if promised is None:
             continue
         weights = torch.as_tensor(scores.weights(layer), dtype=torch.float64)
+        number = torch.as_tensor(promised).detach().item()
         if weights.shape[-1] != layer + 1 or not torch.all(weights == promised):
             raise BrokenLaw(
                 "shares_one_weight",
-                f"shared_weight({layer}) is {torch.as_tensor(promised).detach().item():.3g}, the {weights.shape[-1]} weights are {weights.tolist()}.",
+                f"shared_weight({layer}) is {number:.3g}, the {weights.shape[-1]} weights are {weights.tolist()}.",
                 "Return None where the weights differ, or where some of the layers so far do not join.",
             )
 
