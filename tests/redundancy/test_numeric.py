@@ -10,7 +10,7 @@ import addnorm
 from addnorm.redundancy import Audit
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
-from addnorm.redundancy.rewriting.certificate import largest_difference
+from addnorm.redundancy.rewriting.output_difference import largest_difference
 
 
 def counts(audit: Audit) -> dict[str, tuple[int, int]]:

@@ -14,12 +14,13 @@ from torch import nn
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.execution.checks import check_model
-from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of, device_of
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, call, copy_of, device_of, plain_copy, seeded
+from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import accepts, cast
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.memory import gb, left_bytes, model_bytes
-from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.execution.observation import Observe, ObservedNames, observed_names
 from addnorm.redundancy.execution.tracked_parameters import LARGEST_TABLE, TrackedParameters, track_parameters
 from addnorm.redundancy.graph import static_analysis
 from addnorm.redundancy.graph.null_space import NullSpace
@@ -101,6 +102,7 @@ def audit(
         question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
         static = _run_static(question, log) if methods != "numeric" else None
         generic_copy = generic(model, torch.float64).train(training)
+        names = _observed_names(question, generic_copy)
         numerical, lengths = _run_numerical(question, generic_copy, static, methods, log)
         null_space = static.space if static else numerical.space if numerical else None
         findings = _findings(generic_copy, tracked, static, numerical, null_space, _sizes_in_words(bound, lengths))
@@ -112,6 +114,8 @@ def audit(
         size=tracked.size,
         assumptions=(*(static.assumptions if static else ()), f"inputs have {_sizes_in_words(bound, lengths)}"),
         observe=observe,
+        observed=names.observed,
+        unobserved=names.omitted,
         training=training,
         methods="both" if static and numerical else "static" if static else "numeric",
         notes=tuple(log.notes),
@@ -264,6 +268,21 @@ def _run_numerical(
             + ("tested the claims of the static method" if claim else "identified parameters without any effect")
         )
     return numerical, cases.lengths
+
+
+def _observed_names(question: _Question, generic_copy: nn.Module) -> ObservedNames:
+    """Names of the observed parts of the output, and of the others. Calls the copy in float64, or one as the model is if it
+    does not run so."""
+    float64_inputs = cast(question.inputs, torch.float64)
+    with torch.no_grad():
+        if accepts(generic_copy, float64_inputs, question.observe):
+            with Float64Mode():
+                return observed_names(call(generic_copy, float64_inputs), question.observe)
+        spare = plain_copy(question.model).train(question.training)
+        with seeded(0):
+            return observed_names(
+                spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs), question.observe
+            )
 
 
 def _findings(

@@ -51,7 +51,9 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tens
             f"{lines[0]}"
         ) from error
     tensors = observed(output, observe)
-    if not all(bool(torch.isfinite(tensor).any()) for tensor in tensors):
+    if not all(
+        bool(torch.isfinite(tensor).any()) for tensor in tensors if tensor.is_floating_point() and tensor.numel()
+    ):
         raise InputError(
             "expected finite outputs, got none at these inputs, so nothing can be compared. Check the inputs."
         )

@@ -86,6 +86,8 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and not all(isinstance(size, int) for size in value.shape):
             raise NotExported(f"expected shapes that do not depend on the data, got one that does at {node.name}")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise NotExported(f"expected numbers that stay in tensors, got a Python number from data at {node.name}")
     outputs = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     last = next(node for node in graph.nodes if node.op == "output")
     observed = tuple(node for node in last.all_input_nodes if node.name in outputs)

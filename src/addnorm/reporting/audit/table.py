@@ -103,6 +103,9 @@ def summary(audit: Json) -> list[str]:
         f"{audit['model']}: of {size} {what}, {null}{share} can be given up together without changing the "
         f"{_OBSERVED.get(audit['observe'], audit['observe'])}{mode}."
     ]
+    for key, description in (("observed", "Observed"), ("unobserved", "Not observed")):
+        if audit.get(key):
+            lines.append(f"  {description}: {', '.join(merged_names(audit[key]))}.")
     lines += [f"  Provided: {assumption}" for assumption in audit["assumptions"]]
     lines += [f"  Note: {note}" for note in audit["notes"]]
     target = audit.get("target") or {}
