@@ -252,3 +252,22 @@ def test_integer_buffers_and_integer_outputs_count() -> None:
     assert found.outputs.difference == 0
     assert found.outputs.integers_changed > 0
     assert addnorm.equivalent(build(), build(), data(4, 4))
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_running_means_count_as_shifts_of_their_norm(training: bool) -> None:
+    """A bias before a batch norm may move into the running mean; a mean alone is a difference in evaluation mode only."""
+    image = data(5, 2, 4, 4)
+
+    def build() -> nn.Module:
+        return seeded(toys.Convolved)
+
+    def move(model: nn.Module) -> None:
+        model.conv.bias.add_(0.5)
+        model.norm.running_mean.add_(0.5)
+
+    def drift(model: nn.Module) -> None:
+        model.norm.running_mean.add_(0.5)
+
+    assert addnorm.equivalent(build(), changed(build, move), image, training=training)
+    assert bool(addnorm.equivalent(build(), changed(build, drift), image, training=training)) == training

@@ -70,16 +70,20 @@ def compare_parameters(
     ours, theirs = _state(first), _state(second)
     _check_same_shapes(ours, theirs, {alias for entry in tracked.entries for alias in entry.aliases})
     theirs = {name: theirs.get(name, torch.zeros_like(value)) for name, value in ours.items()}
+    # Weights that are equal are the most part of a model, and are not converted to float64.
     pairs = {
         name: (value.double(), theirs[name].double(), max(_eps(value), _eps(theirs[name])))
         for name, value in ours.items()
-        if value.is_floating_point() and value.numel() and not _repeats(name, first, ours, theirs)
+        if value.is_floating_point()
+        and value.numel()
+        and (name in tracked.by_name or name.endswith("running_mean") or not torch.equal(value, theirs[name]))
+        and not _repeats(name, first, ours, theirs)
     }
     differences = {name: torch.where(a == b, 0.0, b - a) for name, (a, b, _) in pairs.items()}
     moved = max((float(each.abs().max()) for each in differences.values()), default=0.0)
     explained = {name: eps / 2 * (a.abs() + b.abs()) for name, (a, b, eps) in pairs.items()}
     allowed = {name: _FEW_UNITS * eps * torch.maximum(a.abs(), b.abs()) for name, (a, b, eps) in pairs.items()}
-    for name, (shift, error) in _running_means_as_shifts(first, pairs, differences, training).items():
+    for name, (shift, error) in _running_means_as_shifts(first, ours, pairs, differences, training).items():
         if shift is None:
             del differences[name], allowed[name]
         else:
@@ -144,6 +148,7 @@ def _eps(value: Tensor) -> float:
 
 def _running_means_as_shifts(
     model: nn.Module,
+    state: Mapping[str, Tensor],
     pairs: Mapping[str, tuple[Tensor, Tensor, float]],
     differences: Mapping[str, Tensor],
     training: bool,
@@ -159,7 +164,7 @@ def _running_means_as_shifts(
         if training:
             replaced[mean] = (None, torch.zeros(()))
         elif bias in pairs:
-            scale = pairs[f"{prefix}weight"][0] / (pairs[variance][0] + module.eps).sqrt()
+            scale = state[f"{prefix}weight"].double() / (state[variance].double() + module.eps).sqrt()
             ours, theirs, eps = pairs[mean]
             error = scale.abs() * eps / 2 * (ours.abs() + theirs.abs())
             replaced[bias] = (differences[bias] - scale * differences[mean], error)

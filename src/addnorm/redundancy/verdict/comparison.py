@@ -1,6 +1,7 @@
 """Comparison of the two methods' counts. Where they contradict each other, the verdict is `undecided`."""
 
 from dataclasses import dataclass
+from math import isfinite
 
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
 from addnorm.redundancy.graph.null_space import NullSpace
@@ -18,6 +19,12 @@ class Comparison:
     effect: float | None = None
     undecided: str = ""
     """Reason why the parameter is undecided; empty if it is not."""
+    contradicted: bool = False
+    """True if the two methods contradict each other, or float64 cannot decide."""
+    unread: int = 0
+    """Number of entries of which no tested input shows an effect."""
+    without_gradient: int = 0
+    """Number of entries whose gradients are zero although moving them changes the output."""
 
 
 _ILL_CONDITIONED = (
@@ -41,9 +48,10 @@ def compare(
         return _numerical_only(entry, index, numerical)
     proved = (len(static.redundant(entry.name)), static.absorbable(entry.name))
     if static.unsure(entry.name):
-        return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
+        return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED, contradicted=True)
     if numerical is None:
         return Comparison(redundant=proved[0], absorbable=proved[1])
+    unread = numerical.unread[index]
     counted = _counted(numerical, index)
     refuted = numerical.refuted[index]
     if refuted is not None:
@@ -52,14 +60,19 @@ def compare(
             redundant=min(proved[0], confirmed[0]),
             absorbable=min(proved[1], confirmed[1]),
             undecided=(
-                f"the static method proves {_in_words(proved)}, but moving along them changes the output by {refuted:.1e}"
+                f"the static method proves {_in_words(proved)}, but moving along them changes "
+                + (f"the output by {refuted:.1e}" if isfinite(refuted) else "an integer, or makes the output infinite")
             ),
+            contradicted=True,
         )
+    if numerical.unmoved[index] and unread == entry.size:
+        return _unread(entry, proved, unread)
     if numerical.unmoved[index]:
         return Comparison(
             redundant=proved[0],
             absorbable=proved[1],
             undecided=f"the static method proves only {_in_words(proved)}, but moving along the others changed nothing",
+            contradicted=True,
         )
     if counted is not None and counted != proved:
         return Comparison(
@@ -67,13 +80,35 @@ def compare(
             absorbable=min(proved[1], counted[1]),
             undecided=f"the static method counts {_in_words(proved)}, the numerical method {_in_words(counted)}"
             + (f"; {_ILL_CONDITIONED}" if numerical.unclear[index] else ""),
+            contradicted=True,
         )
+    if counted is not None and unread and not any(proved):
+        return _unread(entry, proved, unread)
     return Comparison(
         redundant=proved[0],
         absorbable=proved[1],
         negligible=numerical.negligible[index],
         effect=numerical.effect[index],
+        unread=unread if counted is not None else 0,
+        without_gradient=numerical.without_gradient[index],
     )
+
+
+def _unread(entry: TrackedParameter, proved: tuple[int, int], unread: int) -> Comparison:
+    """A parameter about which neither method says that it matters: the static method only did not prove the opposite."""
+    return Comparison(
+        redundant=proved[0],
+        absorbable=proved[1],
+        undecided=(
+            f"none of the inputs tried reads {_part(entry, unread)}, and the static method does not prove it redundant: a row, "
+            "an expert or a unit that no input reaches, or a cancellation without a rule"
+        ),
+        unread=unread,
+    )
+
+
+def _part(entry: TrackedParameter, unread: int) -> str:
+    return "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
 
 
 def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAnalysis) -> Comparison:
@@ -83,13 +118,14 @@ def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAna
     if numerical.unclear[index]:
         return Comparison(redundant=0, absorbable=counted[1], undecided=_ILL_CONDITIONED)
     unread = numerical.unread[index]
-    part = "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
     return Comparison(
         redundant=counted[0],
         absorbable=counted[1],
         negligible=numerical.negligible[index],
         effect=numerical.effect[index],
-        undecided=f"none of the inputs tried reads {part}" if unread else "",
+        undecided=f"none of the inputs tried reads {_part(entry, unread)}" if unread else "",
+        unread=unread,
+        without_gradient=numerical.without_gradient[index],
     )
 
 

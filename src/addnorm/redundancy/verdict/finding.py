@@ -16,7 +16,8 @@ Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "neg
   counts how much.
 - effective: it changes the output, and no other parameter can absorb any of it.
 - negligible: it changes the output in exact arithmetic, by less than float32 resolves at the lengths tested.
-- undecided: the two methods disagree, or the only one that ran could not decide.
+- undecided: the two methods contradict each other (`contradicted`), or neither could decide: the numerical method saw no
+  effect at any tested input, and the static method proves none impossible.
 """
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
@@ -118,6 +119,10 @@ class Finding:
     """Relative change of the output per unit move along the weakest direction that is not redundant, if measured."""
     negligible_dof: int = 0
     """Number of directions whose effect is above float64 rounding but below float32 resolution."""
+    unread: int = 0
+    """Number of entries of which no tested input shows an effect, so that the numerical method says nothing about them."""
+    contradicted: bool = False
+    """True if the two methods contradict each other about it, or float64 cannot decide."""
     numeric_redundant_dof: int | None = None
     """`redundant_dof` according to the numerical method; None if it did not count."""
     numeric_absorbable_dof: int | None = None
@@ -137,6 +142,8 @@ class Finding:
             "reason": self.reason,
             "effect": self.effect,
             "negligible_dof": self.negligible_dof,
+            "unread": self.unread,
+            "contradicted": self.contradicted,
             "numeric_redundant_dof": self.numeric_redundant_dof,
             "numeric_absorbable_dof": self.numeric_absorbable_dof,
         }

@@ -51,11 +51,13 @@ def finding(
         redundant_dof=counts.redundant,
         absorbable_dof=counts.absorbable,
         directions=free,
-        reason=_reason(word, entry, counts, free, blocked, folds, inputs),
+        reason=_with_unread(_reason(word, entry, counts, free, blocked, folds, inputs), word, entry, counts),
         fold_into=tuple(folds),
         blocked_by=blocked,
         effect=counts.effect,
         negligible_dof=counts.negligible,
+        unread=counts.unread,
+        contradicted=counts.contradicted,
         numeric_redundant_dof=numeric[0],
         numeric_absorbable_dof=numeric[1],
     )
@@ -101,14 +103,28 @@ def _reason(
                 else f"{counts.absorbable} of its {entry.size} directions"
             )
             return f"it changes the output when moved alone, but {others} absorb {part}."
+        case _ if counts.without_gradient:
+            some = f" of {counts.without_gradient} of its {entry.size} numbers"
+            return (
+                f"moving it changed the output at the inputs tested{'; ' + held if held else ''}. Its gradients"
+                f"{some if counts.without_gradient < entry.size else ''} are zero (a threshold, or a model that leaves "
+                "autograd), so that only single moves were tried: other parameters may compensate for it."
+            )
         case _:
             weak = f"; {counts.negligible} of its {entry.size} directions are negligible" if counts.negligible else ""
             return f"{held or 'moving it changes the output'}, and no other parameter can compensate for it{weak}."
 
 
+def _with_unread(reason: str, word: str, entry: TrackedParameter, counts: Comparison) -> str:
+    """The reason, with the entries about which nothing is known."""
+    if not counts.unread or word in ("undecided", "redundant"):
+        return reason
+    return f"{reason.removesuffix('.')}; none of the inputs tried reads {counts.unread} of its {entry.size} numbers."
+
+
 def disagreements(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Return one sentence per undecided parameter, given findings on which both methods ran."""
-    return tuple(f"{each.parameter}: {each.reason}" for each in findings if each.verdict == "undecided")
+    """Return one sentence per parameter on which the methods contradict each other, given findings on which both ran."""
+    return tuple(f"{each.parameter}: {each.reason}" for each in findings if each.contradicted)
 
 
 def strongest(blockers: Mapping[str, Sequence[Blocker]], entry: TrackedParameter) -> tuple[Blocker, ...]:

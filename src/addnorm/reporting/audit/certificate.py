@@ -52,33 +52,39 @@ def difference(found: Json, first: str, second: str) -> str:
         found: the JSON of a comparison.
         first, second: the targets' names.
     """
-    outputs = (
-        f"on {found['inputs']} inputs the outputs differ by {found['output_difference']:.2g} of their size, rounding explains "
-        f"{found['output_bound']:.2g}"
-    )
-    if found["output_integers_changed"]:
-        outputs += f", and {found['output_integers_changed']} integers differ"
+    outputs = _outputs(found)
     if found["equivalent"]:
         kind = "are the same in every parameter" if found["moved"] == 0 else "differ only where it cannot matter"
-        if found["reordered"]:
+        if found.get("reordered"):
             kind = f"differ only by the order of units or heads, in {', '.join(merged_names(found['reordered']))}"
         return (
             f"{first} and {second} {kind}: parameters are up to {found['moved']:.2g} apart, of which "
-            f"{found['difference']:.2g} is left once what cannot matter is taken out; rounding explains {found['bound']:.2g}; "
-            f"{outputs}."
+            f"{found['difference']:.2g} is left once what cannot matter is taken out; rounding explains "
+            f"{found['bound']:.2g}{outputs}."
         )
     apart = (
         f"{found['parameter']} is {found['difference']:.2g} apart even once what cannot matter is taken out; rounding would "
         f"explain {found['bound']:.2g}"
     )
-    if not found["outputs_agree"]:
-        if found["parameters_agree"]:
-            return f"{first} and {second} are different models, although their parameters agree: {outputs}."
-        return f"{first} and {second} are different models: {apart}; {outputs}."
+    if not found.get("outputs_agree"):
+        if found.get("parameters_agree"):
+            return f"{first} and {second} are different models, although their parameters agree{outputs}."
+        return f"{first} and {second} are different models: {apart}{outputs}."
     return (
-        f"{first} and {second} differ in parameters that matter in general, and give the same outputs where tested: {apart}; "
+        f"{first} and {second} differ in parameters that matter in general, and give the same outputs where tested: {apart}"
         f"{outputs}. Neither the directions that the audit knows nor an order of units or heads leads from one to the other; "
         "another relation may."
+    )
+
+
+def _outputs(found: Json) -> str:
+    """The comparison of the outputs, to be appended; empty in the JSON of earlier versions, which lacks it."""
+    if "inputs" not in found:
+        return ""
+    integers = found["output_integers_changed"]
+    return (
+        f"; on {found['inputs']} inputs the outputs differ by {found['output_difference']:.2g} of their size, rounding "
+        f"explains {found['output_bound']:.2g}{f', and {integers} integers differ' if integers else ''}"
     )
 
 

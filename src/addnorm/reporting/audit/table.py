@@ -111,11 +111,15 @@ def summary(audit: Json) -> list[str]:
     target = audit.get("target") or {}
     lines += [f"  Target: {note}" for note in target.get("notes", ())]
     lines += [f"  ! The methods disagree: {claim}" for claim in audit["disagreements"]]
-    open_ones = sum(finding["verdict"] == "undecided" for finding in audit["findings"])
-    if open_ones and audit["methods"] != "both":
+    together = audit["methods"] == "both"
+    open_ones = sum(
+        finding["verdict"] == "undecided" and not (together and finding.get("contradicted", True))
+        for finding in audit["findings"]
+    )
+    if open_ones:
         lines.append(
-            f"  Undecided: {open_ones} of {len(audit['findings'])} parameters, for the reasons beside them. One method spoke "
-            "alone, so nothing contradicts it."
+            f"  Undecided: {open_ones} of {len(audit['findings'])} parameters, for the reasons beside them. "
+            + ("The methods agree on the others." if together else "One method spoke alone, so nothing contradicts it.")
         )
     seconds = audit["seconds"].get("total")
     versions = ", ".join(f"{name} {version}" for name, version in audit["versions"].items())
