@@ -7,8 +7,8 @@ For example:
     addnorm audit checkpoints/bert --strip smaller.safetensors
     addnorm audit --diff checkpoints/before checkpoints/after
 
-Exit codes: 0 success, also where one method alone leaves a parameter undecided; 1 the two methods contradict each other, a
-certificate failed, or --diff found two different models; 2 wrong input.
+Exit codes: 0 success, also where a parameter is undecided or unproved; 1 a move refutes a proof, a certificate failed, or
+--diff did not find the two models equivalent; 2 wrong input.
 """
 
 import json

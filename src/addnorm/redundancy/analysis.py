@@ -31,7 +31,7 @@ from addnorm.redundancy.numeric.probe import NotDifferentiable
 from addnorm.redundancy.result import Audit, class_name
 from addnorm.redundancy.rewriting.audited_model import AuditedModel, parameter_versions
 from addnorm.redundancy.rewriting.folds import folds
-from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null
+from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null, joint_unproved
 from addnorm.redundancy.verdict.finding import Finding
 from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
 
@@ -53,8 +53,9 @@ def audit(
     """Determine which additive parameters of a model are redundant, alone or jointly.
 
     The static method propagates shifts of all parameters through the exported graph and collects the constraints on
-    them; the numerical method moves the parameters and measures the output. If they disagree, the verdict is
-    `undecided`. The model, the process's random state, its default dtype and its modes are not changed.
+    them; the numerical method moves the parameters and measures the output. What moves refute is `undecided`; what is
+    free at all tested inputs without a proof is `unproved`. The model, the process's random state, its default dtype and
+    its modes are not changed.
 
     Example:
 
@@ -106,6 +107,7 @@ def audit(
         numerical, lengths = _run_numerical(question, generic_copy, static, methods, log)
         null_space = static.space if static else numerical.space if numerical else None
         findings = _findings(generic_copy, tracked, static, numerical, null_space, _sizes_in_words(bound, lengths))
+        log.notes.extend(joint_unproved(static.space, numerical) if static and numerical else ())
     log.seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),

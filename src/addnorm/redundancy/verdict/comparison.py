@@ -1,4 +1,8 @@
-"""Comparison of the two methods' counts. Where they contradict each other, the verdict is `undecided`."""
+"""Comparison of the two methods' counts.
+
+If moves refute a claim of the static method, the methods contradict each other and the parameter is undecided. If the
+numerical method counts more than the static method proves, the rest is unproved: free at the inputs tested, by no rule.
+"""
 
 from dataclasses import dataclass
 from math import isfinite
@@ -20,7 +24,9 @@ class Comparison:
     undecided: str = ""
     """Reason why the parameter is undecided; empty if it is not."""
     contradicted: bool = False
-    """True if the two methods contradict each other, or float64 cannot decide."""
+    """True if moves refute the static method's claim."""
+    unproved: str = ""
+    """Counts of both methods, in words, where the numerical method counts more than the static method proves."""
     unread: int = 0
     """Number of entries of which no tested input shows an effect."""
     without_gradient: int = 0
@@ -48,7 +54,7 @@ def compare(
         return _numerical_only(entry, index, numerical)
     proved = (len(static.redundant(entry.name)), static.absorbable(entry.name))
     if static.unsure(entry.name):
-        return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED, contradicted=True)
+        return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
     if numerical is None:
         return Comparison(redundant=proved[0], absorbable=proved[1])
     unread = numerical.unread[index]
@@ -71,17 +77,17 @@ def compare(
         return Comparison(
             redundant=proved[0],
             absorbable=proved[1],
-            undecided=f"the static method proves only {_in_words(proved)}, but moving along the others changed nothing",
-            contradicted=True,
+            unproved=f"the static method proves {_in_words(proved)}, and moving along the others changed nothing",
         )
     if counted is not None and counted != proved:
-        return Comparison(
-            redundant=min(proved[0], counted[0]),
-            absorbable=min(proved[1], counted[1]),
-            undecided=f"the static method counts {_in_words(proved)}, the numerical method {_in_words(counted)}"
-            + (f"; {_ILL_CONDITIONED}" if numerical.unclear[index] else ""),
-            contradicted=True,
-        )
+        told = f"the static method proves {_in_words(proved)}, the numerical method counts {_in_words(counted)}"
+        if counted[0] < proved[0] or counted[1] < proved[1] or numerical.unclear[index]:
+            return Comparison(
+                redundant=min(proved[0], counted[0]),
+                absorbable=min(proved[1], counted[1]),
+                undecided=f"{told}; {_ILL_CONDITIONED}",
+            )
+        return Comparison(redundant=proved[0], absorbable=proved[1], unproved=told)
     if counted is not None and unread and not any(proved):
         return _unread(entry, proved, unread)
     return Comparison(
@@ -160,7 +166,17 @@ def joint_null(static: NullSpace | None, numerical: NumericalAnalysis | None) ->
 
 
 def joint_disagreement(static: NullSpace, numerical: NumericalAnalysis) -> tuple[str, ...]:
-    """Return a sentence if the methods count different joint null spaces."""
-    if numerical.joint is None or numerical.joint == static.dim:
+    """Return a sentence if the numerical method counts fewer joint null directions than the static method proves, which
+    happens where moves refute the proof."""
+    if numerical.joint is None or numerical.joint >= static.dim:
         return ()
     return (f"the static method counts {static.dim} joint null directions, the numerical method {numerical.joint}.",)
+
+
+def joint_unproved(static: NullSpace, numerical: NumericalAnalysis) -> tuple[str, ...]:
+    """Return a note if the numerical method counts more joint null directions than the static method proves."""
+    if numerical.joint is None or numerical.joint <= static.dim:
+        return ()
+    return (
+        f"the static method proves {static.dim} joint null directions; at the inputs tested {numerical.joint} change nothing",
+    )

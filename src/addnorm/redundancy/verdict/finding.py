@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "negligible", "undecided"]
+Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "negligible", "unproved", "undecided"]
 """
 - redundant: no value of the parameter, moved alone, changes the observed output.
 - partly redundant: some of its directions, moved alone, change nothing; `redundant_dof` counts them.
@@ -16,8 +16,10 @@ Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "neg
   counts how much.
 - effective: it changes the output, and no other parameter can absorb any of it.
 - negligible: it changes the output in exact arithmetic, by less than float32 resolves at the lengths tested.
-- undecided: the two methods contradict each other (`contradicted`), or neither could decide: the numerical method saw no
-  effect at any tested input, and the static method proves none impossible.
+- unproved: at the inputs tested more of it is free than the static method proves; its counts are the proved ones, and
+  `numeric_redundant_dof` and `numeric_absorbable_dof` the others.
+- undecided: moves refute the static method's claim (`contradicted`), or neither method could decide: no tested input shows
+  an effect, or float64 is too coarse.
 """
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
@@ -122,7 +124,7 @@ class Finding:
     unread: int = 0
     """Number of entries of which no tested input shows an effect, so that the numerical method says nothing about them."""
     contradicted: bool = False
-    """True if the two methods contradict each other about it, or float64 cannot decide."""
+    """True if moves refute what the static method claims about it."""
     numeric_redundant_dof: int | None = None
     """`redundant_dof` according to the numerical method; None if it did not count."""
     numeric_absorbable_dof: int | None = None

@@ -34,6 +34,8 @@ def finding(
     word = (
         "undecided"
         if counts.undecided
+        else "unproved"
+        if counts.unproved
         else verdict_of(entry.size, counts.redundant, counts.absorbable, counts.negligible)
     )
     blocked = tuple(
@@ -78,6 +80,8 @@ def _reason(
     match word:
         case "undecided":
             return f"{counts.undecided}."
+        case "unproved":
+            return f"{counts.unproved}: free at the inputs tested, which no rule proves{'; ' + held if held else ''}."
         case "redundant":
             return "no value of it changes the output: every operation that it reaches cancels or ignores it."
         case "negligible":

@@ -13,6 +13,7 @@ _COLOURS = {
     "partly redundant": "#c4541a",
     "foldable": "#8a6d00",
     "negligible": "#7b3fa0",
+    "unproved": "#8a6d00",
     "undecided": "#7b3fa0",
     "effective": "#2e7d32",
 }

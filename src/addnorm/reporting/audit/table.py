@@ -22,6 +22,7 @@ STYLES = {
     "partly redundant": "red",
     "foldable": "yellow",
     "negligible": "magenta",
+    "unproved": "yellow",
     "undecided": "bold magenta",
     "effective": "green",
 }
