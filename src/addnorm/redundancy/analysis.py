@@ -106,7 +106,7 @@ def audit(
         names = _observed_names(question, generic_copy)
         numerical, lengths = _run_numerical(question, generic_copy, static, methods, log)
         null_space = static.space if static else numerical.space if numerical else None
-        findings = _findings(generic_copy, tracked, static, numerical, null_space, _sizes_in_words(bound, lengths))
+        findings = _findings(question, generic_copy, static, numerical, null_space, _sizes_in_words(bound, lengths))
         log.notes.extend(joint_unproved(static.space, numerical) if static and numerical else ())
     log.seconds["total"] = time.perf_counter() - started
     return Audit(
@@ -288,15 +288,16 @@ def _observed_names(question: _Question, generic_copy: nn.Module) -> ObservedNam
 
 
 def _findings(
+    question: _Question,
     generic_copy: nn.Module,
-    tracked: TrackedParameters,
     static: StaticAnalysis | None,
     numerical: NumericalAnalysis | None,
     null_space: NullSpace | None,
     inputs: str,
 ) -> tuple[Finding, ...]:
     """Decide, fold and describe each parameter."""
-    findings = []
+    findings, tracked = [], question.tracked
+    values = dict(question.model.named_parameters())
     for index, entry in enumerate(tracked.entries):
         counts = compare(entry, index, static.space if static else None, numerical)
         foldable = counts.absorbable > counts.redundant and tracked.size <= _LARGEST_FOLDED
@@ -308,6 +309,7 @@ def _findings(
                 blockers=strongest(static.blockers, entry) if static else (),
                 folds=folds(generic_copy, null_space, entry) if null_space is not None and foldable else (),
                 numeric=(numerical.redundant[index], numerical.absorbable[index]) if numerical else (None, None),
+                value=values[entry.name],
                 inputs=inputs,
             )
         )

@@ -59,6 +59,21 @@ def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
     return Directions(kind="basis", basis=rows)
 
 
+def idle_norm(free: Directions, value: Tensor) -> float | None:
+    """Return the norm of the part of a parameter's numbers that lies in some directions; None for a basis, which is that of
+    generic weights, not of the present ones."""
+    flat = value.detach().reshape(-1).to("cpu", torch.float64)
+    match free.kind:
+        case "coordinates":
+            return float(torch.linalg.vector_norm(flat[list(free.coordinates)]))
+        case "all-ones":
+            return float(flat.mean().abs()) * len(flat) ** 0.5
+        case "none":
+            return 0.0
+        case _:
+            return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Fold:
     """A parameter that absorbs what is removed from another one."""
@@ -121,6 +136,13 @@ class Finding:
     """Relative change of the output per unit move along the weakest direction that is not redundant, if measured."""
     negligible_dof: int = 0
     """Number of directions whose effect is above float64 rounding but below float32 resolution."""
+    norm: float | None = None
+    """Euclidean norm of its present numbers."""
+    largest: float | None = None
+    """Largest absolute value of its present numbers."""
+    idle_norm: float | None = None
+    """Norm of the part of them that lies in its redundant directions, so that it cannot matter; None if these depend on the
+    weights."""
     unread: int = 0
     """Number of entries of which no tested input shows an effect, so that the numerical method says nothing about them."""
     contradicted: bool = False
@@ -144,6 +166,9 @@ class Finding:
             "reason": self.reason,
             "effect": self.effect,
             "negligible_dof": self.negligible_dof,
+            "norm": self.norm,
+            "largest": self.largest,
+            "idle_norm": self.idle_norm,
             "unread": self.unread,
             "contradicted": self.contradicted,
             "numeric_redundant_dof": self.numeric_redundant_dof,

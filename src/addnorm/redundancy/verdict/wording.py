@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
+from torch import Tensor
+
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.propagation import Blocker
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
 from addnorm.redundancy.verdict.comparison import Comparison
-from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, verdict_of
+from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, idle_norm, verdict_of
 
 
 def finding(
@@ -18,6 +21,7 @@ def finding(
     blockers: Sequence[Blocker],
     folds: Sequence[Fold],
     numeric: tuple[int | None, int | None],
+    value: Tensor,
     inputs: str,
 ) -> Finding:
     """Describe one parameter.
@@ -29,6 +33,7 @@ def finding(
         blockers: the operations that block the parameter, the strongest first.
         folds: the parameters that can absorb it.
         numeric: its redundant and absorbable directions as the numerical method counts them.
+        value: its present numbers.
         inputs: the lengths or shapes of the inputs, in words.
     """
     word = (
@@ -58,6 +63,9 @@ def finding(
         blocked_by=blocked,
         effect=counts.effect,
         negligible_dof=counts.negligible,
+        norm=float(torch.linalg.vector_norm(value.detach().double())),
+        largest=float(value.detach().abs().max()),
+        idle_norm=idle_norm(free, value) if entry.coordinates == "entries" else None,
         unread=counts.unread,
         contradicted=counts.contradicted,
         numeric_redundant_dof=numeric[0],

@@ -56,6 +56,8 @@ def sarif(audit: Json) -> dict[str, Any]:
                     "jointNull": audit["joint_null"],
                     "size": audit["size"],
                     "observe": audit["observe"],
+                    "observed": list(audit.get("observed", ())),
+                    "unobserved": list(audit.get("unobserved", ())),
                     "assumptions": list(audit["assumptions"]),
                     "disagreements": list(audit["disagreements"]),
                 },
