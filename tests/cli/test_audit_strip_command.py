@@ -39,6 +39,9 @@ def whole():
 """
 
 
+SMALL = {"intermediate_size": 12, "max_position_embeddings": 16}
+
+
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
@@ -90,3 +93,39 @@ def test_a_failed_certificate_writes_no_file_unless_forced(capsys: pytest.Captur
 def test_options_of_a_rewrite_need_one(capsys: pytest.CaptureFixture[str], option: str) -> None:
     assert main(["audit", "half_models:half", option]) == 2
     assert "expected --strip FILE beside --force or --keep-float32-biases" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("extra", [[], ["--keep-float32-biases"]])
+def test_a_stripped_file_is_a_target(capsys: pytest.CaptureFixture[str], extra: list[str]) -> None:
+    assert main(["audit", "half_models:half", "--strip", "s.safetensors", "--json", *extra]) == 0
+    before = json.loads(capsys.readouterr().out)
+    gone = {*before["certificate"]["removed"], *before["certificate"]["zeroed"]}
+    assert gone
+    assert main(["audit", "s.safetensors", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["target"]["kind"] == "stripped file"
+    assert {each["parameter"] for each in again["findings"]} == {
+        each["parameter"] for each in before["findings"]
+    } - gone
+    assert main(["audit", "--diff", "half_models:half", "s.safetensors"]) == 0
+    assert "differ only where it cannot matter" in capsys.readouterr().out
+
+
+def test_a_stripped_transformers_class_is_read_back(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("transformers")
+    config = json.dumps({"vocab_size": 24, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2} | SMALL)
+    name = "transformers:BertForMaskedLM"
+    assert main(["audit", name, "--config", config, "--strip", "b.safetensors", "--methods", "static"]) == 0
+    assert main(["audit", "b.safetensors", "--methods", "static", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.partition("\n{")[2].join(["{", ""]))
+    assert not any(each["parameter"].endswith("key.bias") for each in found["findings"])
+
+
+def test_other_files_are_no_targets(capsys: pytest.CaptureFixture[str]) -> None:
+    from safetensors.torch import save_file
+
+    save_file({"weight": torch.ones(2)}, "plain.safetensors")
+    Path("damaged.safetensors").write_bytes(b"no")
+    for name, told in (("plain", "written by `addnorm audit --strip`"), ("damaged", "expected a safetensors file")):
+        assert main(["audit", f"{name}.safetensors"]) == 2
+        assert told in capsys.readouterr().err

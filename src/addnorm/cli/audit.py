@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Options:
     target: Annotated[str | None, tyro.conf.Positional] = None
     """module:function or file.py:function that returns a model (and its inputs); the folder of a run, of a study (all its
-    models; the result is written to audit.json for its page), or of a Transformers checkpoint; or transformers:CLASS."""
+    models; the result is written to audit.json for its page), or of a Transformers checkpoint; transformers:CLASS; or a file
+    that --strip wrote."""
     config: str | None = None
     """JSON table of configuration fields, for transformers:CLASS."""
     inputs: Path | None = None
@@ -132,7 +133,7 @@ def _audit(options: Options, name: str) -> int:
         certified = certificate.passed
         content["certificate"] = certificate.to_json()
         if certified or options.force:
-            _write_weights(stripped, options.strip, content["certificate"])
+            certificate.save(stripped, options.strip, target=name, config=options.config or "", force=True)
     _write_reports(options, content)
     if options.json:
         print_json(content)
@@ -259,14 +260,6 @@ def _require_writable(path: Path | None) -> None:
         raise InputError(
             f"expected a file in an existing folder, got {path}. Make its folder first, or choose another name."
         )
-
-
-def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any]) -> None:
-    from safetensors.torch import save_model
-
-    # A reader of the file needs the names of the parameters that are missing on purpose.
-    metadata = {key: json.dumps(certificate[key]) for key in ("removed", "zeroed", "changed", "float32")}
-    save_model(model, str(path), metadata=metadata)
 
 
 def _write_reports(options: Options, content: Mapping[str, Any]) -> None:

@@ -11,11 +11,13 @@ moves by its own rounding error, times four, at random signs.
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import copy_of
 from addnorm.redundancy.execution.float64 import Float64Mode
@@ -27,6 +29,7 @@ from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed, integers_changed
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounding_moves
+from addnorm.redundancy.rewriting.stripped_file import write_stripped
 
 _ROUNDING_FACTOR = 4
 """Two models that round independently differ by up to the sum of their errors, and the largest of a few hundred errors
@@ -117,6 +120,29 @@ class Certificate:
     def passed(self) -> bool:
         """True if every comparison is within its bound."""
         return all(each.passed for each in self.compared)
+
+    def save(
+        self, model: nn.Module, path: str | Path, *, target: str = "", config: str = "", force: bool = False
+    ) -> None:
+        """Write the stripped model's weights (safetensors), with metadata that name what is missing on purpose.
+
+        Args:
+            model: the stripped model that this certificate is about.
+            path: of the file.
+            target: the original model as a target of `addnorm audit`, so that the file is a target too.
+            config: the target's configuration, as JSON.
+            force: write the file although the certificate failed.
+
+        Raises:
+            InputError: the certificate failed.
+        """
+        if not self.passed and not force:
+            raise InputError(
+                "expected a certificate that passed, got one that failed, so the file would not be the same model. Pass "
+                "force=True to write it."
+            )
+        names = {"removed": self.removed, "zeroed": self.zeroed, "changed": self.changed, "float32": self.float32}
+        write_stripped(model, Path(path), names, target=target, config=config)
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in `addnorm audit --strip --json`."""

@@ -63,6 +63,8 @@ def idle_norm(free: Directions, value: Tensor) -> float | None:
     """Return the norm of the part of a parameter's numbers that lies in some directions; None for a basis, which is that of
     generic weights, not of the present ones."""
     flat = value.detach().reshape(-1).to("cpu", torch.float64)
+    if not bool(flat.any()):
+        return 0.0
     match free.kind:
         case "coordinates":
             return float(torch.linalg.vector_norm(flat[list(free.coordinates)]))

@@ -174,8 +174,8 @@ def _largest(values: Sequence[float | None]) -> float | None:
 
 
 def size_in_words(value: float | None) -> str:
-    """A size with two digits; empty if unknown."""
-    return "" if value is None else f"{value:.2g}"
+    """A size with two digits; a hyphen if unknown."""
+    return "-" if value is None else f"{value:.2g}"
 
 
 def _table(found: Sequence[Row], width: int) -> list[Text]:
