@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.execution.checks import check_model
+from addnorm.redundancy.execution.checks import check_inputs, check_model
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, call, copy_of, device_of, plain_copy, seeded
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import accepts, cast
@@ -95,6 +95,7 @@ def audit(
     _check_types(training, track)
     check_model(model)
     bound = bind(inputs)
+    check_inputs(bound)
     log = _Log(notes=_memory_notes(model))
     for note in log.notes:
         warnings.warn(note, stacklevel=2)

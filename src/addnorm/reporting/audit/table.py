@@ -180,7 +180,9 @@ def size_in_words(value: float | None) -> str:
 
 def _table(found: Sequence[Row], width: int) -> list[Text]:
     head: tuple[str, ...] = ("parameter", "verdict", "size", "free", "absorbable")
-    body = [(row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found]
+    body: list[tuple[str, ...]] = [
+        (row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found
+    ]
     if any(size is not None for row in found for size in row.sizes):  # earlier versions did not measure them
         head = (*head, *_SIZE_COLUMNS)
         body = [(*line, *map(size_in_words, row.sizes)) for line, row in zip(body, found, strict=True)]
