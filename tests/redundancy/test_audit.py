@@ -1,5 +1,5 @@
 """Both methods together: they agree where the algebra is known; if one is made to claim something false, the verdict is
-`undecided`."""
+`undecided`, and if it is made to claim too little, `unproved`."""
 
 import json
 from dataclasses import replace
@@ -83,17 +83,17 @@ def test_a_claim_refuted_by_a_move_is_undecided(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize("limit", [1024, 3])
-def test_a_claim_that_misses_something_is_undecided(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+def test_a_claim_that_misses_something_is_unproved(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", limit)
     claiming(monkeypatch, {})
     audit = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
     found = audit.finding("k.bias")
-    assert found.verdict == "undecided"
+    assert found.verdict == "unproved"
     assert found.redundant_dof == 0
-    assert not audit.agreed
+    assert audit.agreed
     if limit > 3:
         assert found.numeric_redundant_dof == WIDTH
-        assert audit.finding("v.bias").verdict == "undecided"
+        assert audit.finding("v.bias").verdict == "unproved"
 
 
 def test_undecided_parameters_are_not_removed(monkeypatch: pytest.MonkeyPatch) -> None:

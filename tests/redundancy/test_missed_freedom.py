@@ -1,5 +1,5 @@
 """Freedom that the static method is known to miss: it counts fewer directions, the numerical method counts them, and
-the verdict is `undecided`. A case that becomes exact leaves this list; one that appears elsewhere joins it. Others are
+the verdict is `unproved`. A case that becomes exact leaves this list; one that appears elsewhere joins it. Others are
 in test_blocks.py (`PESSIMISTIC`) and test_numeric.py."""
 
 from collections.abc import Callable
@@ -57,4 +57,7 @@ def test_a_freedom_that_is_missed_leaves_the_verdict_open(name: str) -> None:
     found = addnorm.audit(model, x)
     assert found.joint_null == static
     assert found.numeric_joint_null == true
-    assert found.finding("projections.0.bias").verdict == "undecided"
+    missed = found.finding("projections.0.bias")
+    assert (missed.verdict, missed.redundant_dof) == ("unproved", 0)
+    assert found.agreed
+    assert any(f"at the inputs tested {true} change nothing" in note for note in found.notes)

@@ -14,7 +14,7 @@ from addnorm.redundancy.execution.inputs import bind
 from addnorm.redundancy.execution.tracked_parameters import track_parameters
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
 from addnorm.redundancy.numeric.probe import Probe
-from addnorm.redundancy.rewriting.certificate import largest_difference
+from addnorm.redundancy.rewriting.output_difference import largest_difference
 
 
 def counts(audit: Audit) -> dict[str, tuple[int, int]]:
@@ -286,8 +286,8 @@ def test_an_unmoved_output_is_computed_once_unless_the_call_changes_a_buffer(cou
     model, inputs = seeded(Counted, counts), bind(data(2, WIDTH).double())
     copied = copy_of(model, torch.float64)
     probe = Probe(copied, track_parameters(model, data(2, WIDTH)), "logits")
-    outputs = [probe.unmoved(inputs, point) for point in (0, 0, 1, 1)]
-    other = probe.unmoved(bind(data(2, WIDTH, seed=1).double()), 1)
+    outputs = [probe.unmoved(inputs, point).floats for point in (0, 0, 1, 1)]
+    other = probe.unmoved(bind(data(2, WIDTH, seed=1).double()), 1).floats
     assert copied.calls == calls
     assert torch.equal(outputs[0], outputs[1]) == torch.equal(outputs[2], outputs[3]) == (counts == 0)
     assert not torch.equal(outputs[1], outputs[2])

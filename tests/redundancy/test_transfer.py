@@ -81,7 +81,8 @@ def test_a_wrong_step_does_not_pass(small: addnorm.Audit, monkeypatch: pytest.Mo
 def test_bfloat16_is_certified_in_bfloat16_and_float64(small: addnorm.Audit) -> None:
     made, certificate = small.transfer(bert(4, 16).bfloat16(), TOKENS)
     assert certificate.passed
-    assert [row.dtype for row in certificate.compared] == ["float64", "bfloat16"]
+    assert [row.dtype for row in certificate.compared] == ["float64", "float64", "bfloat16"]
+    assert [row.stored for row in certificate.compared] == ["", "bfloat16", ""]
     assert {parameter.dtype for parameter in made.parameters()} == {torch.bfloat16}
 
 

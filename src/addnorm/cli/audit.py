@@ -7,8 +7,8 @@ For example:
     addnorm audit checkpoints/bert --strip smaller.safetensors
     addnorm audit --diff checkpoints/before checkpoints/after
 
-Exit codes: 0 success, also where one method alone leaves a parameter undecided; 1 the two methods contradict each other, a
-certificate failed, or --diff found two different models; 2 wrong input.
+Exit codes: 0 success, also where a parameter is undecided or unproved; 1 a move refutes a proof, a certificate failed, or
+--diff did not find the two models equivalent; 2 wrong input.
 """
 
 import json
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 class Options:
     target: Annotated[str | None, tyro.conf.Positional] = None
     """module:function or file.py:function that returns a model (and its inputs); the folder of a run, of a study (all its
-    models; the result is written to audit.json for its page), or of a Transformers checkpoint; or transformers:CLASS."""
+    models; the result is written to audit.json for its page), or of a Transformers checkpoint; transformers:CLASS; or a file
+    that --strip wrote."""
     config: str | None = None
     """JSON table of configuration fields, for transformers:CLASS."""
     inputs: Path | None = None
@@ -55,6 +56,10 @@ class Options:
     strip: Path | None = None
     """Write the model without redundant parameters (safetensors), and certify that it computes the same. If the analysis used
     a reduced configuration, the rewrite is transferred to the full weights and certified there."""
+    keep_float32_biases: bool = False
+    """With --strip, for a model in bfloat16 or float16: store the biases that absorb others in float32."""
+    force: bool = False
+    """With --strip: write the file although its certificate failed."""
     sarif: Path | None = None
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
@@ -68,6 +73,10 @@ class Options:
 def command(options: Options) -> int:
     if (options.target is None) == (options.diff is None):
         raise InputError("expected one TARGET, or two with --diff. `addnorm audit --help` describes targets.")
+    if options.strip is None and (options.force or options.keep_float32_biases):
+        raise InputError(
+            "expected --strip FILE beside --force or --keep-float32-biases, got neither a file nor a rewrite."
+        )
     for path in (options.strip, options.sarif, options.html):
         _require_writable(path)
     if options.diff is not None:
@@ -123,7 +132,8 @@ def _audit(options: Options, name: str) -> int:
         stripped, certificate = _rewritten(options, name, target, audit)
         certified = certificate.passed
         content["certificate"] = certificate.to_json()
-        _write_weights(stripped, options.strip, content["certificate"])
+        if certified or options.force:
+            certificate.save(stripped, options.strip, target=name, config=options.config or "", force=True)
     _write_reports(options, content)
     if options.json:
         print_json(content)
@@ -131,7 +141,10 @@ def _audit(options: Options, name: str) -> int:
         screen = _screen()
         print(tables.text(content, **screen), end="")
         if options.strip is not None:
-            print(f"\n{certificates.text(content['certificate'], str(options.strip), width=screen['width'])}")
+            written = certified or options.force
+            print(
+                f"\n{certificates.text(content['certificate'], str(options.strip), width=screen['width'], written=written)}"
+            )
     return 0 if audit.agreed and certified else 1
 
 
@@ -201,9 +214,9 @@ def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, int]":
 def _rewritten(options: Options, name: str, target: "Target", audit: "Audit") -> "tuple[nn.Module, Certificate]":
     """Rewrite the requested model by its own audit, or by the audit of its reduced configuration."""
     if not target.shrunk:
-        return audit.strip()
+        return audit.strip(keep_float32_biases=options.keep_float32_biases)
     whole = _resolved(options, name)
-    return audit.transfer(whole.model, whole.inputs)
+    return audit.transfer(whole.model, whole.inputs, keep_float32_biases=options.keep_float32_biases)
 
 
 def _size_note(options: Options, target: "Target", needed: int) -> str:
@@ -247,14 +260,6 @@ def _require_writable(path: Path | None) -> None:
         raise InputError(
             f"expected a file in an existing folder, got {path}. Make its folder first, or choose another name."
         )
-
-
-def _write_weights(model: "nn.Module", path: Path, certificate: Mapping[str, Any]) -> None:
-    from safetensors.torch import save_model
-
-    # A reader of the file needs the names of the parameters that are missing on purpose.
-    metadata = {key: json.dumps(certificate[key]) for key in ("removed", "zeroed", "changed")}
-    save_model(model, str(path), metadata=metadata)
 
 
 def _write_reports(options: Options, content: Mapping[str, Any]) -> None:

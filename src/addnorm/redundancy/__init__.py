@@ -8,6 +8,7 @@
 The stages, each of which imports only the ones after it (`derivation.md` has the mathematics):
 
     linter, equivalence, analysis, result    the public functions, and the result that they share
+    agreement      parameters and outputs of two models, compared up to the null space
     rewriting      removal plan, folds, canonical form, transfer to a larger model, certificate
     verdict        comparison of the two methods, and the finding per parameter
     numeric        the numerical method: gradients and finite moves

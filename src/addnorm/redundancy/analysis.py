@@ -13,13 +13,14 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.execution.checks import check_model
-from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of, device_of
+from addnorm.redundancy.execution.checks import check_inputs, check_model
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, call, copy_of, device_of, plain_copy, seeded
+from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import accepts, cast
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.redundancy.execution.inputs import Inputs, bind
+from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.memory import gb, left_bytes, model_bytes
-from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.execution.observation import Observe, ObservedNames, observed_names
 from addnorm.redundancy.execution.tracked_parameters import LARGEST_TABLE, TrackedParameters, track_parameters
 from addnorm.redundancy.graph import static_analysis
 from addnorm.redundancy.graph.null_space import NullSpace
@@ -30,7 +31,7 @@ from addnorm.redundancy.numeric.probe import NotDifferentiable
 from addnorm.redundancy.result import Audit, class_name
 from addnorm.redundancy.rewriting.audited_model import AuditedModel, parameter_versions
 from addnorm.redundancy.rewriting.folds import folds
-from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null
+from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null, joint_unproved
 from addnorm.redundancy.verdict.finding import Finding
 from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
 
@@ -52,8 +53,9 @@ def audit(
     """Determine which additive parameters of a model are redundant, alone or jointly.
 
     The static method propagates shifts of all parameters through the exported graph and collects the constraints on
-    them; the numerical method moves the parameters and measures the output. If they disagree, the verdict is
-    `undecided`. The model, the process's random state, its default dtype and its modes are not changed.
+    them; the numerical method moves the parameters and measures the output. What moves refute is `undecided`; what is
+    free at all tested inputs without a proof is `unproved`. The model, the process's random state, its default dtype and
+    its modes are not changed.
 
     Example:
 
@@ -93,6 +95,7 @@ def audit(
     _check_types(training, track)
     check_model(model)
     bound = bind(inputs)
+    check_inputs(bound)
     log = _Log(notes=_memory_notes(model))
     for note in log.notes:
         warnings.warn(note, stacklevel=2)
@@ -101,9 +104,11 @@ def audit(
         question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
         static = _run_static(question, log) if methods != "numeric" else None
         generic_copy = generic(model, torch.float64).train(training)
+        names = _observed_names(question, generic_copy)
         numerical, lengths = _run_numerical(question, generic_copy, static, methods, log)
         null_space = static.space if static else numerical.space if numerical else None
-        findings = _findings(generic_copy, tracked, static, numerical, null_space, _sizes_in_words(bound, lengths))
+        findings = _findings(question, generic_copy, static, numerical, null_space, _sizes_in_words(bound, lengths))
+        log.notes.extend(joint_unproved(static.space, numerical) if static and numerical else ())
     log.seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),
@@ -112,6 +117,8 @@ def audit(
         size=tracked.size,
         assumptions=(*(static.assumptions if static else ()), f"inputs have {_sizes_in_words(bound, lengths)}"),
         observe=observe,
+        observed=names.observed,
+        unobserved=names.omitted,
         training=training,
         methods="both" if static and numerical else "static" if static else "numeric",
         notes=tuple(log.notes),
@@ -266,16 +273,32 @@ def _run_numerical(
     return numerical, cases.lengths
 
 
+def _observed_names(question: _Question, generic_copy: nn.Module) -> ObservedNames:
+    """Names of the observed parts of the output, and of the others. Calls the copy in float64, or one as the model is if it
+    does not run so."""
+    float64_inputs = cast(question.inputs, torch.float64)
+    with torch.no_grad():
+        if accepts(generic_copy, float64_inputs, question.observe):
+            with Float64Mode():
+                return observed_names(call(generic_copy, float64_inputs), question.observe)
+        spare = plain_copy(question.model).train(question.training)
+        with seeded(0):
+            return observed_names(
+                spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs), question.observe
+            )
+
+
 def _findings(
+    question: _Question,
     generic_copy: nn.Module,
-    tracked: TrackedParameters,
     static: StaticAnalysis | None,
     numerical: NumericalAnalysis | None,
     null_space: NullSpace | None,
     inputs: str,
 ) -> tuple[Finding, ...]:
     """Decide, fold and describe each parameter."""
-    findings = []
+    findings, tracked = [], question.tracked
+    values = dict(question.model.named_parameters())
     for index, entry in enumerate(tracked.entries):
         counts = compare(entry, index, static.space if static else None, numerical)
         foldable = counts.absorbable > counts.redundant and tracked.size <= _LARGEST_FOLDED
@@ -287,6 +310,7 @@ def _findings(
                 blockers=strongest(static.blockers, entry) if static else (),
                 folds=folds(generic_copy, null_space, entry) if null_space is not None and foldable else (),
                 numeric=(numerical.redundant[index], numerical.absorbable[index]) if numerical else (None, None),
+                value=values[entry.name],
                 inputs=inputs,
             )
         )

@@ -1,23 +1,23 @@
-"""Equivalence of two models: whether their parameters differ only along directions that leave the output unchanged."""
+"""Equivalence of two models: whether they differ only along directions that leave the output unchanged.
+
+Both tests have to agree: the parameters differ by a null vector and by rounding (`agreement/parameters.py`), and the
+outputs on fresh inputs by rounding (`agreement/outputs.py`). If the parameters differ otherwise, the second model's
+feed-forward units and heads are put into the first one's order, and the parameters are compared again.
+"""
 
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import nn
 
-from addnorm.errors import InputError
+from addnorm.redundancy.agreement.outputs import OutputAgreement, compare_outputs
+from addnorm.redundancy.agreement.parameters import ParameterAgreement, compare_parameters
+from addnorm.redundancy.agreement.unit_order import reordered
 from addnorm.redundancy.analysis import audit
 from addnorm.redundancy.execution.checks import check_model
-from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of
+from addnorm.redundancy.execution.copies import PROCESS_LOCK
 from addnorm.redundancy.execution.observation import Observe
-from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
-from addnorm.redundancy.graph.null_space import NullSpace
-
-_ROUNDING_UNITS = 2**4
-"""Units in the last place of the largest parameter up to which parameters count as equal: a fold adds a few products
-and rounds the sum once."""
+from addnorm.redundancy.rewriting.audited_model import AuditedModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,15 +25,25 @@ class Equivalence:
     """Result of a comparison of two models. True in a boolean context if they are equivalent."""
 
     equivalent: bool
-    """True if the models are equal up to the null space: the rest of their difference is rounding."""
+    """True if parameters and outputs both agree: the parameters are equal up to the null space, the order of units and
+    rounding, and rounding explains every difference of the outputs."""
     difference: float
-    """Largest difference of a parameter in canonical form."""
+    """Difference of the parameter's entry that is farthest apart, relative to its bound, in canonical form."""
     parameter: str
     """Name of that parameter."""
     bound: float
-    """Largest difference of that parameter that the rounding of its number format explains."""
+    """Difference of that entry that the rounding of its number format explains."""
     moved: float
     """Largest difference of a parameter without the canonical form."""
+    outputs: OutputAgreement
+    """Comparison of the outputs in float64, on inputs that the audit has not used."""
+    reordered: tuple[str, ...] = ()
+    """Parameters that are equal only once the units or heads of both models are in the same order."""
+
+    @property
+    def parameters_agree(self) -> bool:
+        """True if the parameters differ only by the null space, the order of units and rounding."""
+        return self.difference <= self.bound
 
     def __bool__(self) -> bool:
         return self.equivalent
@@ -46,6 +56,13 @@ class Equivalence:
             "parameter": self.parameter,
             "bound": self.bound,
             "moved": self.moved,
+            "parameters_agree": self.parameters_agree,
+            "outputs_agree": self.outputs.agreed,
+            "output_difference": self.outputs.difference,
+            "output_bound": self.outputs.bound,
+            "output_integers_changed": self.outputs.integers_changed,
+            "inputs": self.outputs.inputs,
+            "reordered": list(self.reordered),
         }
 
 
@@ -55,7 +72,9 @@ def equivalent(
     """Test whether two models of one architecture differ only along directions that change nothing.
 
     Biases that only one of the two models has count as zeros in the other: a stripped model is equivalent to the
-    original.
+    original. Parameters that no rewrite touches must be equal up to a few units in the last place of each entry, the
+    others up to the null space and the rounding of a fold. Both models are also called on fresh inputs; a difference of
+    their outputs that rounding does not explain refutes equivalence.
 
     Example:
 
@@ -82,70 +101,38 @@ def equivalent(
     subject = audit(first, inputs, observe=observe, training=training).subject
     assert subject is not None
     with PROCESS_LOCK:
-        null_space = subject.null_space
-        first_state, second_state = _float64_state(first), _float64_state(second)
-        aliases = {alias: entry.name for entry in subject.tracked.entries for alias in entry.aliases}
-        _check_same_shapes(first_state, second_state, set(aliases))
-        differences = {
-            name: second_state.get(name, torch.zeros_like(value)) - value
-            for name, value in first_state.items()
-            if value.is_floating_point()
-        }
-        differences = _running_means_as_shifts(first, first_state, differences, training)
-        moved = max((float(each.abs().max()) for each in differences.values() if each.numel()), default=0.0)
-        rest = differences | _outside(null_space, subject.tracked, differences)
-    bounds = {name: _bound(first, first_state, name, aliases) for name in rest}
-    name = max(rest, key=lambda each: float(rest[each].abs().max()) / bounds[each])
-    difference, bound = float(rest[name].abs().max()), bounds[name]
-    return Equivalence(equivalent=difference <= bound, difference=difference, parameter=name, bound=bound, moved=moved)
+        parameters, outputs = _compared(subject, second)
+        order: tuple[str, ...] = ()
+        if not parameters.agreed:
+            candidate, names = reordered(second, first)
+            if names:
+                again = _compared(subject, candidate)
+                if again[0].agreed and again[1].agreed:
+                    (parameters, outputs), order = again, names
+    return Equivalence(
+        equivalent=parameters.agreed and outputs.agreed,
+        difference=parameters.difference,
+        parameter=parameters.parameter,
+        bound=parameters.bound,
+        moved=parameters.moved,
+        outputs=outputs,
+        reordered=order,
+    )
 
 
-def _running_means_as_shifts(
-    model: nn.Module, state: dict[str, Tensor], differences: dict[str, Tensor], training: bool
-) -> dict[str, Tensor]:
-    """Replace differences of running means by those of the norms' shifts with the same effect, as in γ(x - μ)/σ + β. In
-    training mode running means have no effect."""
-    replaced = dict(differences)
-    for name, module in model.named_modules():
-        if not isinstance(module, _BatchNorm) or module.running_mean is None or module.running_var is None:
-            continue
-        mean = replaced.pop(f"{name}.running_mean")
-        if not training and f"{name}.bias" in replaced:
-            scale = state[f"{name}.weight"] / (state[f"{name}.running_var"] + module.eps).sqrt()
-            replaced[f"{name}.bias"] = replaced[f"{name}.bias"] - scale * mean
-        elif not training:
-            replaced[f"{name}.running_mean"] = mean
-    return replaced
-
-
-def _outside(null_space: NullSpace, tracked: TrackedParameters, differences: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The part of the tracked parameters' differences that is orthogonal to the null space."""
-    own = {entry.name: differences[entry.name] for entry in tracked.entries if entry.coordinates == "entries"}
-    projection = null_space.project(own)
-    return {name: value - projection[name] if name in projection else value for name, value in own.items()}
-
-
-def _bound(model: nn.Module, state: dict[str, Tensor], name: str, aliases: dict[str, str]) -> float:
-    dtype = model.state_dict()[name].dtype
-    # A fold adds products with other biases to a bias, so its rounding error is relative to the largest of them.
-    peers = [state[each] for each in aliases if each in state] if name in aliases else [state[name]]
-    largest = max((float(each.abs().max()) for each in peers if each.numel()), default=1.0)
-    return _ROUNDING_UNITS * torch.finfo(dtype).eps * max(largest, 1.0)
-
-
-def _float64_state(model: nn.Module) -> dict[str, Tensor]:
-    return {
-        name: value.double() if value.is_floating_point() else value
-        for name, value in copy_of(model, None).state_dict().items()
-    }
-
-
-def _check_same_shapes(first: dict[str, Tensor], second: dict[str, Tensor], tracked: set[str]) -> None:
-    unmatched = [name for name in first.keys() ^ second.keys() if name not in tracked]
-    unequal = [name for name in first.keys() & second.keys() if first[name].shape != second[name].shape]
-    if unmatched or unequal:
-        some = ", ".join(sorted([*unmatched, *unequal])[:5])
-        raise InputError(f"expected two models whose parameters match in name and shape, got different ones: {some}.")
+def _compared(subject: AuditedModel, other: nn.Module) -> tuple[ParameterAgreement, OutputAgreement]:
+    parameters = compare_parameters(
+        subject.model, other, subject.tracked, subject.null_space, training=subject.training
+    )
+    return parameters, compare_outputs(
+        subject.model,
+        other,
+        subject.inputs,
+        subject.tracked,
+        subject.observe,
+        parameters.rounding,
+        training=subject.training,
+    )
 
 
 def _count(model: nn.Module) -> int:

@@ -50,6 +50,11 @@ class Audit:
     """Versions of addnorm, torch and Python."""
     seconds: dict[str, float] = field(default_factory=dict)
     """Wall-clock time per method, and `total`."""
+    observed: tuple[str, ...] = ()
+    """The parts of the model's output that must not change, by name; with their type unless they are floating-point
+    numbers."""
+    unobserved: tuple[str, ...] = ()
+    """The other parts: auxiliary fields of a Transformers output, and objects without numbers."""
     certificate: "dict[str, Any] | None" = None
     """JSON of a certificate that is reported together with the audit."""
     subject: AuditedModel | None = field(default=None, repr=False, compare=False)
@@ -71,7 +76,9 @@ class Audit:
                 return finding
         raise UnknownName("finding about", parameter, [finding.parameter for finding in self.findings])
 
-    def strip(self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
+    def strip(
+        self, *, prefer: Sequence[str] = (), max_amplification: float = 5.0, keep_float32_biases: bool = False
+    ) -> tuple[nn.Module, Certificate]:
         """Return a copy of the model without its redundant and foldable parameters, and a certificate that the output
         is equal.
 
@@ -90,15 +97,24 @@ class Audit:
             prefer: regular expressions over parameter names: the parameters to remove first if not all can be removed.
             max_amplification: largest change of a parameter that absorbs another, relative to the largest number
                 removed.
+            keep_float32_biases: in a model stored in bfloat16 or float16, store the parameters that absorb others in
+                float32, so that their sums are not rounded. Their modules then compute in float32; those that a fused
+                kernel reads stay as they are (the certificate's `float32` lists the others).
 
         Raises:
             InputError: the model has changed since the audit, `prefer` matches no removable parameter, or the null
                 space of a model that does not export is too large for the numerical method.
         """
-        return strip(self._audited_model(), self.findings, prefer=prefer, max_amplification=max_amplification)
+        return strip(
+            self._audited_model(),
+            self.findings,
+            prefer=prefer,
+            max_amplification=max_amplification,
+            keep_float32_biases=keep_float32_biases,
+        )
 
     def transfer(
-        self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0
+        self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0, keep_float32_biases: bool = False
     ) -> tuple[nn.Module, Certificate]:
         """Rewrite a larger model of the same class, with more layers or other widths, as `strip` rewrites this one.
 
@@ -122,6 +138,7 @@ class Audit:
             model: the larger model.
             inputs: its inputs.
             max_amplification: as for `strip`.
+            keep_float32_biases: as for `strip`.
 
         Returns:
             The rewritten model, which shares all unchanged weights with `model`, and the certificate.
@@ -129,7 +146,14 @@ class Audit:
         Raises:
             InputError: the models' classes differ, or this audit is of training mode or computed no null space.
         """
-        return transfer(self._audited_model(), self.findings, model, inputs, max_amplification=max_amplification)
+        return transfer(
+            self._audited_model(),
+            self.findings,
+            model,
+            inputs,
+            max_amplification=max_amplification,
+            keep_float32_biases=keep_float32_biases,
+        )
 
     def carry(self, model: nn.Module, inputs: Any, *, max_amplification: float = 5.0) -> tuple[nn.Module, Certificate]:
         """Alias of `transfer`, its name in earlier versions."""
@@ -169,6 +193,8 @@ class Audit:
             "findings": [finding.to_json() for finding in self.findings],
             "certificate": self.certificate,
             "observe": self.observe,
+            "observed": list(self.observed),
+            "unobserved": list(self.unobserved),
             "training": self.training,
             "methods": self.methods,
             "notes": list(self.notes),

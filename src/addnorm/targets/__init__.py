@@ -29,7 +29,8 @@ def resolve(
 
     Args:
         target: `module:function` or `file.py:function` that returns a model, or a model and its inputs; the folder of a
-            finished or exported run; `transformers:CLASS`; or the folder of a Transformers checkpoint.
+            finished or exported run; `transformers:CLASS`; the folder of a Transformers checkpoint; or a file written by
+            `addnorm audit --strip`.
         config: fields of the configuration; only for `transformers:CLASS`.
         inputs: description of the inputs, in place of derived ones; see `addnorm.targets.input_spec`.
         plugins: files with the user's own mechanisms that a run uses.
@@ -58,6 +59,12 @@ def resolve(
             from addnorm.targets.run import run_target
 
             return run_target(Path(target), inputs, plugins)
+        case "stripped file":
+            from addnorm.targets.stripped import stripped_target
+
+            return stripped_target(
+                Path(target), lambda name, fields: resolve(name, config=fields, inputs=inputs, plugins=plugins)
+            )
         case _:
             from addnorm.targets.function import function_target
 
@@ -85,6 +92,8 @@ def _kind(target: str) -> str:
             else "A run has a file spec.json, an exported run model.json, a Transformers checkpoint config.json."
         )
         raise InputError(f"expected the folder of a run or of a checkpoint, got {target}. {hint}")
+    if path.suffix == ".safetensors" and path.is_file():
+        return "stripped file"
     if ":" in target:
         return "function"
     raise InputError(

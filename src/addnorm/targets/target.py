@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from torch import nn
 
-Kind = Literal["function", "run", "transformers class", "checkpoint"]
+Kind = Literal["function", "run", "transformers class", "checkpoint", "stripped file"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import call, device_of
@@ -11,17 +12,45 @@ from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, observed
 
+_QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized")
+
+
+def check_inputs(inputs: Inputs) -> None:
+    """Refuse inputs that are not numbers.
+
+    Raises:
+        InputError: a tensor contains NaN.
+    """
+    for leaf in tree_leaves((inputs.args, dict(inputs.kwargs))):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point() and bool(torch.isnan(leaf).any()):
+            raise InputError(
+                f"expected inputs without NaN, got {int(torch.isnan(leaf).sum())} of {leaf.numel()} numbers that are NaN in a "
+                f"tensor of shape {list(leaf.shape)}. Give inputs that the model was made for."
+            )
+
 
 def check_model(model: Any) -> None:
     """Refuse a model that cannot be audited.
 
     Raises:
-        InputError: not a module, an uninitialised parameter, several devices, or NaN among the weights.
+        InputError: not a module, a scripted or quantised one, an uninitialised parameter, several devices, or NaN among
+            the weights.
     """
     if not isinstance(model, nn.Module):
         raise InputError(
             f"expected a torch.nn.Module, got {type(model).__name__}. Build the model and pass the instance."
         )
+    if isinstance(model, torch.jit.ScriptModule):
+        raise InputError(
+            "expected a module of Python code, got a scripted or traced one, whose parameters cannot be moved one by one. "
+            "Audit the module from which torch.jit made it."
+        )
+    for path, module in model.named_modules():
+        if type(module).__module__.startswith(_QUANTISED):
+            raise InputError(
+                f"expected floating-point weights, got quantised ones in {path or 'the model'} ({type(module).__qualname__}). "
+                "Audit the model before its quantisation."
+            )
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):
             raise InputError(
@@ -51,7 +80,9 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tens
             f"{lines[0]}"
         ) from error
     tensors = observed(output, observe)
-    if not all(bool(torch.isfinite(tensor).any()) for tensor in tensors):
+    if not all(
+        bool(torch.isfinite(tensor).any()) for tensor in tensors if tensor.is_floating_point() and tensor.numel()
+    ):
         raise InputError(
             "expected finite outputs, got none at these inputs, so nothing can be compared. Check the inputs."
         )

@@ -1,91 +1,100 @@
-"""Observed output: the tensors of a model's output that a redundant parameter must not change.
+"""Observed output: the numbers of a model's output that a redundant parameter must not change.
 
-logits    the output itself. Of a named output (a dataclass or dict, as Transformers returns) every floating tensor except
-          a loss, the key-value cache, and lists of inner states and attentions; nor, beside entries whose name contains
-          "logits", the states from which these are computed. Boxes, masks and embeddings beside logits count.
-softmax   log_softmax over the last axis of the same (where there are logits, of them only): a shift that is equal for
-          all classes has no effect.
+logits    everything that the model returns: tensors, numbers and arrays inside tuples, lists, dicts, dataclasses and other
+          objects. Integers and booleans must stay equal, floating-point numbers up to rounding. Only a `ModelOutput` of
+          Transformers, whose fields have agreed meanings, has auxiliary fields that are left out: a loss, the key-value
+          cache, inner states and attentions; beside logits also the states from which these are computed.
+softmax   log_softmax over the last axis of the scores: a shift that is equal for all classes has no effect. Scores are
+          the entries of a named output whose name contains "logits", or all floating-point tensors. Everything else is
+          observed as it is, and so is a last axis of one entry, whose softmax is always one.
 loss      the entry `loss` where the output has one, or the output itself if it is one number; else as softmax, since
           every cross-entropy is a function of it.
 
 The choice is part of the graph (`Observed` wraps the model), so that both methods observe the same tensors.
 """
 
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from types import ModuleType
+from typing import Any, Literal, cast, get_args
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from addnorm.errors import InputError, UnknownName
 
 Observe = Literal["logits", "softmax", "loss"]
 
 _ASIDE = ("loss", "past_key_values", "hidden_states", "attentions", "cache", "mems")
-"""Named outputs that are not predictions: a cache changes with the key bias although no prediction does."""
+"""Fields of a `ModelOutput` that are not predictions: a cache changes with the key bias although no prediction does."""
 _INNER = (*_ASIDE, "last_hidden_state", "pooler_output", "model_output")
-"""Named outputs that are not predictions if logits are computed from them."""
+"""Fields of a `ModelOutput` that are not predictions if logits are computed from them."""
+_DEPTH = 3
+"""Levels of an output at which an object's attributes are still read: an object may refer to anything."""
 
 
-def observed(output: Any, observe: Observe) -> tuple[torch.Tensor, ...]:
+@dataclass(frozen=True, kw_only=True)
+class ObservedNumbers:
+    """All observed numbers of one call."""
+
+    floats: Tensor
+    """Floating-point numbers, in float64, which may change by rounding."""
+    integers: Tensor
+    """Integers and booleans, in int64, which may not change."""
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return self.floats.numel() + self.integers.numel()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObservedNames:
+    """Names of the parts of an output, such as `logits` or `output[1]`."""
+
+    observed: tuple[str, ...]
+    omitted: tuple[str, ...]
+    """Auxiliary fields, and objects without numbers that could be compared."""
+
+
+def observed(output: Any, observe: Observe) -> tuple[Tensor, ...]:
     """Return the observed tensors of a model's output.
 
     Raises:
         UnknownName: unknown observation.
         InputError: the output contains no floating-point tensor.
     """
-    if observe not in get_args(Observe):
-        raise UnknownName("observation", observe, get_args(Observe))
-    named = _named(output)
-    if observe == "loss":
-        if named is not None and isinstance(named.get("loss"), torch.Tensor):
-            return (named["loss"],)
-        if isinstance(output, torch.Tensor) and output.dim() == 0:
-            return (output,)
-    scores, others = _prediction(named) if named is not None else (output, ())
-    tensors = _tensors(scores)
-    if not tensors and not _tensors(others):
-        raise InputError(
-            f"expected a model that returns floating-point tensors, got {type(output).__name__} without any. Wrap the model so "
-            "that it returns its prediction."
-        )
-    if observe != "logits":
-        tensors = tuple(torch.log_softmax(each, dim=-1) for each in tensors)
-    return (*tensors, *_tensors(others))
+    return tuple(tensor for _, tensor in _selected(output, observe, []))
 
 
-def _named(value: Any) -> dict[Any, Any] | None:
-    """The entries of a named output; None for any other."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: getattr(value, each.name) for each in fields(value)}
-    return None
+def observed_numbers(output: Any, observe: Observe) -> ObservedNumbers:
+    """Return all observed numbers of a model's output.
+
+    Raises:
+        UnknownName, InputError: as for `observed`.
+    """
+    tensors = observed(output, observe)
+    integers = [each.detach().flatten().to("cpu", torch.int64) for each in tensors if not each.is_floating_point()]
+    return ObservedNumbers(
+        floats=torch.cat([each.double().flatten() for each in tensors if each.is_floating_point()]),
+        integers=torch.cat(integers) if integers else torch.zeros(0, dtype=torch.int64),
+    )
 
 
-def _prediction(named: dict[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """The entries to which a softmax may be applied, and the other observed ones."""
-    logits = {name: value for name, value in named.items() if "logits" in str(name) and value is not None}
-    if not logits:
-        return {name: value for name, value in named.items() if not str(name).endswith(_ASIDE)}, {}
-    others = {name: value for name, value in named.items() if name not in logits and not str(name).endswith(_INNER)}
-    return logits, others
+def observed_names(output: Any, observe: Observe) -> ObservedNames:
+    """Return the names of the observed parts of a model's output, with their type unless they are floating-point numbers,
+    and the names of the other parts.
 
-
-def _tensors(value: Any) -> tuple[torch.Tensor, ...]:
-    """Floating-point tensors (of complex ones both parts) inside nested tuples, lists, dicts and dataclasses, in
-    order."""
-    if isinstance(value, torch.Tensor):
-        if value.is_complex():
-            return (torch.view_as_real(value.resolve_conj()),)
-        return (value,) if value.is_floating_point() else ()
-    named = _named(value)
-    if named is not None:
-        return tuple(each for inner in named.values() for each in _tensors(inner))
-    if isinstance(value, tuple | list):
-        return tuple(each for inner in value for each in _tensors(inner))
-    return ()
+    Raises:
+        UnknownName, InputError: as for `observed`.
+    """
+    omitted: list[str] = []
+    names = [
+        name if tensor.is_floating_point() else f"{name} ({str(tensor.dtype).removeprefix('torch.')})"
+        for name, tensor in _selected(output, observe, omitted)
+    ]
+    return ObservedNames(observed=tuple(dict.fromkeys(names)), omitted=tuple(dict.fromkeys(omitted)))
 
 
 class Observed(nn.Module):
@@ -97,6 +106,91 @@ class Observed(nn.Module):
         self.observe: Observe = observe
         self.training = model.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[torch.Tensor, ...]:
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Tensor, ...]:
         """Return the observed tensors."""
         return observed(self.model(*args, **kwargs), self.observe)
+
+
+def _selected(output: Any, observe: Observe, omitted: list[str]) -> list[tuple[str, Tensor]]:
+    """The observed tensors with their names. Appends the names of the other parts to `omitted`."""
+    if observe not in get_args(Observe):
+        raise UnknownName("observation", observe, get_args(Observe))
+    named = _named(output)
+    if observe == "loss":
+        if named is not None and isinstance(named.get("loss"), Tensor):
+            omitted += [str(name) for name, value in named.items() if name != "loss" and value is not None]
+            return [("loss", named["loss"])]
+        if isinstance(output, Tensor) and output.dim() == 0:
+            return [("output", output)]
+    parts = list(_leaves(output, "", omitted.append, frozenset()))
+    if not any(tensor.is_floating_point() for _, tensor in parts):
+        given = ", ".join(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for _, tensor in parts))
+        raise InputError(
+            f"expected a model that returns floating-point tensors, got {type(output).__name__} "
+            f"{f'with {given} only' if given else 'without any'}. Wrap the model so that it returns its prediction, such as "
+            "the scores from which a class is chosen."
+        )
+    if observe == "logits":
+        return parts
+    roots = {str(name) for name, value in (named or {}).items() if "logits" in str(name) and value is not None}
+    return [
+        (f"softmax of {name}", torch.log_softmax(tensor, dim=-1)) if _is_scores(name, tensor, roots) else (name, tensor)
+        for name, tensor in parts
+    ]
+
+
+def _is_scores(name: str, tensor: Tensor, roots: set[str]) -> bool:
+    """True if the softmax of a tensor is observed, instead of the tensor."""
+    chosen = not roots or any(name == root or name.startswith((f"{root}.", f"{root}[")) for root in roots)
+    return chosen and tensor.is_floating_point() and tensor.dim() > 0 and tensor.shape[-1] > 1
+
+
+def _leaves(value: Any, path: str, omit: Callable[[str], None], above: frozenset[int]) -> Iterator[tuple[str, Tensor]]:
+    """All numbers inside an output, as tensors with their names; both parts of complex ones. `above` are the objects around
+    the value."""
+    name = path or "output"
+    if value is None or isinstance(value, str | bytes) or id(value) in above:
+        return
+    if isinstance(value, Tensor):
+        yield name, torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+    elif isinstance(value, bool | int | float | np.ndarray | np.generic):
+        yield name, torch.as_tensor(value)
+    elif isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        yield name, torch.scalar_tensor(cast(float, value))  # in a trace; the export then finds that it comes from data
+    elif (named := _named(value, objects=len(above) < _DEPTH)) is not None:
+        aside = _auxiliary(named) if _is_model_output(value) else set()
+        for key, inner in named.items():
+            if key not in aside:
+                yield from _leaves(inner, f"{path}.{key}" if path else str(key), omit, above | {id(value)})
+            elif inner is not None:
+                omit(f"{path}.{key}" if path else str(key))
+    elif isinstance(value, tuple | list):
+        for at, inner in enumerate(value):
+            yield from _leaves(inner, f"{name}[{at}]", omit, above | {id(value)})
+    else:
+        omit(f"{name} ({type(value).__qualname__})")
+
+
+def _named(value: Any, *, objects: bool = True) -> dict[Any, Any] | None:
+    """The entries of a named output: a mapping, a dataclass, or any other object with attributes unless `objects` is False;
+    None for the rest."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    plain = isinstance(value, Tensor | nn.Module | ModuleType | type) or callable(value)
+    return dict(vars(value)) if objects and not plain and getattr(value, "__dict__", None) else None
+
+
+def _is_model_output(value: Any) -> bool:
+    """True for a `transformers.utils.ModelOutput`. Transformers need not be installed."""
+    return any(
+        each.__name__ == "ModelOutput" and each.__module__.partition(".")[0] == "transformers"
+        for each in type(value).__mro__
+    )
+
+
+def _auxiliary(named: Mapping[Any, Any]) -> set[Any]:
+    """Names of the auxiliary fields of a `ModelOutput`."""
+    logits = {name for name, value in named.items() if "logits" in str(name) and value is not None}
+    return {name for name in named if name not in logits and str(name).endswith(_INNER if logits else _ASIDE)}

@@ -4,7 +4,9 @@ A non-strict export is followed by `run_decompositions({})` if the graph is not 
 becomes functional and inlined, but linear, layer_norm, attention and softmax stay single operations, for which there are rules.
 """
 
+import logging
 import operator
+import os
 import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -87,6 +89,8 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
         value = node.meta.get("val")
         if isinstance(value, torch.Tensor) and not all(isinstance(size, int) for size in value.shape):
             raise NotExported(f"expected shapes that do not depend on the data, got one that does at {node.name}")
+        if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+            raise NotExported(f"expected numbers that stay in tensors, got a Python number from data at {node.name}")
     outputs = {spec.arg.name for spec in signature.output_specs if spec.kind.name == "USER_OUTPUT"}
     last = next(node for node in graph.nodes if node.op == "output")
     observed = tuple(node for node in last.all_input_nodes if node.name in outputs)
@@ -183,15 +187,32 @@ def _plain(graph: fx.Graph) -> bool:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Restore torch's random state, default type and gradient mode afterwards, and silence the tracer's own warnings."""
+    """Restore torch's random state, default type and gradient mode afterwards, and silence the tracer's own warnings
+    and logs."""
     dtype = torch.get_default_dtype()
     try:
-        with torch.random.fork_rng(devices=[]), torch.enable_grad(), warnings.catch_warnings():
+        with torch.random.fork_rng(devices=[]), torch.enable_grad(), _without_logs(), warnings.catch_warnings():
             # Tracing warns about deprecated parts of torch, which the user cannot change.
             warnings.simplefilter("ignore")
             yield
     finally:
         torch.set_default_dtype(dtype)
+
+
+@contextmanager
+def _without_logs() -> Iterator[None]:
+    """Keep torch's own logs off the terminal, which print a whole graph if an export fails, unless TORCH_LOGS asks for
+    them."""
+    names = [] if os.environ.get("TORCH_LOGS") else [*logging.root.manager.loggerDict]
+    loggers = [logging.getLogger(name) for name in names if name.partition(".")[0] == "torch"]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL + 1)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def source_of(node: fx.Node) -> tuple[str, str]:

@@ -150,18 +150,23 @@ class NullSpace:
     def project(self, delta: Mapping[str, torch.Tensor]) -> Delta:
         """Return the orthogonal projection of a change on the space. delta - project(delta) is the equivalent change of
         least norm."""
+        columns = self.project_columns({name: change.reshape(-1, 1) for name, change in delta.items()})
+        return {name: part.reshape(self.tracked[name].coordinate_shape) for name, part in columns.items()}
+
+    def project_columns(self, delta: Mapping[str, torch.Tensor]) -> Delta:
+        """Project several changes at once, each a column of flattened parameters [size, change]."""
         given = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in delta.items()}
         moved: Delta = {}
         for component in self.components:
-            if not any(name in given for name in component.names):
+            known = [given[name] for name in component.names if name in given]
+            if not known:
                 continue
             basis = _orthonormal(torch.cat([self._rows(name, component, None) for name in component.names]))
-            zeros = {name: torch.zeros(self.tracked[name].size, dtype=torch.float64) for name in component.names}
-            stacked = torch.cat([given.get(name, zeros[name]).reshape(-1) for name in component.names])
-            nearest = basis @ (basis.T @ stacked)
             sizes = [self.tracked[name].size for name in component.names]
-            for name, part in zip(component.names, nearest.split(sizes), strict=True):
-                moved[name] = part.reshape(self.tracked[name].coordinate_shape)
+            zeros = [torch.zeros(size, known[0].shape[1], dtype=torch.float64) for size in sizes]
+            stacked = torch.cat([given.get(name, none) for name, none in zip(component.names, zeros, strict=True)])
+            nearest = basis @ (basis.T @ stacked)
+            moved.update(zip(component.names, nearest.split(sizes), strict=True))
         return moved
 
     def solve(

@@ -261,6 +261,7 @@ class _GraphWalk:
             assume=lambda sentence: self.assumptions.setdefault(sentence),
             module=module,
             where=where,
+            first=node.args[0] if node.args else None,
             read=frozenset(
                 cast(int, user.args[1])
                 for user in node.users

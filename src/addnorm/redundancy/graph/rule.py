@@ -7,6 +7,7 @@ from typing import Any
 
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
+from addnorm.redundancy.graph.unit_axes import has_fixed_size
 from addnorm.redundancy.graph.value import DataShift, Output, Value
 
 Rule = Callable[..., Output | list[Output]]
@@ -64,6 +65,14 @@ class Call:
     where: str = ""
     read: frozenset[int] | None = None
     """Indices of the outputs that another node reads; None if unknown."""
+    first: object = None
+    """The graph's node of the first argument."""
+
+    def is_trivial(self, value: Value, axis: int) -> bool:
+        """Test whether an axis of the first argument has one entry at every input, so that every shift is constant along
+        it."""
+        axis %= len(value.shape)
+        return value.shape[axis] == 1 and has_fixed_size(self.first, axis)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -96,6 +96,9 @@ class NullSpaceEstimate:
     """Per parameter, True if some of its directions were called null although other gradients are close to rounding."""
     unread: Bool[Tensor, " move"]
     """Entries that no tested input reads and that are not claimed to be null."""
+    without_gradient: Bool[Tensor, " move"]
+    """Entries whose gradients are all exactly zero although moving them changes the output: a threshold, or a model that
+    leaves autograd. Which combinations of them change nothing is not known."""
     refuted: float | None = field(default=None)
     """Change of the output along the claimed null space, if it exceeds rounding."""
 
@@ -158,7 +161,8 @@ def estimate_null_space(
     weak = (values <= _WEAK * top) & ~candidate
     directions = right.T
     null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
-    unread = (rows == 0).all(0) & unit_coordinates(null)
+    flat = (rows == 0).all(0)
+    unread = flat & unit_coordinates(null)
     null = without_coordinates(null, unread)
     refuted = None
     if claimed is not None and claimed.shape[1]:
@@ -167,6 +171,7 @@ def estimate_null_space(
         if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
             null = sum_of(claimed, beyond_claim(null, claimed, unread))
             unread &= ~unit_coordinates(claimed)
+    without_gradient = flat & ~unread & ~unit_coordinates(null)
     sizes = [entry.size for entry in probe.tracked.entries]
     null_and_faint = sum_of(null, faint)
     counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
@@ -182,6 +187,7 @@ def estimate_null_space(
         rounding=rounding,
         unclear=tuple(bool(own.shape[1]) and not clear for own, clear in confirmed),
         unread=unread,
+        without_gradient=without_gradient,
         refuted=refuted,
     )
 

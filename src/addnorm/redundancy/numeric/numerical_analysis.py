@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
@@ -48,6 +48,8 @@ class NumericalAnalysis:
     counted."""
     unread: tuple[int, ...]
     """Number of entries that no tested input reads and that are not claimed to be null."""
+    without_gradient: tuple[int, ...]
+    """Number of entries whose gradients are zero although moving them changes the output."""
     rounding: float
     joint: int | None
 
@@ -121,7 +123,8 @@ def count_null_space(probe: Probe, cases: Cases, claim: NullSpace | None) -> Num
         refuted=refuted,
         unmoved=(False,) * len(tracked.entries),
         unclear=estimate.unclear,
-        unread=tuple(int(estimate.unread[each.offset : each.offset + each.size].sum()) for each in tracked.entries),
+        unread=_per_parameter(estimate.unread, tracked),
+        without_gradient=_per_parameter(estimate.without_gradient, tracked),
         rounding=estimate.rounding,
         joint=estimate.counted.joint,
     )
@@ -144,6 +147,7 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
     rows = torch.cat([probe.rows(inputs, point, _GRADIENTS, generator) for point, inputs in tried[:2]])
     unmoved = []
     unread = []
+    without_gradient = []
     for entry in tracked.entries:
         gradients = rows[:, entry.offset : entry.offset + entry.size]
         proved = claim.redundant(entry.name)
@@ -152,11 +156,13 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
         rest = gradients - (gradients @ proved.T) @ proved if 0 < len(proved) < entry.size else gradients
         if len(proved) == entry.size or float(torch.linalg.vector_norm(rest, dim=1).max()) > rounding:
             unmoved.append(False)
+            without_gradient.append(0)
             continue
         off_claim = torch.zeros(tracked.size, 1, dtype=torch.float64)
         drawn = torch.randn(entry.size, generator=generator, dtype=torch.float64)
         off_claim[entry.offset : entry.offset + entry.size, 0] = drawn - proved.T @ (proved @ drawn)
         unmoved.append(largest_effect(probe, tried, off_claim) <= rounding)
+        without_gradient.append(0 if unmoved[-1] else int(zero_columns.sum()))
     uncounted = (None,) * len(tracked.entries)
     return NumericalAnalysis(
         counted=False,
@@ -169,6 +175,7 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
         unmoved=tuple(unmoved),
         unclear=(False,) * len(tracked.entries),
         unread=tuple(unread),
+        without_gradient=tuple(without_gradient),
         rounding=rounding,
         joint=None,
     )
@@ -187,6 +194,10 @@ def find_unused(probe: Probe, cases: Cases) -> NumericalAnalysis:
 def _orthonormal_columns(claim: NullSpace) -> Float64[Tensor, "move null"]:
     rows = claim.basis()
     return torch.linalg.qr(rows.T).Q if len(rows) else rows.T
+
+
+def _per_parameter(marked: Bool[Tensor, " move"], tracked: TrackedParameters) -> tuple[int, ...]:
+    return tuple(int(marked[each.offset : each.offset + each.size].sum()) for each in tracked.entries)
 
 
 def _negligible(estimate: NullSpaceEstimate) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import call
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
-from addnorm.redundancy.execution.observation import Observe, observed
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
 from addnorm.redundancy.execution.perturbation import STEP, perturbed
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
@@ -21,6 +21,8 @@ _CHUNK = 64
 """Number of projections differentiated at once."""
 _REACH = (8.0, 1.0, 4.0, 1.0)
 """Scales of the points' noise, in turn: near points keep smooth functions out of saturation, far ones activate dead units."""
+_FAR = (16.0, 256.0)
+"""Multiples of a move that must not change an observed integer either: it changes only beyond a threshold."""
 _SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number measures one of them."""
 _REMEMBERED = 2**20
@@ -39,7 +41,7 @@ class _Remembered:
     """Held, so that its identity is not given to another object."""
     buffers: tuple[tuple[int, int], ...]
     """The buffers' state before and after the call."""
-    output: Float64[Tensor, " entry"]
+    output: ObservedNumbers
 
 
 class Probe:
@@ -89,14 +91,13 @@ class Probe:
                 for parameter, own in zip(self._moving, self._own, strict=True):
                     parameter.copy_(own)
 
-    def output(self, inputs: Inputs) -> Float64[Tensor, " entry"]:
-        """Return all observed numbers in one vector, at the current values."""
+    def output(self, inputs: Inputs) -> ObservedNumbers:
+        """Return all observed numbers at the current values."""
         with self._float64:
-            tensors = observed(call(self.model, inputs), self.observe)
-        return torch.cat([tensor.double().flatten() for tensor in tensors])
+            return observed_numbers(call(self.model, inputs), self.observe)
 
     @torch.no_grad()
-    def unmoved(self, inputs: Inputs, point: int) -> Float64[Tensor, " entry"]:
+    def unmoved(self, inputs: Inputs, point: int) -> ObservedNumbers:
         """Return `output` at a point. It is computed once for all moves from there, unless the call changes a buffer,
         which the next call may read."""
         key, before = (point, id(inputs)), self._buffers()
@@ -104,7 +105,7 @@ class Probe:
             return known.output
         with self.at(point):
             output = self.output(inputs)
-        entries = output.numel() + sum(each.output.numel() for each in self._remembered.values())
+        entries = output.size + sum(each.output.size for each in self._remembered.values())
         if entries <= _REMEMBERED and self._buffers() == before:
             self._remembered[key] = _Remembered(inputs=inputs, buffers=before, output=output)
         return output
@@ -114,14 +115,29 @@ class Probe:
         return tuple((id(each), each._version) for each in self.model.buffers())
 
     def change(self, inputs: Inputs, point: int, move: Float64[Tensor, " move"]) -> Float64[Tensor, " entry"]:
-        """Return the change of every observed number, relative to their root mean square; infinite where it becomes NaN
-        or infinite."""
+        """Return the change of every observed floating-point number, relative to their root mean square; infinite where
+        it becomes NaN or infinite. Observed integers add one entry, infinite if any of them changes, also by larger
+        moves in the same direction."""
         before = self.unmoved(inputs, point)
-        with torch.no_grad(), self.at(point, move):
-            after = self.output(inputs)
-        finite = torch.isfinite(before)
-        changed = torch.where(finite, after - before, torch.zeros(())) / _scale(before)
-        return torch.where(torch.isfinite(changed), changed, torch.full((), math.inf))
+        with torch.no_grad():
+            with self.at(point, move):
+                after = self.output(inputs)
+            if after.floats.shape != before.floats.shape:
+                changed = torch.full_like(before.floats, math.inf)
+            else:
+                finite = torch.isfinite(before.floats)
+                changed = torch.where(finite, after.floats - before.floats, 0.0) / _scale(before.floats)
+                changed = torch.where(torch.isfinite(changed), changed, math.inf)
+            if not before.integers.numel():
+                return changed
+            kept = torch.equal(after.integers, before.integers) and all(
+                self._keeps_integers(inputs, point, factor * move, before.integers) for factor in _FAR
+            )
+        return torch.cat([changed, torch.full((1,), 0.0 if kept else math.inf, dtype=torch.float64)])
+
+    def _keeps_integers(self, inputs: Inputs, point: int, move: Tensor, integers: Tensor) -> bool:
+        with self.at(point, move):
+            return torch.equal(self.output(inputs).integers, integers)
 
     def effect(self, cases: Sequence[tuple[int, Inputs]], move: Float64[Tensor, " move"]) -> float:
         """Return the largest relative change of an observed number over some cases."""
@@ -132,7 +148,7 @@ class Probe:
     ) -> Float64[Tensor, "projection move"]:
         """Return gradients of `count` random projections of the output, relative to its root mean square."""
         with self.at(point), torch.enable_grad():
-            output = self.output(inputs)
+            output = self.output(inputs).floats
             count = min(count, output.numel())
             if not output.requires_grad:
                 return torch.zeros(count, self.tracked.size, dtype=torch.float64)
@@ -187,9 +203,11 @@ class Probe:
             self.output(cases[0][1])
         worst = 1.0
         for seed, (point, inputs) in enumerate(cases):
-            before = self.unmoved(inputs, point)
+            before = self.unmoved(inputs, point).floats
             with torch.no_grad(), self.at(point), perturbed(self.model, seed):
-                after = self.output(inputs)
+                after = self.output(inputs).floats
+            if after.shape != before.shape:
+                continue  # the number of outputs depends on the weights, so they cannot be compared one by one
             difference = torch.where(torch.isfinite(before), after - before, torch.zeros((), dtype=torch.float64))
             worst = max(worst, float((difference.abs().max()) / _scale(before)) / STEP)
         return _SAFETY * worst * self._float64.eps

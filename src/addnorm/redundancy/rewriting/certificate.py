@@ -1,31 +1,46 @@
 """Certificate of a rewrite: the difference of both models' outputs, compared with the original model's own rounding
-error."""
+error.
+
+The rewrite is judged before and after its numbers are rounded for storage. Before: both models in float64, where the
+difference must be float64's rounding and observed integers must be equal. After: a model stored in bfloat16 or float16
+is judged in float64 with the stored numbers, and in its own format; others in float32 and bfloat16. The stored numbers
+of the absorbing parameters are rounded once, which the bound includes: it is the change of the output when each of them
+moves by its own rounding error, times four, at random signs.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
-from addnorm.redundancy.execution.copies import call, copy_of
+from addnorm.redundancy.execution.copies import copy_of
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.inputs import Inputs
-from addnorm.redundancy.execution.observation import Observe, observed
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
+from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed, integers_changed
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
+from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounding_moves
+from addnorm.redundancy.rewriting.stripped_file import write_stripped
 
-_LOWER_PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _ROUNDING_FACTOR = 4
 """Two models that round independently differ by up to the sum of their errors, and the largest of a few hundred errors
 varies by a factor of about two."""
 _MODES = {True: "training", False: "eval"}
 _FRESH_SEEDS = (101, 102)
 """Seeds of inputs that the audit has not used."""
+_MOVE_SEEDS = (0, 1, 2)
+"""Seeds of moves along the null space, which must not change an observed integer."""
+_FAR = (1.0, 16.0, 256.0)
+"""Sizes of these moves: an integer changes only beyond a threshold."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +58,21 @@ class Compared:
     """Largest difference that rounding explains."""
     skipped: str = ""
     """Error of the original model in this format, because of which nothing was compared."""
+    stored: str = ""
+    """The number format to which the rewritten model's numbers were rounded before the comparison in float64; empty if
+    they were not."""
+    integers: int = 0
+    """Number of observed integers and booleans."""
+    integers_changed: int = 0
+    """Number of these that differ. In float64 none may, also where the original moves along the null space; elsewhere
+    rounding decides comparisons, and they are not judged."""
 
     @property
     def passed(self) -> bool:
-        """True if the difference is within its bound."""
-        return bool(self.skipped) or self.difference <= self.bound < math.inf
+        """True if the difference is within its bound, and no integer differs in float64 before rounding."""
+        judged = self.dtype == "float64" and not self.stored
+        within = self.difference <= self.bound < math.inf
+        return bool(self.skipped) or (within and not (judged and self.integers_changed))
 
     def to_json(self) -> dict[str, Any]:
         """Return its row of the certificate in JSON."""
@@ -58,6 +83,9 @@ class Compared:
             "rounding": self.rounding,
             "bound": self.bound,
             "skipped": self.skipped,
+            "stored": self.stored,
+            "integers": self.integers,
+            "integers_changed": self.integers_changed,
             "passed": self.passed,
         }
 
@@ -85,11 +113,36 @@ class Certificate:
     """Number of inputs compared, over all lengths."""
     left: tuple[str, ...] = ()
     """Parameters that can be removed in a smaller model of the class but not by transfer from it, with the reason."""
+    float32: tuple[str, ...] = ()
+    """Absorbing parameters that are stored in float32, in a model of lower precision."""
 
     @property
     def passed(self) -> bool:
         """True if every comparison is within its bound."""
         return all(each.passed for each in self.compared)
+
+    def save(
+        self, model: nn.Module, path: str | Path, *, target: str = "", config: str = "", force: bool = False
+    ) -> None:
+        """Write the stripped model's weights (safetensors), with metadata that name what is missing on purpose.
+
+        Args:
+            model: the stripped model that this certificate is about.
+            path: of the file.
+            target: the original model as a target of `addnorm audit`, so that the file is a target too.
+            config: the target's configuration, as JSON.
+            force: write the file although the certificate failed.
+
+        Raises:
+            InputError: the certificate failed.
+        """
+        if not self.passed and not force:
+            raise InputError(
+                "expected a certificate that passed, got one that failed, so the file would not be the same model. Pass "
+                "force=True to write it."
+            )
+        names = {"removed": self.removed, "zeroed": self.zeroed, "changed": self.changed, "float32": self.float32}
+        write_stripped(model, Path(path), names, target=target, config=config)
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in `addnorm audit --strip --json`."""
@@ -104,6 +157,7 @@ class Certificate:
             "lengths": list(self.lengths),
             "fresh": self.fresh,
             "left": list(self.left),
+            "float32": list(self.float32),
             "compared": [each.to_json() for each in self.compared],
         }
 
@@ -120,7 +174,7 @@ def certify(
 ) -> tuple[nn.Module, Certificate]:
     """Build the rewritten model at the original's precision, and compare it with the original in every mode and
     format."""
-    rewritten = rewrite.rounded()
+    rewritten, float32 = rewrite.rounded(subject.inputs)
     cases = Cases.of(copy_of(subject.model, torch.float64).eval(), subject.inputs, subject.observe)
     drawn = inputs_to_compare(cases)
     modes = [False, True] if subject.training else [False]
@@ -135,6 +189,7 @@ def certify(
         compared=tuple(rows),
         lengths=cases.lengths,
         fresh=len(drawn),
+        float32=float32,
     )
     return rewritten, certificate
 
@@ -155,7 +210,7 @@ def inputs_to_compare(cases: Cases) -> list[Inputs]:
 
 def _in_float64(
     subject: AuditedModel, rewrite: Rewrite, drawn: Sequence[Inputs], mode: bool
-) -> tuple[Compared, list[Tensor]]:
+) -> tuple[Compared, list[ObservedNumbers]]:
     """The comparison in float64, and the original's outputs.
 
     Every run uses a copy of its own, because a run in training mode changes a model's running statistics; the copies
@@ -165,38 +220,90 @@ def _in_float64(
     probe = Probe(copy_of(subject.model, torch.float64).train(mode), subject.tracked, subject.observe)
     bound = probe.rounding([(0, inputs) for inputs in drawn[:3]])
     del probe
-    difference = largest_difference(_outputs(rewrite.exact().train(mode), drawn, subject.observe), exact)
-    row = Compared(mode=_MODES[mode], dtype="float64", difference=difference, rounding=bound, bound=bound)
+    row = compared(
+        _outputs(rewrite.exact().train(mode), drawn, subject.observe),
+        exact,
+        mode=_MODES[mode],
+        dtype="float64",
+        rounding=bound,
+        bound=bound,
+    )
+    if row.integers:
+        row = replace(row, integers_changed=row.integers_changed + _changed_by_moves(subject, drawn, exact, mode))
     return row, exact
+
+
+def _changed_by_moves(
+    subject: AuditedModel, drawn: Sequence[Inputs], exact: Sequence[ObservedNumbers], mode: bool
+) -> int:
+    """Number of observed integers that change when the original moves along its null space, near and far."""
+    space, tracked = subject.null_space, subject.tracked
+    changed = 0
+    for seed in _MOVE_SEEDS if space.dim else ():
+        move = space.sample(torch.Generator().manual_seed(seed))
+        largest = max(float(each.abs().max()) for each in move.values())
+        for factor in _FAR:
+            moved = copy_of(subject.model, torch.float64).train(mode)
+            state = tracked.moved(moved, {name: each * (factor / largest) for name, each in move.items()})
+            parameters = dict(moved.named_parameters(remove_duplicate=False))
+            with torch.no_grad():
+                for name, value in state.items():
+                    parameters[name].copy_(value)
+            changed += integers_changed(_outputs(moved, drawn, subject.observe), exact)
+    return changed
 
 
 def _rows(
     subject: AuditedModel, rewrite: Rewrite, rewritten: nn.Module, drawn: Sequence[Inputs], mode: bool
 ) -> Iterator[Compared]:
-    """The comparisons in one mode: in float64, then in the lower precisions."""
+    """The comparisons in one mode: in float64, then in the model's own format or in two lower ones."""
     row, exact = _in_float64(subject, rewrite, drawn, mode)
     yield row
     condition = row.bound / torch.finfo(torch.float64).eps / 2**8
-    for name, dtype in _LOWER_PRECISIONS.items():
+    storage = half_precision(subject.model)
+    by_storage = 0.0
+    if storage is not None:
+        planned = _outputs(rewrite.exact().train(mode), drawn, subject.observe)
+        by_storage = max(
+            floats_changed(
+                _outputs(
+                    replace(rewrite, values=rounding_moves(rewrite, rewritten, seed)).exact().train(mode),
+                    drawn,
+                    subject.observe,
+                ),
+                planned,
+            )
+            for seed in range(DRAWS)
+        )
+        yield compared(
+            _outputs(copy_of(rewritten, torch.float64).train(mode), drawn, subject.observe),
+            exact,
+            mode=_MODES[mode],
+            dtype="float64",
+            rounding=by_storage,
+            bound=row.bound + by_storage,
+            stored=str(storage).removeprefix("torch."),
+        )
+    for dtype in (torch.float32, torch.bfloat16) if storage is None else (storage,):
+        name = str(dtype).removeprefix("torch.")
         cast_inputs = [cast(inputs, dtype) for inputs in drawn]
+        own = None if storage is not None else dtype  # a model of mixed formats runs as it is stored
         try:
-            before = _outputs(copy_of(subject.model, dtype).train(mode), cast_inputs, subject.observe)
+            before = _outputs(copy_of(subject.model, own).train(mode), cast_inputs, subject.observe)
         except (RuntimeError, NotImplementedError, TypeError) as error:  # the original does not run in this format
             yield _skipped(mode, name, (str(error).splitlines() or [""])[0] or "it fails")
             continue
-        rounding = largest_difference(before, exact)
+        rounding = floats_changed(before, exact)
         if rounding == math.inf:
             yield _skipped(mode, name, "its own output overflows in this format or is not a number")
             continue
-        difference = largest_difference(
-            _outputs(copy_of(rewritten, dtype).train(mode), cast_inputs, subject.observe), before
-        )
-        yield Compared(
+        yield compared(
+            _outputs(copy_of(rewritten, own).train(mode), cast_inputs, subject.observe),
+            before,
             mode=_MODES[mode],
             dtype=name,
-            difference=difference,
             rounding=rounding,
-            bound=error_bound(rounding, condition, dtype),
+            bound=error_bound(rounding, condition, dtype) + by_storage,
         )
 
 
@@ -216,26 +323,31 @@ def error_bound(rounding: float, condition: float, dtype: torch.dtype) -> float:
 
 
 @torch.no_grad()
-def _outputs(copied: nn.Module, drawn: Sequence[Inputs], observe: Observe) -> list[Tensor]:
+def _outputs(copied: nn.Module, drawn: Sequence[Inputs], observe: Observe) -> list[ObservedNumbers]:
     if next(copied.parameters()).dtype == torch.float64:
         with Float64Mode():
             return [flat_output(copied, inputs, observe) for inputs in drawn]
     return [flat_output(copied, inputs, observe) for inputs in drawn]
 
 
-def flat_output(model: nn.Module, inputs: Inputs, observe: Observe) -> Tensor:
-    """Call a model and return all observed numbers in one float64 vector."""
-    return torch.cat([tensor.double().flatten() for tensor in observed(call(model, inputs), observe)])
-
-
-def largest_difference(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Return the largest difference of two models' outputs, relative to the expected outputs' root mean square;
-    infinity if the sizes differ, if only one of the two is finite, or if neither is."""
-    worst = 0.0
-    for one, other in zip(outputs, expected, strict=True):
-        finite = torch.isfinite(other)
-        if one.shape != other.shape or not bool(finite.any()) or not bool((torch.isfinite(one) == finite).all()):
-            return float("inf")
-        scale = other[finite].square().mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
-        worst = max(worst, float((one - other)[finite].abs().max() / scale))
-    return worst
+def compared(
+    outputs: Sequence[ObservedNumbers],
+    expected: Sequence[ObservedNumbers],
+    *,
+    mode: str,
+    dtype: str,
+    rounding: float,
+    bound: float,
+    stored: str = "",
+) -> Compared:
+    """Compare the observed numbers of two models."""
+    return Compared(
+        mode=mode,
+        dtype=dtype,
+        difference=floats_changed(outputs, expected),
+        rounding=rounding,
+        bound=bound,
+        stored=stored,
+        integers=sum(each.integers.numel() for each in expected),
+        integers_changed=integers_changed(outputs, expected),
+    )

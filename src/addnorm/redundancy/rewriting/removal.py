@@ -46,7 +46,7 @@ def remove(
             (exact.get_submodule(path), leaf) for path, _, leaf in (each.rpartition(".") for each in aliases[name])
         ]
         kinds = {(type(owner), leaf) for owner, leaf in owners}
-        if kinds & needing_numbers or _is_read_elsewhere(exact, aliases[name]):
+        if kinds & needing_numbers or is_read_elsewhere(exact, aliases[name]):
             zeroed.append(name)
             continue
         parameters = [owner._parameters[leaf] for owner, leaf in owners]
@@ -90,8 +90,8 @@ def set_to_zeros(model: nn.Module, names: Sequence[str]) -> None:
             owner.register_buffer(leaf, torch.zeros_like(parameter.detach()))
 
 
-def _is_read_elsewhere(model: nn.Module, names: Sequence[str]) -> bool:
-    """True if an enclosing module reads the parameter as a tensor."""
+def is_read_elsewhere(model: nn.Module, names: Sequence[str]) -> bool:
+    """Return True if an enclosing module reads the parameter as a tensor."""
     for name in names:
         path = name.rpartition(".")[0]
         while True:

@@ -20,6 +20,8 @@ from addnorm.redundancy.rewriting.folds import AMPLIFIED, Compensation, compensa
 from addnorm.redundancy.verdict.finding import Finding
 
 _SAME = 1e-8
+_KEPT = ("undecided", "unproved", "negligible")
+"""Verdicts with which a parameter is neither removed nor reduced."""
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.modules.batchnorm._BatchNorm, nn.modules.instancenorm._InstanceNorm)
 
 
@@ -71,9 +73,7 @@ def plan_removals(
     removable = [
         each
         for each in findings
-        if each.absorbable_dof == each.size
-        and each.verdict not in ("undecided", "negligible")
-        and each.parameter in values
+        if each.absorbable_dof == each.size and each.verdict not in _KEPT and each.parameter in values
     ]
     _check_preferences(prefer, [each.parameter for each in removable])
     folded: dict[str, Delta] = {}
@@ -92,7 +92,7 @@ def plan_removals(
     reduced = []
     for each in findings:
         name, free = each.parameter, space.redundant(each.parameter)
-        if name in folded or name not in values or not len(free) or each.verdict in ("undecided", "negligible"):
+        if name in folded or name not in values or not len(free) or each.verdict in _KEPT:
             continue
         redundant_part = (free.T @ (free @ values[name].reshape(-1))).reshape(values[name].shape)
         values[name] = values[name] - redundant_part

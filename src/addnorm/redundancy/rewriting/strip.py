@@ -17,7 +17,12 @@ from addnorm.redundancy.verdict.finding import Finding
 
 
 def strip(
-    subject: AuditedModel, findings: Sequence[Finding], *, prefer: Sequence[str], max_amplification: float
+    subject: AuditedModel,
+    findings: Sequence[Finding],
+    *,
+    prefer: Sequence[str],
+    max_amplification: float,
+    keep_float32_biases: bool,
 ) -> tuple[nn.Module, Certificate]:
     """Plan the removals, rewrite the model, and certify the result; see `Audit.strip`."""
     subject.check_unchanged()
@@ -37,7 +42,7 @@ def strip(
         ]
         return certify(
             subject,
-            rewrite,
+            replace(rewrite, float32=keep_float32_biases),
             removed=set_to_none,
             zeroed=zeroed,
             changed=[*changed, *moved_means],

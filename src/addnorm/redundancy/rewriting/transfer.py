@@ -7,31 +7,34 @@ unchanged ones are shared, and float64 is computed operation by operation (`floa
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
-from addnorm.redundancy.execution.copies import PROCESS_LOCK
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of
 from addnorm.redundancy.execution.float64 import Float64Mode, PerturbedWideningMode, WideningMode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
-from addnorm.redundancy.execution.observation import Observe
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.execution.perturbation import STEP
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.certificate import (
     Certificate,
     Compared,
+    compared,
     error_bound,
-    flat_output,
     inputs_to_compare,
-    largest_difference,
 )
+from addnorm.redundancy.rewriting.float32_biases import keep_in_float32, store_in_float32
+from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed
 from addnorm.redundancy.rewriting.recipe import FoldStep, LayerName, LayerNames, WeightProduct, recipe
 from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
+from addnorm.redundancy.rewriting.storage_rounding import half_precision, rounded_at_random
 from addnorm.redundancy.verdict.finding import Finding
 
 _SAFETY = 2**8
@@ -39,7 +42,13 @@ _SAFETY = 2**8
 
 
 def transfer(
-    subject: AuditedModel, findings: Sequence[Finding], model: nn.Module, inputs: object, *, max_amplification: float
+    subject: AuditedModel,
+    findings: Sequence[Finding],
+    model: nn.Module,
+    inputs: object,
+    *,
+    max_amplification: float,
+    keep_float32_biases: bool,
 ) -> tuple[nn.Module, Certificate]:
     """Express the small model's folds as products of weights, evaluate them in `model`, and certify the result; see
     `Audit.transfer`."""
@@ -62,11 +71,13 @@ def transfer(
         zeroed = [name for name in removed if layers.place(name).template in needing_numbers]
         absent = [name for name in removed if name not in zeroed]
         aliases = _aliases(model)
-        precise, rewritten = (
-            _sharing(model, values, [aliases[name] for name in absent], [aliases[name] for name in zeroed], dtype)
-            for dtype in (torch.float64, None)
-        )
-        compared, lengths, drawn = _compared(model, precise, rewritten, bind(inputs), subject.observe)
+        absorbing = {name: value for name, value in values.items() if name not in removed}
+        kept = _kept_in_float32(subject, model, absorbing, layers) if keep_float32_biases else []
+        edit = _Edit(values=values, absent=[aliases[name] for name in absent], zeros=[aliases[name] for name in zeroed])
+        rewritten = _sharing(model, edit, None)
+        for name in kept:
+            store_in_float32(rewritten, aliases[name], values[name])
+        rows, lengths, drawn = _compared(model, edit, rewritten, absorbing, bind(inputs), subject.observe)
     return rewritten, Certificate(
         removed=tuple(absent),
         zeroed=tuple(zeroed),
@@ -74,10 +85,11 @@ def transfer(
         reduced=(),
         refused=tuple(refused),
         scalars=sum(values[name].numel() for name in removed),
-        compared=compared,
+        compared=rows,
         lengths=lengths,
         fresh=drawn,
         left=tuple(left),
+        float32=tuple(kept),
     )
 
 
@@ -193,66 +205,118 @@ def _aliases(model: nn.Module) -> dict[str, list[str]]:
     return {name: names for names in by_identity.values() for name in names}
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Edit:
+    """Changes of the full model's parameters."""
+
+    values: Mapping[str, Tensor] = field(default_factory=dict)
+    absent: Sequence[Sequence[str]] = ()
+    zeros: Sequence[Sequence[str]] = ()
+
+
 @torch.no_grad()
-def _sharing(
-    model: nn.Module,
-    values: Mapping[str, Tensor],
-    absent: Sequence[Sequence[str]],
-    zeros: Sequence[Sequence[str]],
-    dtype: torch.dtype | None,
-) -> nn.Module:
+def _sharing(model: nn.Module, edit: _Edit, dtype: torch.dtype | None) -> nn.Module:
     """A model with some parameters set, in `dtype` or their own, that shares all others with the given model."""
     shared: dict[int, object] = {id(each): each for each in model.parameters()}
     made = copy.deepcopy(model, shared)
     aliases = _aliases(model)
     original = dict(model.named_parameters(remove_duplicate=False))
-    for name, value in values.items():
+    for name, value in edit.values.items():
         before = original[name]
         changed = nn.Parameter(value.to(before.device, dtype or before.dtype), requires_grad=before.requires_grad)
         for alias in aliases[name]:
             path, _, leaf = alias.rpartition(".")
             made.get_submodule(path)._parameters[leaf] = changed
-    for names in absent:
+    for names in edit.absent:
         set_to_none(made, names)
-    for names in zeros:
+    for names in edit.zeros:
         set_to_zeros(made, names)
     return made.eval()
 
 
+def _kept_in_float32(
+    subject: AuditedModel, model: nn.Module, absorbing: Mapping[str, Tensor], layers: LayerNames
+) -> list[str]:
+    """Names of the absorbing parameters that can be stored in float32, which the small model shows in the full model's
+    format."""
+    storage = half_precision(model)
+    if storage is None:
+        return []
+    small = copy_of(subject.model, storage)
+    templates = {layers.place(name).template for name in absorbing}
+    tried = {
+        name: value.detach().double()
+        for name, value in small.named_parameters()
+        if layers.place(name).template in templates
+    }
+    kept = {layers.place(name).template for name in keep_in_float32(small, tried, subject.inputs)}
+    return [name for name in absorbing if layers.place(name).template in kept]
+
+
 def _compared(
-    model: nn.Module, precise: nn.Module, rewritten: nn.Module, inputs: Inputs, observe: Observe
+    model: nn.Module,
+    edit: _Edit,
+    rewritten: nn.Module,
+    absorbing: Mapping[str, Tensor],
+    inputs: Inputs,
+    observe: Observe,
 ) -> tuple[tuple[Compared, ...], tuple[int, ...], int]:
-    """Comparisons in float64 and in the model's own precision, on fresh inputs and other lengths, in evaluation
-    mode."""
-    original = _sharing(model, {}, (), (), None)
+    """Comparisons in float64, before and after rounding for storage, and in the model's own precision, on fresh inputs
+    and other lengths, in evaluation mode."""
+    original = _sharing(model, _Edit(), None)
     with WideningMode():
         cases = Cases.of(original, inputs, observe)
     drawn = inputs_to_compare(cases)
     exact = _outputs(original, drawn, observe, WideningMode())
     perturbed = [_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
-    condition = max(1.0, *(largest_difference(each, exact[:1]) / STEP for each in perturbed))
+    condition = max(1.0, *(floats_changed(each, exact[:1]) / STEP for each in perturbed))
     bound = _SAFETY * condition * torch.finfo(torch.float64).eps
-    difference = largest_difference(_outputs(precise, drawn, observe, WideningMode()), exact)
-    rows = [Compared(mode="eval", dtype="float64", difference=difference, rounding=bound, bound=bound)]
+    planned = _outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
+    rows = [compared(planned, exact, mode="eval", dtype="float64", rounding=bound, bound=bound)]
     dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
+    storage = half_precision(model)
+    by_storage = 0.0
+    if storage is not None:
+        stored = dict(rewritten.named_parameters(remove_duplicate=False))
+        for seed in (0, 1, 2):
+            generator = torch.Generator().manual_seed(seed)
+            moved = {name: rounded_at_random(value, stored[name].dtype, generator) for name, value in absorbing.items()}
+            made = _sharing(model, replace(edit, values={**edit.values, **moved}), torch.float64)
+            by_storage = max(
+                by_storage, floats_changed(_outputs(made, drawn[:1], observe, WideningMode()), planned[:1])
+            )
+        rows.append(
+            compared(
+                _outputs(rewritten, drawn, observe, WideningMode()),
+                exact,
+                mode="eval",
+                dtype="float64",
+                rounding=by_storage,
+                bound=bound + by_storage,
+                stored=str(storage).removeprefix("torch."),
+            )
+        )
     if dtype != torch.float64:
         lower = [cast(each, dtype) for each in drawn]
         before = _outputs(original, lower, observe, None)
-        rounding = largest_difference(before, exact)
+        rounding = floats_changed(before, exact)
         rows.append(
-            Compared(
+            compared(
+                _outputs(rewritten, lower, observe, None),
+                before,
                 mode="eval",
                 dtype=str(dtype).removeprefix("torch."),
-                difference=largest_difference(_outputs(rewritten, lower, observe, None), before),
                 rounding=rounding,
-                bound=error_bound(rounding, condition, dtype),
+                bound=error_bound(rounding, condition, dtype) + by_storage,
             )
         )
     return tuple(rows), cases.lengths, len(drawn)
 
 
 @torch.no_grad()
-def _outputs(model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None) -> list[Tensor]:
+def _outputs(
+    model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None
+) -> list[ObservedNumbers]:
     if mode is None:
         return [flat_output(model, inputs, observe) for inputs in drawn]
     outputs = []

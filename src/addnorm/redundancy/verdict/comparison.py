@@ -1,6 +1,11 @@
-"""Comparison of the two methods' counts. Where they contradict each other, the verdict is `undecided`."""
+"""Comparison of the two methods' counts.
+
+If moves refute a claim of the static method, the methods contradict each other and the parameter is undecided. If the
+numerical method counts more than the static method proves, the rest is unproved: free at the inputs tested, by no rule.
+"""
 
 from dataclasses import dataclass
+from math import isfinite
 
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
 from addnorm.redundancy.graph.null_space import NullSpace
@@ -18,6 +23,14 @@ class Comparison:
     effect: float | None = None
     undecided: str = ""
     """Reason why the parameter is undecided; empty if it is not."""
+    contradicted: bool = False
+    """True if moves refute the static method's claim."""
+    unproved: str = ""
+    """Counts of both methods, in words, where the numerical method counts more than the static method proves."""
+    unread: int = 0
+    """Number of entries of which no tested input shows an effect."""
+    without_gradient: int = 0
+    """Number of entries whose gradients are zero although moving them changes the output."""
 
 
 _ILL_CONDITIONED = (
@@ -44,6 +57,7 @@ def compare(
         return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
     if numerical is None:
         return Comparison(redundant=proved[0], absorbable=proved[1])
+    unread = numerical.unread[index]
     counted = _counted(numerical, index)
     refuted = numerical.refuted[index]
     if refuted is not None:
@@ -52,28 +66,55 @@ def compare(
             redundant=min(proved[0], confirmed[0]),
             absorbable=min(proved[1], confirmed[1]),
             undecided=(
-                f"the static method proves {_in_words(proved)}, but moving along them changes the output by {refuted:.1e}"
+                f"the static method proves {_in_words(proved)}, but moving along them changes "
+                + (f"the output by {refuted:.1e}" if isfinite(refuted) else "an integer, or makes the output infinite")
             ),
+            contradicted=True,
         )
+    if numerical.unmoved[index] and unread == entry.size:
+        return _unread(entry, proved, unread)
     if numerical.unmoved[index]:
         return Comparison(
             redundant=proved[0],
             absorbable=proved[1],
-            undecided=f"the static method proves only {_in_words(proved)}, but moving along the others changed nothing",
+            unproved=f"the static method proves {_in_words(proved)}, and moving along the others changed nothing",
         )
     if counted is not None and counted != proved:
-        return Comparison(
-            redundant=min(proved[0], counted[0]),
-            absorbable=min(proved[1], counted[1]),
-            undecided=f"the static method counts {_in_words(proved)}, the numerical method {_in_words(counted)}"
-            + (f"; {_ILL_CONDITIONED}" if numerical.unclear[index] else ""),
-        )
+        told = f"the static method proves {_in_words(proved)}, the numerical method counts {_in_words(counted)}"
+        if counted[0] < proved[0] or counted[1] < proved[1] or numerical.unclear[index]:
+            return Comparison(
+                redundant=min(proved[0], counted[0]),
+                absorbable=min(proved[1], counted[1]),
+                undecided=f"{told}; {_ILL_CONDITIONED}",
+            )
+        return Comparison(redundant=proved[0], absorbable=proved[1], unproved=told)
+    if counted is not None and unread and not any(proved):
+        return _unread(entry, proved, unread)
     return Comparison(
         redundant=proved[0],
         absorbable=proved[1],
         negligible=numerical.negligible[index],
         effect=numerical.effect[index],
+        unread=unread if counted is not None else 0,
+        without_gradient=numerical.without_gradient[index],
     )
+
+
+def _unread(entry: TrackedParameter, proved: tuple[int, int], unread: int) -> Comparison:
+    """A parameter about which neither method says that it matters: the static method only did not prove the opposite."""
+    return Comparison(
+        redundant=proved[0],
+        absorbable=proved[1],
+        undecided=(
+            f"none of the inputs tried reads {_part(entry, unread)}, and the static method does not prove it redundant: a row, "
+            "an expert or a unit that no input reaches, or a cancellation without a rule"
+        ),
+        unread=unread,
+    )
+
+
+def _part(entry: TrackedParameter, unread: int) -> str:
+    return "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
 
 
 def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAnalysis) -> Comparison:
@@ -83,13 +124,14 @@ def _numerical_only(entry: TrackedParameter, index: int, numerical: NumericalAna
     if numerical.unclear[index]:
         return Comparison(redundant=0, absorbable=counted[1], undecided=_ILL_CONDITIONED)
     unread = numerical.unread[index]
-    part = "it" if unread == entry.size else f"{unread} of its {entry.size} numbers"
     return Comparison(
         redundant=counted[0],
         absorbable=counted[1],
         negligible=numerical.negligible[index],
         effect=numerical.effect[index],
-        undecided=f"none of the inputs tried reads {part}" if unread else "",
+        undecided=f"none of the inputs tried reads {_part(entry, unread)}" if unread else "",
+        unread=unread,
+        without_gradient=numerical.without_gradient[index],
     )
 
 
@@ -124,7 +166,17 @@ def joint_null(static: NullSpace | None, numerical: NumericalAnalysis | None) ->
 
 
 def joint_disagreement(static: NullSpace, numerical: NumericalAnalysis) -> tuple[str, ...]:
-    """Return a sentence if the methods count different joint null spaces."""
-    if numerical.joint is None or numerical.joint == static.dim:
+    """Return a sentence if the numerical method counts fewer joint null directions than the static method proves, which
+    happens where moves refute the proof."""
+    if numerical.joint is None or numerical.joint >= static.dim:
         return ()
     return (f"the static method counts {static.dim} joint null directions, the numerical method {numerical.joint}.",)
+
+
+def joint_unproved(static: NullSpace, numerical: NumericalAnalysis) -> tuple[str, ...]:
+    """Return a note if the numerical method counts more joint null directions than the static method proves."""
+    if numerical.joint is None or numerical.joint <= static.dim:
+        return ()
+    return (
+        f"the static method proves {static.dim} joint null directions; at the inputs tested {numerical.joint} change nothing",
+    )

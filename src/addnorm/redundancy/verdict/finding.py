@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "negligible", "undecided"]
+Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "negligible", "unproved", "undecided"]
 """
 - redundant: no value of the parameter, moved alone, changes the observed output.
 - partly redundant: some of its directions, moved alone, change nothing; `redundant_dof` counts them.
@@ -16,7 +16,10 @@ Verdict = Literal["redundant", "partly redundant", "foldable", "effective", "neg
   counts how much.
 - effective: it changes the output, and no other parameter can absorb any of it.
 - negligible: it changes the output in exact arithmetic, by less than float32 resolves at the lengths tested.
-- undecided: the two methods disagree, or the only one that ran could not decide.
+- unproved: at the inputs tested more of it is free than the static method proves; its counts are the proved ones, and
+  `numeric_redundant_dof` and `numeric_absorbable_dof` the others.
+- undecided: moves refute the static method's claim (`contradicted`), or neither method could decide: no tested input shows
+  an effect, or float64 is too coarse.
 """
 
 VERDICTS: tuple[str, ...] = get_args(Verdict)
@@ -54,6 +57,23 @@ def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
     if rows.shape[0] == 1 and float((rows[0] @ ones).abs()) > 1 - sharp:
         return Directions(kind="all-ones")
     return Directions(kind="basis", basis=rows)
+
+
+def idle_norm(free: Directions, value: Tensor) -> float | None:
+    """Return the norm of the part of a parameter's numbers that lies in some directions; None for a basis, which is that of
+    generic weights, not of the present ones."""
+    flat = value.detach().reshape(-1).to("cpu", torch.float64)
+    if not bool(flat.any()):
+        return 0.0
+    match free.kind:
+        case "coordinates":
+            return float(torch.linalg.vector_norm(flat[list(free.coordinates)]))
+        case "all-ones":
+            return float(flat.mean().abs()) * len(flat) ** 0.5
+        case "none":
+            return 0.0
+        case _:
+            return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +138,17 @@ class Finding:
     """Relative change of the output per unit move along the weakest direction that is not redundant, if measured."""
     negligible_dof: int = 0
     """Number of directions whose effect is above float64 rounding but below float32 resolution."""
+    norm: float | None = None
+    """Euclidean norm of its present numbers."""
+    largest: float | None = None
+    """Largest absolute value of its present numbers."""
+    idle_norm: float | None = None
+    """Norm of the part of them that lies in its redundant directions, so that it cannot matter; None if these depend on the
+    weights."""
+    unread: int = 0
+    """Number of entries of which no tested input shows an effect, so that the numerical method says nothing about them."""
+    contradicted: bool = False
+    """True if moves refute what the static method claims about it."""
     numeric_redundant_dof: int | None = None
     """`redundant_dof` according to the numerical method; None if it did not count."""
     numeric_absorbable_dof: int | None = None
@@ -137,6 +168,11 @@ class Finding:
             "reason": self.reason,
             "effect": self.effect,
             "negligible_dof": self.negligible_dof,
+            "norm": self.norm,
+            "largest": self.largest,
+            "idle_norm": self.idle_norm,
+            "unread": self.unread,
+            "contradicted": self.contradicted,
             "numeric_redundant_dof": self.numeric_redundant_dof,
             "numeric_absorbable_dof": self.numeric_absorbable_dof,
         }

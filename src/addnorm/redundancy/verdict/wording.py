@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 
+import torch
+from torch import Tensor
+
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.propagation import Blocker
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
 from addnorm.redundancy.verdict.comparison import Comparison
-from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, verdict_of
+from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, idle_norm, verdict_of
 
 
 def finding(
@@ -18,6 +21,7 @@ def finding(
     blockers: Sequence[Blocker],
     folds: Sequence[Fold],
     numeric: tuple[int | None, int | None],
+    value: Tensor,
     inputs: str,
 ) -> Finding:
     """Describe one parameter.
@@ -29,11 +33,14 @@ def finding(
         blockers: the operations that block the parameter, the strongest first.
         folds: the parameters that can absorb it.
         numeric: its redundant and absorbable directions as the numerical method counts them.
+        value: its present numbers.
         inputs: the lengths or shapes of the inputs, in words.
     """
     word = (
         "undecided"
         if counts.undecided
+        else "unproved"
+        if counts.unproved
         else verdict_of(entry.size, counts.redundant, counts.absorbable, counts.negligible)
     )
     blocked = tuple(
@@ -51,11 +58,16 @@ def finding(
         redundant_dof=counts.redundant,
         absorbable_dof=counts.absorbable,
         directions=free,
-        reason=_reason(word, entry, counts, free, blocked, folds, inputs),
+        reason=_with_unread(_reason(word, entry, counts, free, blocked, folds, inputs), word, entry, counts),
         fold_into=tuple(folds),
         blocked_by=blocked,
         effect=counts.effect,
         negligible_dof=counts.negligible,
+        norm=float(torch.linalg.vector_norm(value.detach().double())),
+        largest=float(value.detach().abs().max()),
+        idle_norm=idle_norm(free, value) if entry.coordinates == "entries" else None,
+        unread=counts.unread,
+        contradicted=counts.contradicted,
         numeric_redundant_dof=numeric[0],
         numeric_absorbable_dof=numeric[1],
     )
@@ -76,6 +88,8 @@ def _reason(
     match word:
         case "undecided":
             return f"{counts.undecided}."
+        case "unproved":
+            return f"{counts.unproved}: free at the inputs tested, which no rule proves{'; ' + held if held else ''}."
         case "redundant":
             return "no value of it changes the output: every operation that it reaches cancels or ignores it."
         case "negligible":
@@ -101,14 +115,28 @@ def _reason(
                 else f"{counts.absorbable} of its {entry.size} directions"
             )
             return f"it changes the output when moved alone, but {others} absorb {part}."
+        case _ if counts.without_gradient:
+            some = f" of {counts.without_gradient} of its {entry.size} numbers"
+            return (
+                f"moving it changed the output at the inputs tested{'; ' + held if held else ''}. Its gradients"
+                f"{some if counts.without_gradient < entry.size else ''} are zero (a threshold, or a model that leaves "
+                "autograd), so that only single moves were tried: other parameters may compensate for it."
+            )
         case _:
             weak = f"; {counts.negligible} of its {entry.size} directions are negligible" if counts.negligible else ""
             return f"{held or 'moving it changes the output'}, and no other parameter can compensate for it{weak}."
 
 
+def _with_unread(reason: str, word: str, entry: TrackedParameter, counts: Comparison) -> str:
+    """The reason, with the entries about which nothing is known."""
+    if not counts.unread or word in ("undecided", "redundant"):
+        return reason
+    return f"{reason.removesuffix('.')}; none of the inputs tried reads {counts.unread} of its {entry.size} numbers."
+
+
 def disagreements(findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Return one sentence per undecided parameter, given findings on which both methods ran."""
-    return tuple(f"{each.parameter}: {each.reason}" for each in findings if each.verdict == "undecided")
+    """Return one sentence per parameter on which the methods contradict each other, given findings on which both ran."""
+    return tuple(f"{each.parameter}: {each.reason}" for each in findings if each.contradicted)
 
 
 def strongest(blockers: Mapping[str, Sequence[Blocker]], entry: TrackedParameter) -> tuple[Blocker, ...]:

@@ -9,22 +9,29 @@ from addnorm.reporting.audit.table import merged_names
 Json = Mapping[str, Any]
 
 
-def text(certificate: Json, path: str, *, width: int = 120) -> str:
+def text(certificate: Json, path: str, *, width: int = 120, written: bool = True) -> str:
     """The removed parameters, the parameters that absorbed others, and every comparison with its bound.
 
     Args:
         certificate: the JSON of a certificate.
-        path: of the file that was written.
+        path: of the file.
         width: columns.
+        written: False if the file was not written, because the certificate failed.
     """
-    lines = [f"Wrote {path}: {certificate['scalars']} bias scalars less."]
+    lines = [
+        f"Wrote {path}: {certificate['scalars']} bias scalars less."
+        if written
+        else f"{path} was not written, because the certificate failed. It would have {certificate['scalars']} bias scalars "
+        "less; --force writes it."
+    ]
     for key, description in (
         ("removed", "Gone"),
         ("zeroed", "Zeros, where the class needs numbers"),
         ("changed", "Took over"),
+        ("float32", "Stored in float32"),
         ("refused", "Kept, since what takes over would grow too large"),
     ):
-        if certificate[key]:
+        if certificate.get(key):
             lines.append(f"  {description}: {', '.join(merged_names(certificate[key]))}.")
     lines += [
         f"  Not carried over from the smaller model: {name}." for name in merged_names(certificate.get("left", []))
@@ -45,24 +52,53 @@ def difference(found: Json, first: str, second: str) -> str:
         found: the JSON of a comparison.
         first, second: the targets' names.
     """
+    outputs = _outputs(found)
     if found["equivalent"]:
         kind = "are the same in every parameter" if found["moved"] == 0 else "differ only where it cannot matter"
+        if found.get("reordered"):
+            kind = f"differ only by the order of units or heads, in {', '.join(merged_names(found['reordered']))}"
         return (
             f"{first} and {second} {kind}: parameters are up to {found['moved']:.2g} apart, of which "
-            f"{found['difference']:.2g} is left once what cannot matter is taken out; rounding explains {found['bound']:.2g}."
+            f"{found['difference']:.2g} is left once what cannot matter is taken out; rounding explains "
+            f"{found['bound']:.2g}{outputs}."
         )
+    apart = (
+        f"{found['parameter']} is {found['difference']:.2g} apart even once what cannot matter is taken out; rounding would "
+        f"explain {found['bound']:.2g}"
+    )
+    if not found.get("outputs_agree"):
+        if found.get("parameters_agree"):
+            return f"{first} and {second} are different models, although their parameters agree{outputs}."
+        return f"{first} and {second} are different models: {apart}{outputs}."
     return (
-        f"{first} and {second} are different models: {found['parameter']} is {found['difference']:.2g} apart even once "
-        f"what cannot matter is taken out; rounding would explain {found['bound']:.2g}."
+        f"{first} and {second} differ in parameters that matter in general, and give the same outputs where tested: {apart}"
+        f"{outputs}. Neither the directions that the audit knows nor an order of units or heads leads from one to the other; "
+        "another relation may."
+    )
+
+
+def _outputs(found: Json) -> str:
+    """The comparison of the outputs, to be appended; empty in the JSON of earlier versions, which lacks it."""
+    if "inputs" not in found:
+        return ""
+    integers = found["output_integers_changed"]
+    return (
+        f"; on {found['inputs']} inputs the outputs differ by {found['output_difference']:.2g} of their size, rounding "
+        f"explains {found['output_bound']:.2g}{f', and {integers} integers differ' if integers else ''}"
     )
 
 
 def _compared(row: Json) -> str:
-    where = f"{row['mode']}, {row['dtype']}"
+    stored = f" with the numbers as stored in {row['stored']}" if row.get("stored") else ""
+    where = f"{row['mode']}, {row['dtype']}{stored}"
     if row["skipped"]:
         return f"{where}: not compared, since the model itself does not run so: {row['skipped']}"
     mark = "" if row["passed"] else "  <-- TOO LARGE"
+    rounding = "the rounding of its numbers" if stored else "the model's own rounding"
+    integers = (
+        f"; {row['integers_changed']} of {row['integers']} integers differ" if row.get("integers_changed") else ""
+    )
     return (
-        f"{where}: differs by {row['difference']:.1e} (allowed {row['bound']:.1e}; the model's own rounding "
-        f"{row['rounding']:.1e}){mark}"
+        f"{where}: differs by {row['difference']:.1e} (allowed {row['bound']:.1e}; {rounding} "
+        f"{row['rounding']:.1e}){integers}{mark}"
     )

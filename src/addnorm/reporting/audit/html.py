@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from addnorm.reporting.audit.table import Row, rows, summary
+from addnorm.reporting.audit.table import Row, rows, size_in_words, summary
 
 Json = Mapping[str, Any]
 
@@ -13,6 +13,7 @@ _COLOURS = {
     "partly redundant": "#c4541a",
     "foldable": "#8a6d00",
     "negligible": "#7b3fa0",
+    "unproved": "#8a6d00",
     "undecided": "#7b3fa0",
     "effective": "#2e7d32",
 }
@@ -55,7 +56,8 @@ def html(audit: Json) -> str:
 <p>{escape(head)}</p>
 <table>
 <thead><tr><th>parameter</th><th>verdict</th><th class="number">size</th><th class="number">free</th>
-<th class="number">foldable</th><th>why</th></tr></thead>
+<th class="number">foldable</th><th class="number">norm</th><th class="number">largest</th><th class="number">idle</th>
+<th>why</th></tr></thead>
 <tbody>
 {body}
 </tbody>
@@ -74,6 +76,7 @@ def _row(row: Row, by_name: Mapping[str, Json]) -> str:
         f"<tr><td><code>{escape(row.parameters)}</code></td>"
         f'<td><b style="color:{colour}">{escape(row.verdict)}</b></td>'
         f'<td class="number">{row.size}</td><td class="number">{row.free}</td><td class="number">{row.absorbable}</td>'
+        f"{''.join(f'<td class=number>{size_in_words(size)}</td>' for size in row.sizes)}"
         f"<td>{escape(row.why)}{_details(by_name[row.names[0]])}</td></tr>"
     )
 

@@ -21,9 +21,10 @@ RULES = {
     "partly redundant": ("note", "Some directions of this parameter change nothing."),
     "foldable": ("note", "Other parameters can take over what this one does."),
     "negligible": ("note", "What this parameter does is below float32's rounding at the lengths looked at."),
+    "unproved": ("note", "This parameter changes nothing at the inputs tested, which no rule of the audit proves."),
     "undecided": (
         "warning",
-        "The two methods of the audit disagree on this parameter, or the only one that ran could not tell.",
+        "The two methods of the audit disagree on this parameter, or none of them could tell.",
     ),
 }
 """Level and meaning of each verdict that is reported; an effective parameter is no result."""
@@ -55,6 +56,8 @@ def sarif(audit: Json) -> dict[str, Any]:
                     "jointNull": audit["joint_null"],
                     "size": audit["size"],
                     "observe": audit["observe"],
+                    "observed": list(audit.get("observed", ())),
+                    "unobserved": list(audit.get("unobserved", ())),
                     "assumptions": list(audit["assumptions"]),
                     "disagreements": list(audit["disagreements"]),
                 },

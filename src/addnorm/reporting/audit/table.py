@@ -22,6 +22,7 @@ STYLES = {
     "partly redundant": "red",
     "foldable": "yellow",
     "negligible": "magenta",
+    "unproved": "yellow",
     "undecided": "bold magenta",
     "effective": "green",
 }
@@ -43,6 +44,9 @@ class Row:
     """Redundant degrees of freedom of each."""
     absorbable: int
     """Absorbable degrees of freedom of each."""
+    sizes: tuple[float | None, ...]
+    """Norm and largest entry of the present numbers, and the norm of the part that cannot matter: the largest among the
+    parameters of the row; None where unknown."""
     why: str
     """The reason; names inside the parameter's own layer are given from there on."""
 
@@ -67,6 +71,7 @@ def rows(audit: Json) -> list[Row]:
                 size=first["size"],
                 free=first["redundant_dof"],
                 absorbable=first["absorbable_dof"],
+                sizes=tuple(_largest([finding.get(key) for finding in group]) for key in _SIZES),
                 why=_in_short(_reason(group), name),
             )
         )
@@ -103,16 +108,23 @@ def summary(audit: Json) -> list[str]:
         f"{audit['model']}: of {size} {what}, {null}{share} can be given up together without changing the "
         f"{_OBSERVED.get(audit['observe'], audit['observe'])}{mode}."
     ]
+    for key, description in (("observed", "Observed"), ("unobserved", "Not observed")):
+        if audit.get(key):
+            lines.append(f"  {description}: {', '.join(merged_names(audit[key]))}.")
     lines += [f"  Provided: {assumption}" for assumption in audit["assumptions"]]
     lines += [f"  Note: {note}" for note in audit["notes"]]
     target = audit.get("target") or {}
     lines += [f"  Target: {note}" for note in target.get("notes", ())]
     lines += [f"  ! The methods disagree: {claim}" for claim in audit["disagreements"]]
-    open_ones = sum(finding["verdict"] == "undecided" for finding in audit["findings"])
-    if open_ones and audit["methods"] != "both":
+    together = audit["methods"] == "both"
+    open_ones = sum(
+        finding["verdict"] == "undecided" and not (together and finding.get("contradicted", True))
+        for finding in audit["findings"]
+    )
+    if open_ones:
         lines.append(
-            f"  Undecided: {open_ones} of {len(audit['findings'])} parameters, for the reasons beside them. One method spoke "
-            "alone, so nothing contradicts it."
+            f"  Undecided: {open_ones} of {len(audit['findings'])} parameters, for the reasons beside them. "
+            + ("The methods agree on the others." if together else "One method spoke alone, so nothing contradicts it.")
         )
     seconds = audit["seconds"].get("total")
     versions = ", ".join(f"{name} {version}" for name, version in audit["versions"].items())
@@ -152,9 +164,28 @@ def merged_names(names: Sequence[str]) -> list[str]:
     return found
 
 
+_SIZES = ("norm", "largest", "idle_norm")
+_SIZE_COLUMNS = ("norm", "largest", "idle")
+
+
+def _largest(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return max(known) if len(known) == len(values) else None
+
+
+def size_in_words(value: float | None) -> str:
+    """A size with two digits; a hyphen if unknown."""
+    return "-" if value is None else f"{value:.2g}"
+
+
 def _table(found: Sequence[Row], width: int) -> list[Text]:
-    head = ("parameter", "verdict", "size", "free", "absorbable")
-    body = [(row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found]
+    head: tuple[str, ...] = ("parameter", "verdict", "size", "free", "absorbable")
+    body: list[tuple[str, ...]] = [
+        (row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found
+    ]
+    if any(size is not None for row in found for size in row.sizes):  # earlier versions did not measure them
+        head = (*head, *_SIZE_COLUMNS)
+        body = [(*line, *map(size_in_words, row.sizes)) for line, row in zip(body, found, strict=True)]
     widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
     lines = [_aligned(head, widths, "bold")]
     for row, cells in zip(found, body, strict=True):

@@ -14,7 +14,8 @@ from addnorm.redundancy.graph.value import Output, Value
 @rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
 def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
-    call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
+    if value.seen_by_softmax or not call.is_trivial(value, dim):
+        call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
     return Output(
         zero_shift(call.shape), sums={dim % len(call.shape): torch.ones((1,) * len(call.shape), dtype=torch.float64)}
     )
@@ -24,7 +25,8 @@ def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Out
 def log_softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Output:
     """log_softmax(x + c 1) = log_softmax(x). Masked entries would shift relative to the others, so a masked value must
     not shift."""
-    call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [dim])
+    if value.masked or not call.is_trivial(value, dim):
+        call.demand_unchanged(value) if value.masked else call.demand_constant_value(value, [dim])
     return call.unmoved()
 
 

@@ -8,7 +8,7 @@ from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import Snapshot
 
 NAME = "audit.json"
-VERDICTS = ("redundant", "partly_redundant", "foldable", "effective", "negligible", "undecided")
+VERDICTS = ("redundant", "partly_redundant", "foldable", "effective", "negligible", "unproved", "undecided")
 """Verdicts of an audit, as keys of phrases."""
 
 

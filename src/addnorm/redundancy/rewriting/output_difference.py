@@ -1,0 +1,43 @@
+"""Difference of two models' observed outputs."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.redundancy.execution.copies import call
+from addnorm.redundancy.execution.inputs import Inputs
+from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
+
+
+def flat_output(model: nn.Module, inputs: Inputs, observe: Observe) -> ObservedNumbers:
+    """Call a model and return all observed numbers."""
+    return observed_numbers(call(model, inputs), observe)
+
+
+def floats_changed(outputs: Sequence[ObservedNumbers], expected: Sequence[ObservedNumbers]) -> float:
+    """Return the largest difference of the observed floating-point numbers; see `largest_difference`."""
+    return largest_difference([each.floats for each in outputs], [each.floats for each in expected])
+
+
+def integers_changed(outputs: Sequence[ObservedNumbers], expected: Sequence[ObservedNumbers]) -> int:
+    """Return the number of observed integers that differ; all of a call whose number of integers differs."""
+    return sum(
+        int((one.integers != other.integers).sum())
+        if one.integers.shape == other.integers.shape
+        else max(one.integers.numel(), other.integers.numel())
+        for one, other in zip(outputs, expected, strict=True)
+    )
+
+
+def largest_difference(outputs: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Return the largest difference of two models' outputs, relative to the expected outputs' root mean square;
+    infinity if the sizes differ, if only one of the two is finite, or if neither is."""
+    worst = 0.0
+    for one, other in zip(outputs, expected, strict=True):
+        finite = torch.isfinite(other)
+        if one.shape != other.shape or not bool(finite.any()) or not bool((torch.isfinite(one) == finite).all()):
+            return float("inf")
+        scale = other[finite].square().mean().sqrt().clamp_min(torch.finfo(torch.float64).tiny)
+        worst = max(worst, float((one - other)[finite].abs().max() / scale))
+    return worst
