@@ -85,6 +85,7 @@ def rank(
         noise_df=family.noise_df,
         noise_even=math.isinf(family.prior_df),
         noisy_references=tuple(name for name in references if family.is_noisy(name)),
+        set_apart=family.set_apart,
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
     )
