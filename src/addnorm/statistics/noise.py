@@ -131,7 +131,7 @@ def fit_noise(
 
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
-    """What least squares takes from the pattern of cells alone, for one pattern or one of each table.
+    """Matrices of the least-squares fit that depend on the pattern of cells alone, for one pattern or one of each table.
 
     The variant levels are eliminated: with C_v the centring over the cells of variant v, the seed levels solve
     sum_v C_v b = sum_v C_v y_v, and the residual of v is C_v (y_v - b). Its covariance is sigma^2 (C_v - C_v A^+ C_v) with

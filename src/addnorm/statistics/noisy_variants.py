@@ -36,7 +36,7 @@ were one of a class. Then a single noisy variant would take most of the others' 
 and the first for 3 / V: fewer variants leave a noisy one more often unnoticed. docs/decisions/0030-noisy-variants.md has the
 simulated rates of this choice and of others.
 
-Source: the F test of a block of observations: Cook & Weisberg 1982, "Residuals and Influence in Regression", 2.2.
+Source: the F test of a linear hypothesis (here: the cells of v have levels of their own): Scheffé 1959, chapter 2.
 Differs from the source: stepwise, at a level that depends on V; the doubt is this project's.
 """
 
@@ -51,7 +51,7 @@ from addnorm.statistics.noise import ROUNDING, Noise, fit_noise
 SET_APART_LEVEL = 0.10
 """Probability that any of many equally noisy variants is set apart, before the test is repeated."""
 FIRST_NOTICED = 3.0
-"""How much the first variant that was set apart says about others like it, times the number of retained variants."""
+"""Share of the doubt that the first variant set apart raises, times the number of retained variants."""
 _LEAST_NOTICED = 1e-6
 _LARGEST_LOG = 700.0
 
@@ -117,7 +117,7 @@ def leaving_out_p(noise: Noise) -> tuple[Float[np.ndarray, "*batch variant"], Bo
 
 @dataclass(frozen=True, kw_only=True)
 class Doubt:
-    """What unnoticed noisy variants add to the tail of each pair's error; no component where none was set apart."""
+    """Contribution of unnoticed noisy variants to the tail of each pair's error; no component where none was set apart."""
 
     weight: Float[np.ndarray, "*batch pair component"]
     """Probability that one of the pair is of the kind of a variant that was set apart, as far as it counts."""

@@ -8,6 +8,8 @@ from addnorm.words import Sentence
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]
+RESOLVABLE_SEEDS = 100
+"""Seeds per variant beyond which texts call a comparison not resolvable."""
 
 
 @dataclass(frozen=True, kw_only=True)
