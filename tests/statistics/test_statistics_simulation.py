@@ -166,9 +166,17 @@ def test_even_noise_among_few_variants_gives_at_most_five_per_cent(variants: int
     "name", mostly_soaked(list(UNEVEN), {"one variant 10 times", "three variants 5 times", "16 to 1, shuffled"})
 )
 def test_very_uneven_noise_gives_at_most_ten_per_cent(seeds: int, name: str) -> None:
-    tests, true = spread_of(seeds, UNEVEN[name], np.zeros(VARIANTS))
+    # Two variants of five times the noise come nearest to the bound, with 9.1 % at three seeds.
+    tables = 8 * TABLES if name == "two variants 5 times" else TABLES
+    tests, true = spread_of(seeds, UNEVEN[name], np.zeros(VARIANTS), tables=tables)
     assert at_most(false_claims(tests, true)) < 0.10
-    assert at_most(missed_by_an_interval(tests, true)) < 0.10
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("name", mostly_soaked(list(UNEVEN), {"one variant 10 times"}))
+def test_an_interval_of_uneven_noise_misses_only_where_a_claim_is_false(seeds: int, name: str) -> None:
+    tests, true = spread_of(seeds, UNEVEN[name], np.zeros(VARIANTS), tables=TABLES // 4)
+    assert not (missed_by_an_interval(tests, true) & ~false_claims(tests, true)).any()
 
 
 @pytest.mark.parametrize("seeds", [3, pytest.param(4, marks=soak), 5])
@@ -217,7 +225,7 @@ HOLD_OUT: dict[str, tuple[Draw, int, int, tuple[tuple[int, int], ...]]] = {
     "8 variants, three 10 times": (partial(normal, spread=last(10, 10, 10, variants=8)), 8, 1, ()),
     "one reference, three variants 5 times": (partial(normal, spread=last(5, 5, 5)), 18, 1, ()),
 }
-"""Noise of other kinds: residuals, variants, references, missing cells."""
+"""Residuals, variants, references, missing cells. Those of many variants were not used to choose the method."""
 
 
 @pytest.mark.parametrize("seeds", [4, pytest.param(3, marks=soak), pytest.param(5, marks=soak)])

@@ -49,6 +49,7 @@ def rank(
         'equivalent'
     """
     path = Path(path)
+    own: tuple[str, ...]
     if _is_table(path):
         runs = read_runs(path, columns)
         known, own = _names(runs), (runs[0].variant,)
@@ -95,7 +96,7 @@ def _chosen(
     variants: Sequence[str],
     exclude: Sequence[str],
 ) -> dict[str, Any]:
-    """What differs from the ranking of everything against the study's own references."""
+    """Settings that differ from the ranking of everything against the study's own references."""
     for name in (*variants, *exclude):
         if name not in known:
             raise UnknownName("variant", name, known)
