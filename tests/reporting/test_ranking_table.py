@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from addnorm.reporting.sections.ranking import csv, latex, rows, text
+from addnorm.reporting.sections.verdicts import verdicts
 from addnorm.statistics import Result, rank
 
 
@@ -156,3 +157,7 @@ def test_seeds_beyond_a_hundred_are_called_not_resolvable() -> None:
     assert ">100 seeds" in said
     assert ">100 seeds: not resolvable at this budget" in said
     assert f"{needed} seeds" not in said
+    near = next(line for line in verdicts(ranking).rows if line.variant == "near")
+    (cell,) = near.cells
+    assert cell is not None
+    assert (cell.seeds_lower, cell.seeds, cell.seeds_needed, cell.needed_for) == (1, 3, 100, "more")
