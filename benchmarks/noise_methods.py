@@ -1,208 +1,154 @@
 """Methods for noise that differs between variants: false claims and power of each, on simulated studies.
 
-    python benchmarks/noise_methods.py                      # all scenarios, 3 and 5 seeds; about 10 minutes on one core
+    python benchmarks/noise_methods.py                      # all scenarios, 3 and 5 seeds; about 5 minutes on one core
     python benchmarks/noise_methods.py --tables 400 --seeds 3
 
-Each method gives a p value for every pair of a variant and a reference; Holm's procedure at 5 % decides. `current` is the
-method of `addnorm.statistics`. The others set variants apart whose noise is far above the rest, so that they widen no other
-comparison; docs/decisions/0030-noisy-variants.md explains the choice between them.
+`shared`: no variant is set apart, and one noisy variant widens every comparison. `no doubt`: noisy variants are set apart, and
+the rest is taken to be even. `in use`: the method of `addnorm.statistics.noisy_variants`. Holm's procedure at 5 % decides;
+docs/decisions/0030-noisy-variants.md explains the choice. `without`: power of `in use` in the same tables without the noisy
+variants, over the pairs of quiet ones, as the power is everywhere.
 """
 
 import argparse
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import fdtrc, fdtri, ndtr, stdtr
+from scipy.stats import beta
 
 from addnorm.statistics.multiple_testing import holm, paired_tests
-from addnorm.statistics.noise import fit_noise
 
 SIGMA = 0.002
-VARIANTS, REFERENCES = 18, 3
-LEVEL = 0.10
-"""Probability that any variant is set apart where all are equally noisy."""
-LEAST_NOTICED = 1e-6
+METHODS = {"shared": {"level": 0.0}, "no doubt": {"share": 0.0}, "in use": {}}
 
-Method = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
-"""From losses [table, variant, seed], present cells, pairs and references to the differences and p values of all pairs."""
+Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
 
-def current(
-    values: np.ndarray, present: np.ndarray, pairs: np.ndarray, references: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """The larger of the pooled and the pair's own standard error, Bartlett's test, floors for noisy references."""
-    tests = paired_tests(values, present, pairs, references)
-    return tests.difference, tests.p_value
+def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.normal(size=shape)
 
 
-def set_apart(values: np.ndarray, present: np.ndarray, level: float) -> np.ndarray:
-    """Find variants [table, variant] whose residual variance is far above the rest, the noisiest first.
-
-    A variant is set apart where the F test of its variance against the other retained variants' rejects at `level`, divided
-    by the number of tests. More than half of the variants are always retained.
-    """
-    apart = np.zeros(values.shape[:2], bool)
-    undecided = np.arange(len(values))
-    while undecided.size:
-        changed = []
-        for mask, tables in grouped(apart, undecided):
-            retained = ~mask
-            if retained.sum() - 1 < 2 or 2 * (retained.sum() - 1) <= retained.size:
-                continue
-            noise = fit_noise(values[tables], present & retained[:, None])
-            tested = np.flatnonzero(retained & (noise.variant_df >= 0.5))
-            if tested.size < 3:
-                continue
-            own, own_df = noise.variant_sd[:, tested] ** 2, noise.variant_df[tested]
-            squares = own * own_df
-            rest = (squares.sum(axis=-1, keepdims=True) - squares) / (noise.df - own_df)
-            p = fdtrc(own_df, noise.df - own_df, own / rest)
-            place = p.argmin(axis=-1)
-            rejected = p[np.arange(tables.size), place] * tested.size < level
-            apart[tables[rejected], tested[place[rejected]]] = True
-            changed.append(tables[rejected])
-        undecided = np.concatenate(changed) if changed else undecided[:0]
-    return apart
+def heavy_tails(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return rng.standard_t(5, size=shape) / np.sqrt(5 / 3)
 
 
-def grouped(apart: np.ndarray, tables: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield each set of variants that is set apart, with the tables that it is set apart in."""
-    masks, group = np.unique(apart[tables], axis=0, return_inverse=True)
-    for number, mask in enumerate(masks):
-        yield mask, tables[group.ravel() == number]
+def lognormal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Every variant of every table has a noise of its own."""
+    return np.exp(0.7 * rng.normal(size=(*shape[:2], 1))) * rng.normal(size=shape)
 
 
-def apart(
-    values: np.ndarray,
-    present: np.ndarray,
-    pairs: np.ndarray,
-    references: np.ndarray,
-    *,
-    level: float = LEVEL,
-    weight: float,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Noisy variants set apart; `weight` is the share of the estimated probability of unnoticed ones that enters a test.
-
-    Comparisons among retained variants use the current method on these alone. A comparison with a variant that was set
-    apart uses the larger of the pair's own standard error and sqrt((s_a^2 + s_b^2) / n), on n - 1 degrees of freedom.
-
-    Where variants were noticed, others like them may be among the retained ones. With r_k the variance ratio of the noticed
-    variant k to the pooled variance, L_vk the likelihood ratio of retained variant v's residual variance under r_k and
-    under 1, q_k the probability that such a variant is noticed, and V retained variants, the odds that v is of k's kind are
-    o_vk = L_vk / (q_k V), and w_vk = weight * o_vk / (1 + sum_k o_vk). The p value of a and b becomes
-
-        2 P(T > |d| / se) + sum_k 2 (w_ak + w_bk) Phi(-|d| / sqrt((1 + r_k) s_pooled^2 / n)).
-    """
-    is_apart = set_apart(values, present, level)
-    first, second = pairs[:, 0], pairs[:, 1]
-    both = present[first] & present[second]
-    count = both.sum(axis=-1)
-    difference, p = current(values, present, pairs, references)
-    p = p.copy()
-    for mask, tables in grouped(is_apart, np.arange(len(values))):
-        if not mask.any():
-            continue
-        losses, retained = values[tables], ~mask
-        inner = retained[first] & retained[second]
-        tests = paired_tests(losses, present & retained[:, None], pairs[inner], references[retained[references]])
-        pooled = tests.noise.sd[:, None] ** 2
-        variance, df = np.where(retained, pooled, 0.0), np.zeros(mask.size)
-        for variant in np.flatnonzero(mask):  # its residuals about the seed levels of the retained variants
-            beside = fit_noise(losses, present & (retained | (np.arange(mask.size) == variant))[:, None])
-            variance[:, variant], df[variant] = beside.variant_sd[:, variant] ** 2, beside.variant_df[variant]
-
-        outer = ~inner
-        one, other, n = first[outer], second[outer], count[outer]
-        deviations = np.where(both[outer], losses[:, one] - losses[:, other], 0.0)
-        deviations = np.where(both[outer], deviations - (deviations.sum(axis=-1) / n)[..., None], 0.0)
-        own = (deviations**2).sum(axis=-1) / (n - 1) / n
-        error = np.sqrt(np.maximum(own, (variance[:, one] + variance[:, other]) / n))
-        p[np.ix_(tables, np.flatnonzero(outer))] = 2 * stdtr(n - 1, -np.abs(difference[tables][:, outer]) / error)
-
-        ratio = variance[:, mask] / pooled
-        tested = retained & (tests.noise.variant_df >= 0.5)
-        noticed = fdtrc(df[mask], tests.noise.df, fdtri(df[mask], tests.noise.df, 1 - level / tested.sum()) / ratio)
-        half_df = np.where(tested, tests.noise.variant_df, 0.0)[None, :, None] / 2
-        share = np.where(tested, tests.noise.variant_sd**2, 0.0)[..., None] / pooled[..., None]
-        likelihood = np.exp(half_df * (share * (1 - 1 / ratio[:, None]) - np.log(ratio[:, None])))
-        odds = likelihood / (np.maximum(noticed, LEAST_NOTICED)[:, None] * tested.sum())
-        chance = weight * odds / (1 + odds.sum(axis=-1, keepdims=True)) * tested[:, None]
-        spread = np.sqrt((1 + ratio[:, None]) * pooled[..., None] / count[inner][None, :, None])
-        tail = ndtr(-np.abs(difference[tables][:, inner, None]) / spread)
-        doubt = 2 * ((chance[:, first[inner]] + chance[:, second[inner]]) * tail).sum(axis=-1)
-        p[np.ix_(tables, np.flatnonzero(inner))] = np.minimum(tests.p_value + doubt, 1.0)
-    return difference, p
+def two_kinds(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Two kinds of variants, each with a seed effect of its own besides the common one."""
+    return rng.normal(size=(shape[0], 2, shape[2]))[:, np.arange(shape[1]) % 2] + rng.normal(size=shape)
 
 
-METHODS: dict[str, Method] = {
-    "current": current,
-    "apart, no doubt": partial(apart, weight=0.0),
-    "apart, 0.2 of doubt": partial(apart, weight=0.2),
-    "apart, all doubt": partial(apart, weight=1.0),
-}
+@dataclass(frozen=True, kw_only=True)
+class Scenario:
+    """Studies of one kind."""
+
+    spread: np.ndarray
+    """Standard deviation of each variant in units of SIGMA; the first ones are the references."""
+    references: int = 3
+    draw: Draw = normal
+    missing: list[tuple[int, int]] = field(default_factory=list)
 
 
-def scenarios() -> dict[str, np.ndarray]:
-    """Standard deviations of the variants in units of SIGMA; the first three variants are the references."""
+def noisy(*levels: float, variants: int = 18, first: bool = False) -> np.ndarray:
+    ones = np.ones(variants - len(levels))
+    return np.concatenate([levels, ones] if first else [ones, levels])
 
-    def noisy(*levels: float, references: bool = False) -> np.ndarray:
-        spread = np.ones(VARIANTS)
-        spread[: len(levels)] = levels
-        return spread if references else spread[::-1].copy()
 
-    wide = np.geomspace(0.25, 4, VARIANTS)
-    return {
-        "equal": np.ones(VARIANTS),
-        "16 to 1, references quietest": wide,
-        "16 to 1, references noisiest": wide[::-1].copy(),
-        "16 to 1, shuffled": np.random.default_rng(1).permutation(wide),
-        "one variant 5 times": noisy(5),
-        "one variant 10 times": noisy(10),
-        "one variant 100 times": noisy(100),
-        "two variants 5 times": noisy(5, 5),
-        "three variants 5 times": noisy(5, 5, 5),
-        "10, 5, 3 and 2 times": noisy(10, 5, 3, 2),
-        "half 5 times": np.where(np.arange(VARIANTS) % 2 == 1, 5.0, 1.0),
-        "one reference 4 times": noisy(4, references=True),
-        "one reference 10 times": noisy(10, references=True),
-        "all references 3 times": noisy(3, 3, 3, references=True),
-        "references 4, 2 and 1 times": noisy(4, 2, 1, references=True),
+def scenarios() -> dict[str, Scenario]:
+    """The scenarios of docs/guide/ranking.md, and others."""
+    wide = np.geomspace(0.25, 4, 18)
+    found = {
+        "equal": Scenario(spread=noisy()),
+        "one variant 5 times": Scenario(spread=noisy(5)),
+        "one variant 10 times": Scenario(spread=noisy(10)),
+        "one variant 100 times": Scenario(spread=noisy(100)),
+        "two variants 5 times": Scenario(spread=noisy(5, 5)),
+        "three variants 5 times": Scenario(spread=noisy(5, 5, 5)),
+        "16 to 1, shuffled": Scenario(spread=np.random.default_rng(1).permutation(wide)),
+        "16 to 1, references noisiest": Scenario(spread=wide[::-1]),
+        "all references 2 times": Scenario(spread=noisy(2, 2, 2, first=True)),
+        "all references 3 times": Scenario(spread=noisy(3, 3, 3, first=True)),
+        "one of three references 3 times": Scenario(spread=noisy(3, first=True)),
+        "one of three references 10 times": Scenario(spread=noisy(10, first=True)),
+        "one reference, 2.5 times": Scenario(spread=noisy(2.5, first=True), references=1),
+        "one reference, three variants 5 times": Scenario(spread=noisy(5, 5, 5), references=1),
+        "noise of each variant at random (lognormal, 0.7)": Scenario(spread=noisy(), draw=lognormal),
+        "heavy tails (t5)": Scenario(spread=noisy(), draw=heavy_tails),
+        "two kinds of variants, seed effects of their own": Scenario(spread=noisy(), draw=two_kinds),
+        "noise grows by half a sigma per variant": Scenario(spread=1 + 0.5 * np.arange(10), references=2),
+        "three runs missing, one variant 10 times": Scenario(spread=noisy(10), missing=[(4, 0), (9, 1), (17, 2)]),
+        "3 variants, equal": Scenario(spread=noisy(variants=3), references=1),
+        "3 variants, one 10 times": Scenario(spread=noisy(10, variants=3), references=1),
+        "4 variants, one 10 times": Scenario(spread=noisy(10, variants=4), references=1),
+        "5 variants, two 10 times": Scenario(spread=noisy(10, 10, variants=5), references=1),
+        "6 variants, one 10 times": Scenario(spread=noisy(10, variants=6), references=1),
+        "8 variants, three 10 times": Scenario(spread=noisy(10, 10, 10, variants=8), references=1),
     }
+    return found
 
 
-def simulate(
-    method: Method, spread: np.ndarray, effect: np.ndarray, seeds: int, tables: int, start: int
-) -> tuple[float, float]:
-    """Share of tables with a false claim, and share of the true differences that are claimed."""
-    rng = np.random.default_rng([start, seeds])
-    values = 2.5 + 3 * SIGMA * rng.normal(size=(tables, 1, seeds)) + SIGMA * effect[:, None]
-    values = values + SIGMA * spread[:, None] * rng.normal(size=(tables, VARIANTS, seeds))
-    pairs = np.array([(a, b) for a in range(VARIANTS) for b in range(a + 1, VARIANTS) if a < REFERENCES])
-    difference, p = method(values, np.ones((VARIANTS, seeds), bool), pairs, np.arange(REFERENCES))
-    claimed = np.where(holm(p, len(pairs)) <= 0.05, np.sign(difference), 0.0)
-    true = np.sign(effect[pairs[:, 0]] - effect[pairs[:, 1]])
-    false = ((claimed != 0) & (claimed != true)).any(axis=-1).mean()
-    power = (claimed == true)[:, true != 0].mean() if (true != 0).any() else np.nan
-    return float(false), float(power)
+def claims(
+    scenario: Scenario, variants: np.ndarray, effect: float, seeds: int, tables: int, **method: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Claimed and true direction of every pair of some variants, and which pairs are quiet."""
+    rng = np.random.default_rng([int(10 * effect), seeds])
+    shape = (tables, scenario.spread.size, seeds)
+    level = np.where(np.arange(shape[1]) < scenario.references, 0.0, effect)
+    values = level[:, None] + 3 * rng.normal(size=(tables, 1, seeds))
+    values = 2.5 + SIGMA * (values + scenario.spread[:, None] * scenario.draw(rng, shape))
+    present = np.ones(shape[1:], bool)
+    for cell in scenario.missing:
+        present[cell] = False
+    kept = np.flatnonzero(variants)
+    pairs = np.array(
+        [(a, b) for a in range(kept.size) for b in range(a + 1, kept.size) if kept[a] < scenario.references]
+    )
+    references = np.flatnonzero(kept < scenario.references)
+    tests = paired_tests(values[:, kept], present[kept], pairs, references, **method)
+    claimed = np.where(holm(tests.p_value, len(pairs)) <= 0.05, np.sign(tests.difference), 0.0)
+    ends = kept[pairs]
+    return claimed, np.sign(level[ends[:, 0]] - level[ends[:, 1]]), (scenario.spread[ends] == 1).all(axis=-1)
+
+
+def false_rate(scenario: Scenario, seeds: int, tables: int, method: dict[str, float]) -> tuple[float, float]:
+    """Share of tables with a false claim, and the upper end of its one-sided 99.9 % Clopper-Pearson interval."""
+    claimed, _, _ = claims(scenario, np.ones(scenario.spread.size, bool), 0.0, seeds, tables, **method)
+    count = int((claimed != 0).any(axis=-1).sum())
+    return count / tables, float(beta.ppf(0.999, count + 1, tables - count))
+
+
+def power(scenario: Scenario, variants: np.ndarray, seeds: int, tables: int, method: dict[str, float]) -> float:
+    """Share of the true differences of 3 sigma between quiet variants that are claimed."""
+    claimed, true, quiet = claims(scenario, variants, 3.0, seeds, tables, **method)
+    counted = quiet & (true != 0)
+    return float((claimed == true)[:, counted].mean()) if counted.any() else np.nan
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tables", type=int, default=2000)
+    parser.add_argument("--tables", type=int, default=4000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[3, 5])
     options = parser.parse_args()
-    nothing, many = np.zeros(VARIANTS), np.r_[np.zeros(REFERENCES), np.full(VARIANTS - REFERENCES, 3.0)]
     for seeds in options.seeds:
-        print(f"\n{seeds} seeds: false claims / power for 3 sigma\n")
-        print(f"| scenario | {' | '.join(METHODS)} |\n|---|{'---|' * len(METHODS)}")
-        for name, spread in scenarios().items():
+        print(f"\n{seeds} seeds: false claims (upper end at 99.9 %) / power for 3 sigma\n")
+        print(f"| scenario | {' | '.join(METHODS)} | without |\n|---|{'---|' * (len(METHODS) + 1)}")
+        for name, scenario in scenarios().items():
+            few = scenario.spread.size < 10
+            tables = 4 * options.tables if few else options.tables
+            everything = np.ones(scenario.spread.size, bool)
             cells = []
             for method in METHODS.values():
-                false, _ = simulate(method, spread, nothing, seeds, options.tables, 1)
-                _, power = simulate(method, spread, many, seeds, options.tables // 4, 2)
-                cells.append(f"{100 * false:.1f} % / {100 * power:.0f} %")
-            print(f"| {name} | {' | '.join(cells)} |", flush=True)
+                false, most = false_rate(scenario, seeds, tables, method)
+                found = power(scenario, everything, seeds, tables // 8, method)
+                cells.append(f"{100 * false:.1f} ({100 * most:.1f}) / {100 * found:.0f} %")
+            quiet = scenario.spread == 1
+            kept = quiet[: scenario.references].any() and quiet[scenario.references :].any() and not quiet.all()
+            without = np.nan if not kept else power(scenario, quiet, seeds, tables // 8, METHODS["in use"])
+            print(f"| {name} | {' | '.join(cells)} | {100 * without:.0f} % |", flush=True)
 
 
 if __name__ == "__main__":

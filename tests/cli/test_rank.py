@@ -283,3 +283,32 @@ def test_run_takes_more_seeds_and_refuses_any_other_change(
         assert main([*command, "--set", change]) == 2
         assert "only seeds may be added" in " ".join(capsys.readouterr().err.split())
         assert (out / "study.json").read_bytes() == before
+
+
+def test_a_variant_that_is_left_out_counts_as_a_look(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for run in folder.runs():
+        finish(run)
+    ranking = as_json(capsys, folder, "--exclude", "bad", "--exclude", "twin")
+    assert [entry["variant"] for entry in ranking["variants"]] == ["good", "base"]
+    assert any("left out of this ranking: bad, twin." in warning for warning in ranking["warnings"])
+    assert [entry["variant"] for entry in as_json(capsys, folder, "--variant", "good")["variants"]] == ["good", "base"]
+    assert len((folder.path / "looks.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+    code, _, err = ranked(capsys, folder, "--exclude", "god")
+    assert code == 2
+    assert "Did you mean 'good'?" in err
+
+
+def test_the_seeds_at_which_a_variant_is_lower_stand_beside_the_verdict(
+    folder: StudyFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run in folder.runs():
+        finish(run)
+    comparison = row(as_json(capsys, folder), "good")["versus"]["base"]
+    assert comparison["seeds_lower"] == 4
+    assert [entry["seed"] for entry in comparison["by_seed"]] == [0, 1, 2, 3]
+    mean = sum(entry["difference"] for entry in comparison["by_seed"]) / 4
+    assert mean == pytest.approx(comparison["difference"])
+    text = ranked(capsys, folder)[1]
+    assert "better 4/4 -" in text
+    assert "worse 0/4 +" in text
+    assert "lower on 4 of 5 seeds" in " ".join(text.split())

@@ -56,7 +56,7 @@ LINES: tuple[tuple[str, ...], ...] = (
     ("status", STUDY, "--json"),
     *(
         ("rank", target, *form)
-        for target in (STUDY, "kuang-2025")
+        for target in (STUDY, "kuang-2025", f"{STUDY}/runs.csv")
         for form in ((), ("--json",), ("--csv",), ("--latex",))
     ),
 )
@@ -67,6 +67,10 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, ...], A
     """Exit code, output and messages of every line, all from one process that cannot import torch."""
     study = tmp_path_factory.mktemp("without-torch") / "study"
     made_study.finished(study)
+    runs = [
+        f"{variant},{seed},{2.5 + seed / 100 + level}" for variant, level in (("a", 0), ("b", 0.1)) for seed in range(3)
+    ]
+    (study / "runs.csv").write_text("\n".join(["variant,seed,loss", *runs]) + "\n", encoding="utf-8")
     given = [[part.replace(STUDY, str(study)) for part in line] for line in LINES]
     source = str(Path(__file__).parents[2] / "src")
     done = subprocess.run(

@@ -5,11 +5,11 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addnorm.statistics import Ranking, Result, rank
-from addnorm.statistics.multiple_testing import equivalence_p, holm, simultaneous_intervals
+from addnorm.statistics.multiple_testing import equivalence_p, holm, paired_tests, simultaneous_intervals
 from addnorm.statistics.power import seeds_needed
 
 LAWS = settings(max_examples=60, deadline=None)
@@ -151,13 +151,21 @@ def test_holm_is_at_least_the_plain_p_and_at_most_bonferroni(p_values: list[floa
 
 
 @LAWS
-@given(st.floats(-0.02, 0.02), st.floats(1e-5, 0.01), st.integers(2, 200), st.integers(1, 200))
-def test_equivalence_is_the_interval_inside_the_margin(difference: float, error: float, df: int, family: int) -> None:
-    d, e, f = np.array([difference]), np.array([error]), np.array([float(df)])
-    interval = simultaneous_intervals(d, e, confidence=0.95, family=family, df=f)
-    adjusted = 2 * family * equivalence_p(d, e, margin=MARGIN, df=f)[0]
-    assume(abs(adjusted - 0.05) > 1e-9)
-    assert (adjusted < 0.05) == bool(np.abs(interval).max() < MARGIN)
+@given(st.integers(0, 2**32 - 1), st.floats(-5, -1), st.sampled_from([1.0, 20.0]), st.integers(1, 200))
+def test_equivalence_is_the_interval_inside_the_margin(seed: int, noise: float, noisier: float, family: int) -> None:
+    """With and without a variant that is set apart, whose existence adds a doubt to the others' tails."""
+    rng = np.random.default_rng(seed)
+    losses = (
+        0.005 * rng.normal(size=(6, 1)) + 10.0**noise * rng.normal(size=(6, 4)) * np.array([1] * 5 + [noisier])[:, None]
+    )
+    pairs = np.array([(a, b) for a in range(6) for b in range(a + 1, 6)])
+    tests = paired_tests(losses, np.ones(losses.shape, bool), pairs, np.arange(6))
+    interval = simultaneous_intervals(tests, confidence=0.95, family=family)
+    adjusted = 2 * family * equivalence_p(tests, margin=MARGIN)
+    clear = np.abs(adjusted - 0.05) > 1e-9
+    assert ((adjusted < 0.05) == (np.abs(interval).max(axis=-1) < MARGIN))[clear].all()
+    excludes_zero = (interval[:, 0] > 0) | (interval[:, 1] < 0)
+    assert (excludes_zero == (family * tests.p_value < 0.05))[np.abs(family * tests.p_value - 0.05) > 1e-9].all()
 
 
 @LAWS

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from addnorm.reporting.sections.ranking import csv, latex, rows, text
+from addnorm.reporting.sections.verdicts import verdicts
+from addnorm.statistics import Result, rank
 
 
 def _comparison(verdict: str | None, difference: float | None, interval: list[float] | None, needed: int | None) -> Any:
@@ -142,3 +144,20 @@ def test_latex_is_a_balanced_escaped_table(ranking: dict[str, Any]) -> None:
 def test_a_copied_variant_names_its_original(ranking: dict[str, Any]) -> None:
     ranking["variants"][3]["same_as"] = "base"
     assert rows(ranking)[3].variant == "50%_of & more (= base)"
+
+
+def test_seeds_beyond_a_hundred_are_called_not_resolvable() -> None:
+    losses = {"base": (2.500, 2.520, 2.511), "near": (2.5024, 2.5162, 2.5111)}
+    results = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
+    ranking = rank(results, references=["base"], margin=1e-6)
+    needed = ranking["near"].versus["base"].seeds_needed
+    assert needed is not None
+    assert needed > 100
+    said = " ".join(text(ranking.to_json()).split())
+    assert ">100 seeds" in said
+    assert ">100 seeds: not resolvable at this budget" in said
+    assert f"{needed} seeds" not in said
+    near = next(line for line in verdicts(ranking).rows if line.variant == "near")
+    (cell,) = near.cells
+    assert cell is not None
+    assert (cell.seeds_lower, cell.seeds, cell.seeds_needed, cell.needed_for) == (1, 3, 100, "more")

@@ -75,7 +75,7 @@ def test_equivalence_is_that_of_statsmodels() -> None:
     values = _table(2, 6)
     tests = paired_tests(values, np.ones(values.shape, bool), np.array([[0, 1]]), np.array([0]))
     theirs = ttost_paired(values[0], values[1], -0.02, 0.02)[0]
-    ours = equivalence_p(tests.difference, tests.standard_error, margin=0.02, df=tests.df)
+    ours = equivalence_p(tests, margin=0.02)
     np.testing.assert_allclose(ours[0], theirs, rtol=1e-9)
 
 

@@ -166,10 +166,32 @@ def test_unequal_variances_are_reported() -> None:
     noisy = [
         Result(variant="v7", seed=r.seed, loss=2.5 + 0.2 * rng.normal()) if r.variant == "v7" else r for r in results
     ]
-    assert rank(results, references=["v0"]).noise_even
+    even = rank(results, references=["v0"])
+    assert even.noise_even
+    assert even.set_apart == ()
     ranking = rank(noisy, references=["v0"])
-    assert not ranking.noise_even
-    assert any("variants differ in noise" in w and "to v7" in w for w in ranking.warnings)
+    assert ranking.noise_even, "of the others"
+    assert ranking.set_apart == ("v7",)
+    assert ranking.to_json()["noise"]["set_apart"] == ["v7"]
+    assert any("far noisier than the rest: v7" in w for w in ranking.warnings)
+    assert ranking["v1"].versus["v0"].standard_error == pytest.approx(even["v1"].versus["v0"].standard_error, rel=0.2)
+
+
+def test_noise_of_a_wide_range_is_reported_beside_what_is_set_apart() -> None:
+    levels = {f"v{i}": 0.0 for i in range(8)}
+    found = []
+    for draw in range(20):
+        rng = np.random.default_rng(draw)
+        spread = [
+            Result(variant=r.variant, seed=r.seed, loss=2.5 + 0.001 * 3.0 ** int(r.variant[1]) * rng.normal())
+            for r in study(5, levels)
+        ]
+        ranking = rank(spread, references=["v0"])
+        said = [note for note in ranking.warnings if note.note["code"] == "uneven"]
+        assert bool(said) == (not ranking.noise_even)
+        found += [note.note["values"]["noisy"] not in ranking.set_apart for note in said]
+    assert len(found) > 5
+    assert all(found)
 
 
 def test_importing_the_room_loads_neither_torch_nor_scipy_stats() -> None:

@@ -3,7 +3,9 @@
 For example:
     addnorm rank runs/first
     addnorm rank runs/first --reference base --margin 0.01
+    addnorm rank runs/first --exclude post
     addnorm rank kuang-2025
+    addnorm rank results.csv --reference base --columns variant=model,loss=val_loss
 """
 
 from dataclasses import dataclass
@@ -18,11 +20,19 @@ from addnorm.cli._text import print_json, print_message
 @dataclass(frozen=True)
 class Options:
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs; or a JSON file of published results; or `kuang-2025` for the table that Kuang (2025) prints."""
+    """Folder of a study's runs; a JSON file of published results; `kuang-2025` for the table that Kuang (2025) prints; or runs
+    that other code trained, with a variant, a seed and a loss each: CSV, JSON lines, a JSON list, a folder of TensorBoard
+    events."""
     reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Variants to compare with, in place of the study's own. May be given more than once."""
     margin: float | None = None
     """Nats per token below which a difference counts as none, in place of the study's own."""
+    variant: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Rank only these variants and the references. May be given more than once. Counts as a look at results."""
+    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Leave out this variant. May be given more than once. Counts as a look at results."""
+    columns: str = ""
+    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
     json: bool = False
     """Print JSON."""
     csv: bool = False
@@ -34,9 +44,16 @@ class Options:
 def command(options: Options) -> int:
     import addnorm
     from addnorm.reporting.sections import ranking as tables
+    from addnorm.statistics.run_tables import columns_from
 
     ranking = addnorm.rank(
-        options.dir, references=options.reference or None, margin=options.margin, say=print_message
+        options.dir,
+        references=options.reference or None,
+        margin=options.margin,
+        variants=options.variant,
+        exclude=options.exclude,
+        columns=columns_from(options.columns) if options.columns else None,
+        say=print_message,
     ).to_json()
     if options.json:
         print_json(ranking)
@@ -46,7 +63,7 @@ def command(options: Options) -> int:
         print(tables.latex(ranking), end="")
     else:
         print(tables.text(ranking))
-        if options.dir.is_dir():
+        if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
     return 0
 

@@ -28,13 +28,14 @@ Every function takes one table or a batch of tables with the same missing cells,
 code that ranks.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy.special import stdtr, stdtrit
+from scipy.special import ndtr, stdtr, stdtrit
 
-from addnorm.statistics.noise import Noise, NoiseFloor, fit_noise, noise_floor
+from addnorm.statistics.noise import ROUNDING, Noise, NoiseFloor, fit_noise, noise_floor
+from addnorm.statistics.noisy_variants import SET_APART_LEVEL, Doubt, doubt, own_noise, set_apart
 
 FEWEST_SEEDS = 3
 """Shared seeds that a verdict needs; with fewer only values are shown."""
@@ -51,14 +52,58 @@ class PairedTests:
     count: Int[np.ndarray, " pair"]
     """Number of shared seeds."""
     df: Float[np.ndarray, "*batch pair"]
-    """Degrees of freedom: those of the pooled residual, or fewer where variances differ or a reference is noisy."""
+    """Degrees of freedom: those of the pooled residual, or fewer where variances differ or a variant is noisy."""
     noise: Noise
+    """Noise of the retained variants."""
     floor: NoiseFloor
+    set_apart: Bool[np.ndarray, "*batch variant"]
+    """Variants whose noise is far above the rest; their comparisons rest on it, and no other does."""
+    variant_sd: Float[np.ndarray, "*batch variant"]
+    """Residual standard deviation of each variant by itself; NaN where it has no residual."""
+    doubt: Doubt
+
+    def tail(self, distance: Float[np.ndarray, "*batch pair"]) -> Float[np.ndarray, "*batch pair"]:
+        """Probability that the error of a difference exceeds `distance`, with what unnoticed noisy variants add."""
+        return _tail(distance, self.standard_error, self.df, self.doubt)
 
     @property
     def p_value(self) -> Float[np.ndarray, "*batch pair"]:
         """Two-sided p value, uncorrected; NaN without a test."""
-        return np.asarray(2 * stdtr(self.df, -np.abs(self.difference / self.standard_error)))
+        return np.asarray(np.minimum(2 * self.tail(np.abs(self.difference)), 1.0))
+
+    def half_width(self, confidence: float, family: int) -> Float[np.ndarray, "*batch pair"]:
+        """Half of a simultaneous interval: the distance with a tail of alpha / 2m."""
+        probability = (1 - confidence) / (2 * family)
+        half = np.asarray(critical_value(confidence, family, self.df) * self.standard_error)
+        doubtful = self.doubt.weight.any(axis=-1) & ~np.isnan(half)
+        if doubtful.any():
+            within = Doubt(weight=self.doubt.weight[doubtful], sd=self.doubt.sd[doubtful])
+            error, df = self.standard_error[doubtful], self.df[doubtful]
+            half[doubtful] = _distance(probability, error, df, within, half[doubtful])
+        return half
+
+
+def _tail(distance: np.ndarray, error: np.ndarray, df: np.ndarray, doubt: Doubt) -> np.ndarray:
+    found = stdtr(df, -distance / error)
+    if doubt.weight.any():
+        with np.errstate(invalid="ignore", divide="ignore"):
+            more = doubt.weight * ndtr(-distance[..., None] / doubt.sd)
+        found = found + np.where(doubt.weight > 0, more, 0.0).sum(axis=-1)
+    return np.asarray(found)
+
+
+def _distance(
+    probability: float, error: np.ndarray, df: np.ndarray, doubt: Doubt, least: np.ndarray
+) -> Float[np.ndarray, " pair"]:
+    """Bisect for the distance with that tail; the outer end, so that an interval is never too narrow."""
+    low, high = least, np.maximum(2 * least, doubt.sd.max(axis=-1))
+    while (open_ := _tail(high, error, df, doubt) > probability).any():
+        high = np.where(open_, 2 * high, high)
+    for _ in range(40):
+        middle = (low + high) / 2
+        inside = _tail(middle, error, df, doubt) > probability
+        low, high = np.where(inside, middle, low), np.where(inside, high, middle)
+    return high
 
 
 def paired_tests(
@@ -66,6 +111,9 @@ def paired_tests(
     present: Bool[np.ndarray, "variant seed"],
     pairs: Int[np.ndarray, "pair 2"],
     references: Int[np.ndarray, " reference"],
+    *,
+    level: float = SET_APART_LEVEL,
+    share: float = 1.0,
 ) -> PairedTests:
     """Test every pair of variants over the seeds that both have.
 
@@ -74,29 +122,47 @@ def paired_tests(
         present: which variant has a counted run at which seed.
         pairs: indices of the two variants of each pair.
         references: indices of the variants whose noise many pairs share; all of them where every pair is tested.
+        level: at which noisy variants are set apart; 0 sets none apart.
+        share: of the doubt about unnoticed noisy variants that is counted.
 
     Raises:
         InputError: no cell is present.
     """
-    noise = fit_noise(values, present)
-    floor = noise_floor(noise, pairs, references)
+    apart = set_apart(values, present, level=level)
+    retained = ~apart
+    noise = fit_noise(values, present & retained[..., None])
+    floor = noise_floor(noise, pairs, references, retained)
+    own = own_noise(values, present, apart)
     first, second = pairs[:, 0], pairs[:, 1]
     both = present[first] & present[second]
     count = both.sum(axis=-1)
     differences = np.where(both, values[..., first, :] - values[..., second, :], 0.0)
+    variance = own.merged(noise.sd[..., None] ** 2, apart)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = differences.sum(axis=-1) / count
         deviations = np.where(both, differences - mean[..., None], 0.0)
-        own = np.sqrt((deviations**2).sum(axis=-1) / (count - 1) / count)
-        pooled = noise.sd[..., None] * np.sqrt(2 / count)
+        own_error = np.sqrt((deviations**2).sum(axis=-1) / (count - 1) / count)
+        pooled = np.sqrt((variance[..., first] + variance[..., second]) / count)
         least = np.sqrt(floor.variance / count)
-    error = np.maximum(np.maximum(own, pooled), least)
-    # Runs that differ by an exact constant have a deviation of a few ulp from rounding, which is not a noise estimate.
+    error = np.maximum(np.maximum(own_error, pooled), least)
     scale = np.max(np.abs(np.where(present, values, 0.0)), axis=(-2, -1))[..., None]
-    tested = (count >= FEWEST_SEEDS) & (error > 8 * np.finfo(float).eps * scale)
+    tested = (count >= FEWEST_SEEDS) & (error > ROUNDING * scale)
     error = np.where(tested, error, np.nan)
-    df = np.clip(np.minimum(noise.prior_df[..., None] + count - 1, floor.df), 1, max(noise.df, 1))
-    return PairedTests(difference=mean, standard_error=error, count=count, df=df, noise=noise, floor=floor)
+    df = np.minimum(noise.prior_df[..., None] + count - 1, floor.df)
+    df = np.clip(df, 1, np.maximum(noise.df, 1)[..., None])
+    inner = retained[..., first] & retained[..., second]
+    unnoticed = doubt(noise, own, pairs, count, share=share, level=level)
+    return PairedTests(
+        difference=mean,
+        standard_error=error,
+        count=count,
+        df=np.where(inner, df, np.maximum(count - 1.0, 1.0)),
+        noise=noise,
+        floor=floor,
+        set_apart=apart,
+        variant_sd=np.sqrt(own.merged(noise.variant_sd**2, apart)),
+        doubt=replace(unnoticed, weight=np.where(inner[..., None], unnoticed.weight, 0.0)),
+    )
 
 
 def holm(p_values: Float[np.ndarray, "*batch pair"], family: int) -> Float[np.ndarray, "*batch pair"]:
@@ -124,17 +190,10 @@ def critical_value(confidence: float, family: int, df: Float[np.ndarray, "*shape
     return np.asarray(stdtrit(df, 1 - (1 - confidence) / (2 * family)))
 
 
-def simultaneous_intervals(
-    difference: Float[np.ndarray, "*batch pair"],
-    standard_error: Float[np.ndarray, "*batch pair"],
-    *,
-    confidence: float,
-    family: int,
-    df: Float[np.ndarray, "*batch pair"],
-) -> Float[np.ndarray, "*batch pair 2"]:
+def simultaneous_intervals(tests: PairedTests, *, confidence: float, family: int) -> Float[np.ndarray, "*batch pair 2"]:
     """Bonferroni intervals: all hold together with at least the stated confidence."""
-    half = critical_value(confidence, family, df) * standard_error
-    return np.stack([difference - half, difference + half], axis=-1)
+    half = tests.half_width(confidence, family)
+    return np.stack([tests.difference - half, tests.difference + half], axis=-1)
 
 
 def end_at_zero(
@@ -146,20 +205,12 @@ def end_at_zero(
     return np.stack([low, high], axis=-1)
 
 
-def equivalence_p(
-    difference: Float[np.ndarray, "*batch pair"],
-    standard_error: Float[np.ndarray, "*batch pair"],
-    *,
-    margin: float,
-    df: Float[np.ndarray, "*batch pair"],
-) -> Float[np.ndarray, "*batch pair"]:
+def equivalence_p(tests: PairedTests, *, margin: float) -> Float[np.ndarray, "*batch pair"]:
     """Uncorrected p value of the two one-sided tests: the larger of the two.
 
     The simultaneous interval lies inside ±margin exactly if 2 · family · p < 1 - confidence.
     """
-    above = stdtr(df, -(difference + margin) / standard_error)
-    below = stdtr(df, (difference - margin) / standard_error)
-    return np.asarray(np.maximum(above, below))
+    return np.minimum(tests.tail(margin - np.abs(tests.difference)), 1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +255,9 @@ def decide(
     """
     tests = paired_tests(values, present, pairs, references)
     p = holm(tests.p_value, family)
-    wide = simultaneous_intervals(
-        tests.difference, tests.standard_error, confidence=confidence, family=family, df=tests.df
-    )
+    wide = simultaneous_intervals(tests, confidence=confidence, family=family)
     claimed = np.where(p <= 1 - confidence, np.sign(tests.difference), 0.0)
-    one_sided = equivalence_p(tests.difference, tests.standard_error, margin=margin, df=tests.df)
+    one_sided = equivalence_p(tests, margin=margin)
     return Decisions(
         tests=tests,
         p=p,

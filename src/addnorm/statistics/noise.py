@@ -45,6 +45,7 @@ levels, so the two variances are not quite independent; the tests simulate the r
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -58,66 +59,117 @@ ONE_REFERENCE_LEVEL = 0.05
 """Probability that a reference of equal noise is found noisy by itself."""
 ALL_REFERENCES_LEVEL = 0.10
 """Probability that references of equal noise are found noisy together."""
+ROUNDING = 8 * np.finfo(float).eps
+"""Deviations of runs that differ by an exact constant, relative to the largest loss: rounding, not a noise estimate."""
 _LEAST_DF = 0.5
 """Variants with fewer residual degrees of freedom carry no information on their own variance."""
+_SINGULAR = 1e-9
+"""Share of the largest eigenvalue below which an eigenvalue is rounding: those that are not are at least about 1 / cells."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Residual noise of one table, or of a batch of tables with the same missing cells."""
+    """Residual noise of one table or of a batch of tables."""
 
     sd: Float[np.ndarray, "*batch"]
     """Pooled standard deviation of epsilon; NaN where `df` is 0."""
-    df: int
+    df: Int[np.ndarray, "*batch"]
     """Residual degrees of freedom."""
     variant_sd: Float[np.ndarray, "*batch variant"]
     """Residual standard deviation of each variant by itself; NaN where it has no residual."""
-    variant_df: Float[np.ndarray, " variant"]
+    variant_df: Float[np.ndarray, "*batch variant"]
     """Residual degrees of freedom of each variant, which need not be whole."""
-    prior_df: Float[np.ndarray, "*batch"]
-    """d_0 where Bartlett's test rejects equal variances, infinite elsewhere."""
+    own_squares: Float[np.ndarray, "*batch variant"]
+    """RSS - RSS_{-v}: by how much the residual sum of squares falls if the variant is left out."""
+    own_df: Int[np.ndarray, "*batch variant"]
+    """By how many degrees of freedom it falls; the seeds that the variant shares with others, less one, if they connect."""
+
+    @cached_property
+    def prior_df(self) -> Float[np.ndarray, "*batch"]:
+        """d_0 where Bartlett's test rejects equal variances, infinite elsewhere."""
+        return _prior_df_if_unequal(self.variant_sd**2, self.variant_df)
 
 
-def fit_noise(values: Float[np.ndarray, "*batch variant seed"], present: Bool[np.ndarray, "variant seed"]) -> Noise:
+def fit_noise(
+    values: Float[np.ndarray, "*batch variant seed"], present: Bool[np.ndarray, "*some variant seed"]
+) -> Noise:
     """Fit the additive model to the cells that exist and estimate its residual noise.
 
     Args:
         values: losses; entries outside `present` are ignored.
-        present: which variant has a counted run at which seed.
+        present: which variant has a counted run at which seed, for all tables of the batch or for each of them.
 
     Raises:
-        InputError: no cell is present.
+        InputError: a table without a cell.
     """
-    rows, columns = np.nonzero(present)
-    if rows.size == 0:
+    if not present.any(axis=(-2, -1)).all():
         raise InputError("additive model: expected at least one finished run, got none.")
-    cells = values[..., rows, columns]
-    basis = _column_space(rows, columns, present.shape)
+    fit = _fit_of(present)
+    cells = np.where(present, values, 0.0)
     # The mean is subtracted first: losses near 2.5 with noise near 0.001 would otherwise lose three digits to cancellation.
-    centred = cells - cells.mean(axis=-1, keepdims=True)
-    residual = centred - (centred @ basis) @ basis.T
-    df = rows.size - basis.shape[1]
-    batch = cells.shape[:-1]
-    if df == 0:
-        return Noise(
-            sd=np.full(batch, np.nan),
-            df=0,
-            variant_sd=np.full((*batch, present.shape[0]), np.nan),
-            variant_df=np.zeros(present.shape[0]),
-            prior_df=np.full(batch, np.inf),
-        )
-    member = (rows[:, None] == np.arange(present.shape[0])).astype(float)
-    variant_df = (1 - (basis**2).sum(axis=1)) @ member
-    known = variant_df > 1e-9
-    squares = residual**2 @ member
-    variances = np.where(known, squares / np.where(known, variant_df, 1.0), np.nan)
+    centred = cells - (cells.sum(axis=(-2, -1)) / present.sum(axis=(-2, -1)))[..., None, None]
+    centred = np.where(present, centred, 0.0)
+    within = np.where(present, centred - (centred.sum(axis=-1) / np.maximum(present.sum(axis=-1), 1))[..., None], 0.0)
+    levels = np.einsum("...st,...t->...s", fit.inverse, within.sum(axis=-2))
+    residual = within - np.einsum("...vst,...t->...vs", fit.centring, levels)
+    squares = (residual**2).sum(axis=-1)
+    own_squares = np.einsum("...vs,...vst,...vt->...v", residual, fit.deletion, residual)
+    batch = squares.shape[:-1]
+    known = fit.variant_df > 1e-9
+    variances = np.where(known, squares / np.where(known, fit.variant_df, 1.0), np.nan)
+    df = np.broadcast_to(fit.df, batch)
     return Noise(
         # numpy turns an array without axes into a scalar; the fields stay arrays for every batch shape.
-        sd=np.asarray(np.sqrt(squares.sum(axis=-1) / df)),
+        sd=np.asarray(np.where(df > 0, np.sqrt(squares.sum(axis=-1) / np.maximum(df, 1)), np.nan)),
         df=df,
         variant_sd=np.sqrt(variances),
-        variant_df=variant_df,
-        prior_df=_prior_df_if_unequal(variances, variant_df),
+        variant_df=np.broadcast_to(fit.variant_df, squares.shape),
+        own_squares=own_squares,
+        own_df=np.broadcast_to(fit.own_df, squares.shape),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fit:
+    """Matrices of the least-squares fit that depend on the pattern of cells alone, for one pattern or one of each table.
+
+    The variant levels are eliminated: with C_v the centring over the cells of variant v, the seed levels solve
+    sum_v C_v b = sum_v C_v y_v, and the residual of v is C_v (y_v - b). Its covariance is sigma^2 (C_v - C_v A^+ C_v) with
+    A = sum_v C_v, and e_v' (C_v - C_v A^+ C_v)^+ e_v is the fall of RSS if the variant is left out.
+    """
+
+    centring: Float[np.ndarray, "*batch variant seed seed"]
+    """C_v."""
+    inverse: Float[np.ndarray, "*batch seed seed"]
+    """A^+."""
+    deletion: Float[np.ndarray, "*batch variant seed seed"]
+    """(C_v - C_v A^+ C_v)^+."""
+    df: Int[np.ndarray, "*batch"]
+    variant_df: Float[np.ndarray, "*batch variant"]
+    own_df: Int[np.ndarray, "*batch variant"]
+
+
+def _fit_of(present: Bool[np.ndarray, "*batch variant seed"]) -> _Fit:
+    batch, shape = present.shape[:-2], present.shape[-2:]
+    # Most tables of a batch have one pattern; a pseudoinverse for each of them would take most of the time.
+    flat = present.reshape(-1, shape[0] * shape[1])
+    _, first, which = np.unique(np.packbits(flat, axis=-1), axis=0, return_index=True, return_inverse=True)
+    weight = flat[first].reshape(-1, *shape).astype(float)
+    count = np.maximum(weight.sum(axis=-1), 1.0)[..., None, None]
+    centring = weight[..., None] * np.eye(shape[1]) - weight[..., None] * weight[..., None, :] / count
+    inverse = np.linalg.pinv(centring.sum(axis=-3), rcond=_SINGULAR, hermitian=True)
+    covariance = centring - centring @ inverse[:, None] @ centring
+    deletion = np.linalg.pinv(covariance, rcond=_SINGULAR, hermitian=True)
+    variant_df = np.trace(covariance, axis1=-2, axis2=-1)
+    own_df = np.einsum("...st,...ts->...", deletion, covariance)
+    each = which.reshape(batch)
+    return _Fit(
+        centring=centring[each],
+        inverse=inverse[each],
+        deletion=deletion[each],
+        df=np.asarray(np.rint(variant_df.sum(axis=-1)).astype(int)[each]),
+        variant_df=variant_df[each],
+        own_df=np.rint(own_df).astype(int)[each],
     )
 
 
@@ -144,13 +196,6 @@ def fit_levels(
     return levels
 
 
-def _column_space(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Float[np.ndarray, "cell rank"]:
-    """Orthonormal basis of what variant and seed levels can explain; its rank accounts for disconnected blocks."""
-    design = _design(rows, columns, shape)
-    left, singular, _ = np.linalg.svd(design, full_matrices=False)
-    return left[:, singular > singular[0] * max(design.shape) * np.finfo(float).eps]
-
-
 def _design(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Float[np.ndarray, "cell level"]:
     """Design matrix with one indicator per variant and per seed."""
     design = np.zeros((rows.size, shape[0] + shape[1]))
@@ -160,31 +205,44 @@ def _design(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Fl
     return design
 
 
-def bartlett_p(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, " variant"]) -> np.ndarray:
-    """P value of Bartlett's test of equal variances, shape `batch`."""
-    number, total = df.size, df.sum()
-    pooled = (variances * df).sum(axis=-1) / total
-    statistic = total * np.log(pooled) - (df * np.log(variances)).sum(axis=-1)
-    correction = 1 + ((1 / df).sum() - 1 / total) / (3 * (number - 1))
-    return np.asarray(chdtrc(number - 1, np.maximum(statistic / correction, 0.0)))
+def bartlett_p(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, "*some variant"]) -> np.ndarray:
+    """P value of Bartlett's test of equal variances, shape `batch`; variants without degrees of freedom take no part."""
+    known = df > 0
+    number, total = known.sum(axis=-1), df.sum(axis=-1)
+    least = np.where(known, variances, 1.0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        pooled = (least * df).sum(axis=-1) / total
+        statistic = total * np.log(pooled) - (df * np.log(least)).sum(axis=-1)
+        inverse = np.where(known, 1 / np.where(known, df, 1.0), 0.0).sum(axis=-1)
+        correction = 1 + (inverse - 1 / total) / (3 * (number - 1))
+        return np.asarray(chdtrc(number - 1, np.maximum(statistic / correction, 0.0)))
 
 
-def prior_df(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, " variant"]) -> np.ndarray:
+def prior_df(variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, "*some variant"]) -> np.ndarray:
     """Smyth's d_0, shape `batch`: small where variances scatter widely, infinite where no more than chance explains."""
-    excess = np.log(variances).var(axis=-1, ddof=1) - polygamma(1, df / 2).mean()
+    known = df > 0
+    number = known.sum(axis=-1)
+    logs = np.log(np.where(known, variances, 1.0))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (logs.sum(axis=-1) / number)[..., None]
+        scatter = np.where(known, (logs - mean) ** 2, 0.0).sum(axis=-1) / (number - 1)
+        by_chance = np.where(known, polygamma(1, np.where(known, df, 1.0) / 2), 0.0).sum(axis=-1) / number
+    excess = scatter - by_chance
     return np.where(excess > 0, 2 * _inverse_trigamma(np.asarray(np.maximum(excess, 1e-6))), np.inf)
 
 
 def _prior_df_if_unequal(
-    variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, " variant"]
+    variances: Float[np.ndarray, "*batch variant"], df: Float[np.ndarray, "*some variant"]
 ) -> np.ndarray:
-    known = df >= _LEAST_DF
-    if known.sum() < 3:
-        return np.full(variances.shape[:-1], np.inf)
-    seen = variances[..., known]
+    known = np.broadcast_to(df >= _LEAST_DF, variances.shape)
+    seen = np.where(known, variances, 0.0)
     # A variant without any residual is as unequal as can be; the floor keeps its logarithm finite.
     seen = np.maximum(seen, 1e-12 * seen.max(axis=-1, keepdims=True) + np.finfo(float).tiny)
-    return np.where(bartlett_p(seen, df[known]) < EQUAL_VARIANCE_LEVEL, prior_df(seen, df[known]), np.inf)
+    counted = np.where(known, df, 0.0)
+    unequal = np.asarray(known.sum(axis=-1) >= 3) & (bartlett_p(seen, counted) < EQUAL_VARIANCE_LEVEL)
+    found = np.full(unequal.shape, np.inf)
+    found[unequal] = prior_df(seen[unequal], counted[unequal])
+    return found
 
 
 def _inverse_trigamma(target: np.ndarray) -> np.ndarray:
@@ -209,45 +267,47 @@ class NoiseFloor:
 
 
 def noise_floor(
-    noise: Noise, pairs: Int[np.ndarray, "pair 2"], references: Int[np.ndarray, " reference"]
+    noise: Noise,
+    pairs: Int[np.ndarray, "pair 2"],
+    references: Int[np.ndarray, " reference"],
+    retained: Bool[np.ndarray, "*batch variant"],
 ) -> NoiseFloor:
     """Test references against the other variants and derive the floor for their pairs.
 
     Args:
-        noise: noise of the table.
+        noise: noise of the retained variants.
         pairs: indices of the two variants of each pair.
         references: indices of the variants whose noise many pairs share.
+        retained: variants that are not set apart; the others take no part.
     """
     batch, variants = noise.variant_sd.shape[:-1], noise.variant_sd.shape[-1]
     variance = np.zeros((*batch, len(pairs)))
     df = np.full((*batch, len(pairs)), np.inf)
     noisy = np.zeros((*batch, variants), bool)
-    known = noise.variant_df >= _LEAST_DF
+    known = retained & (noise.variant_df >= _LEAST_DF)
     squares = np.where(known, noise.variant_sd**2, 0.0) * noise.variant_df
     sets = [(np.array([one]), ONE_REFERENCE_LEVEL) for one in references]
     if len(references) > 0:
         sets.append((references, ALL_REFERENCES_LEVEL))
     for members, level in sets:
-        inside = np.zeros(variants, bool)
-        inside[members] = True
-        others = known & ~inside
-        # The residuals of two variants are equal up to sign; fewer than two others give no variance to compare with.
-        if not known[inside].all() or others.sum() < 2:
-            continue
-        inside_df, other_df = float(noise.variant_df[inside].sum()), float(noise.variant_df[others].sum())
-        inside_var, other_var = (
-            squares[..., inside].sum(axis=-1) / inside_df,
-            squares[..., others].sum(axis=-1) / other_df,
-        )
+        member = np.zeros(variants, bool)
+        member[members] = True
+        inside, others = retained & member, known & ~member
+        inside_df, other_df = ((noise.variant_df * part).sum(axis=-1) for part in (inside, others))
         with np.errstate(invalid="ignore", divide="ignore"):
+            inside_var = (squares * inside).sum(axis=-1) / inside_df
+            other_var = (squares * others).sum(axis=-1) / other_df
             rejected = (inside_var > other_var) & (fdtrc(inside_df, other_df, inside_var / other_var) < level)
             mixed_df = (inside_var + other_var) ** 2 / (inside_var**2 / inside_df + other_var**2 / other_df)
-        members_in_pair = inside[pairs].sum(axis=-1)
+        # The residuals of two variants are equal up to sign; fewer than two others give no variance to compare with.
+        rejected &= inside.any(axis=-1) & (known | ~inside).all(axis=-1) & (others.sum(axis=-1) >= 2)
+        members_in_pair = member[pairs].sum(axis=-1)
+        both_retained = retained[..., pairs[:, 0]] & retained[..., pairs[:, 1]]
         for number, least_variance, most_df in (
             (1, inside_var + other_var, mixed_df),
-            (2, 2 * inside_var, np.full(batch, inside_df)),
+            (2, 2 * inside_var, inside_df),
         ):
-            applies = rejected[..., None] & (members_in_pair == number)
+            applies = rejected[..., None] & (members_in_pair == number) & both_retained
             variance = np.where(applies, np.maximum(variance, least_variance[..., None]), variance)
             df = np.where(applies, np.minimum(df, most_df[..., None]), df)
         noisy |= rejected[..., None] & inside

@@ -11,6 +11,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
         *_plan(ranking, table),
         *_losses(table),
         *_too_few(ranking),
+        *_set_apart(ranking),
         *_uneven(ranking),
         *_noisy_references(ranking),
         *_references(ranking),
@@ -94,10 +95,21 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
     return found
 
 
+def _set_apart(ranking: Ranking) -> list[Sentence]:
+    if not ranking.set_apart or ranking.noise_sd is None:
+        return []
+    known = {row.variant: row.residual_sd or 0.0 for row in ranking.variants}
+    each = listed("and", (say("noise_of", variant=name, sd=known[name]) for name in ranking.set_apart))
+    return [
+        say("set_apart" if len(ranking.set_apart) == 1 else "several_set_apart", variants=each, rest=ranking.noise_sd)
+    ]
+
+
 def _uneven(ranking: Ranking) -> list[Sentence]:
     if ranking.noise_even:
         return []
-    spread = sorted((row.residual_sd, row.variant) for row in ranking.variants if row.residual_sd is not None)
+    retained = [row for row in ranking.variants if row.variant not in ranking.set_apart]
+    spread = sorted((row.residual_sd, row.variant) for row in retained if row.residual_sd is not None)
     (least, quiet), (most, noisy) = spread[0], spread[-1]
     return [say("uneven", quiet=quiet, least=least, noisy=noisy, most=most)]
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import stdtrit
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.multiple_testing import FEWEST_SEEDS, holm, paired_tests
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
@@ -18,6 +18,7 @@ from addnorm.statistics.result import Result
 from addnorm.statistics.table import Table, tabulate
 from addnorm.statistics.tiers import reference_lines, tier_of
 from addnorm.statistics.verdicts import Family
+from addnorm.words import listed, say
 
 
 def rank(
@@ -28,6 +29,7 @@ def rank(
     confidence: float = 0.95,
     assumed_sd: float | None = None,
     added_after_look: Collection[int] = (),
+    left_out: Collection[str] = (),
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
 
@@ -39,10 +41,11 @@ def rank(
         assumed_sd: standard deviation of one run, in nats, known from elsewhere. It is used only to estimate the number of
             seeds needed where the runs themselves allow no verdict, and without the benefit of paired seeds.
         added_after_look: seeds that were added after results had been seen.
+        left_out: variants whose runs take no part; a warning names them.
 
     Raises:
         InputError: no runs, runs on different data, two runs of one variant and seed, or a number out of its range.
-        UnknownName: a reference that no run belongs to.
+        UnknownName: a reference, or a variant to be left out, that no run belongs to.
 
     Example:
         >>> losses = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.44, 2.42)}
@@ -51,6 +54,11 @@ def rank(
         'better'
     """
     _check_numbers(margin, confidence, assumed_sd)
+    known = tuple(dict.fromkeys(result.variant for result in results))
+    for name in left_out:
+        if name not in known:
+            raise UnknownName("variant to be left out", name, known)
+    results = [result for result in results if result.variant not in left_out]
     table = tabulate(results, references)
     family = Family.of(table, references, margin, confidence, assumed_sd)
     levels = fit_levels(table.losses, table.present)
@@ -85,10 +93,12 @@ def rank(
         noise_df=family.noise_df,
         noise_even=math.isinf(family.prior_df),
         noisy_references=tuple(name for name in references if family.is_noisy(name)),
+        set_apart=family.set_apart,
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
     )
-    return replace(ranking, warnings=(*table.warnings, *notes(ranking, table)))
+    chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
+    return replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
 
 
 def require_margin(margin: float) -> None:

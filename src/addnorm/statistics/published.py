@@ -62,7 +62,8 @@ def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None)
 
     Args:
         path: the name or the file.
-        overrides: `references` or `margin` to use instead of the file's references and 0.005 nats per token.
+        overrides: `references` or `margin` to use instead of the file's references and 0.005 nats per token; `left_out`:
+            variants that take no part.
 
     Raises:
         InputError: the file is missing or of another form.
@@ -74,6 +75,7 @@ def ranking_of_published(path: Path, overrides: Mapping[str, Any] | None = None)
         published.results,
         references=tuple(chosen["references"]),
         margin=chosen["margin"],
+        left_out=chosen.get("left_out", ()),
         assumed_sd=published.assumed_sd,
     )
 

@@ -1,13 +1,15 @@
 """The ranking as frozen dataclasses and as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from addnorm.words import Sentence
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]
+RESOLVABLE_SEEDS = 100
+"""Seeds per variant beyond which texts call a comparison not resolvable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +38,13 @@ class Comparison:
     accuracy_agrees: bool | None = None
     """True if accuracy and loss favour the same of the two; None if either is equal or unknown."""
     reason: Sentence | None = None
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    """Difference at each shared seed, in nats per token."""
+
+    @property
+    def seeds_lower(self) -> int:
+        """Number of shared seeds at which the variant has the lower loss."""
+        return sum(difference < 0 for difference in self.by_seed.values())
 
     def to_json(self) -> dict[str, Any]:
         """The comparison as plain JSON values."""
@@ -52,6 +61,8 @@ class Comparison:
             "accuracy_difference": self.accuracy_difference,
             "accuracy_agrees": self.accuracy_agrees,
             "reason": None if self.reason is None else str(self.reason),
+            "by_seed": [{"seed": seed, "difference": value} for seed, value in self.by_seed.items()],
+            "seeds_lower": self.seeds_lower,
         }
 
 
@@ -171,13 +182,16 @@ class Ranking:
     family: int
     """Number of comparisons that share the error rate."""
     noise_sd: float | None
-    """Pooled residual standard deviation of one run, in nats; None without a residual degree of freedom."""
+    """Pooled residual standard deviation of one run of the variants that are not `set_apart`, in nats; None without a residual
+    degree of freedom."""
     noise_df: int
     """Its degrees of freedom."""
     noise_even: bool
     """True if Bartlett's test does not reject equal variances."""
     noisy_references: tuple[str, ...]
     """References that are significantly noisier than the other variants; comparisons with them use their own noise."""
+    set_apart: tuple[str, ...]
+    """Variants whose noise is far above the rest. Comparisons with them use their own noise, and no other does."""
     assumed_sd: float | None
     """Standard deviation of one run from another source; used for `seeds_needed` alone, never for a verdict."""
     added_after_look: tuple[int, ...]
@@ -212,6 +226,7 @@ class Ranking:
                 "df": self.noise_df,
                 "even": self.noise_even,
                 "noisy_references": list(self.noisy_references),
+                "set_apart": list(self.set_apart),
                 "assumed_sd": self.assumed_sd,
             },
             "added_after_look": list(self.added_after_look),

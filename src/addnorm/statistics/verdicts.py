@@ -63,7 +63,7 @@ class Family:
     @property
     def noise_df(self) -> int:
         """Residual degrees of freedom of the table."""
-        return 0 if self.decisions is None else self.decisions.tests.noise.df
+        return 0 if self.decisions is None else int(self.decisions.tests.noise.df)
 
     @property
     def noise_sd(self) -> float | None:
@@ -85,8 +85,17 @@ class Family:
         """Residual standard deviation of one variant by itself, in nats; None where it has no residual."""
         if self.decisions is None:
             return None
-        sd = float(self.decisions.tests.noise.variant_sd[self.table.row(variant)])
+        sd = float(self.decisions.tests.variant_sd[self.table.row(variant)])
         return None if math.isnan(sd) else sd
+
+    @property
+    def set_apart(self) -> tuple[str, ...]:
+        """Variants whose noise is far above the rest, in the table's order."""
+        if self.decisions is None:
+            return ()
+        return tuple(
+            name for name, apart in zip(self.table.distinct, self.decisions.tests.set_apart, strict=True) if apart
+        )
 
     def compare(self, name: str, other: str) -> Comparison:
         """The verdict on one variant against one reference, with its numbers or the reason why there is none."""
@@ -116,6 +125,7 @@ class Family:
             seeds=count,
             accuracy_difference=accuracy,
             accuracy_agrees=agrees,
+            by_seed=_by_seed(table, row, column),
         )
         error = float(tests.standard_error[index])
         if count < FEWEST_SEEDS:
@@ -127,7 +137,8 @@ class Family:
         else:
             comparison = self._with_verdict(comparison, self.decisions, index, sign)
             if comparison.verdict == "undecided":
-                floor_df = float(tests.floor.df[index]) / (count - 1)
+                apart = tests.set_apart[[row, column]].any()
+                floor_df = 1.0 if apart else float(tests.floor.df[index]) / (count - 1)
                 comparison = self._with_seeds_needed(comparison, error * math.sqrt(count), floor_df)
         return self._limited_by_divergence(comparison, name, other)
 
@@ -172,7 +183,7 @@ class Family:
         return math.sqrt(2) * float(tests.noise.sd) if tests.noise.df > 0 and tests.noise.sd > 0 else None
 
     def _with_seeds_needed(self, comparison: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
-        if sd is None or comparison.difference is None:
+        if sd is None or comparison.difference is None or self.decisions is None:
             return comparison
         needed = seeds_needed(
             comparison.difference,
@@ -180,7 +191,7 @@ class Family:
             margin=self.margin,
             confidence=self.confidence,
             family=self.size,
-            variants=int(self.table.present.any(axis=1).sum()),
+            variants=max(int((self.table.present.any(axis=1) & ~self.decisions.tests.set_apart).sum()), 2),
             prior_df=self.prior_df,
             floor_df=floor_df,
         )
@@ -200,6 +211,12 @@ def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool |
     accuracy = float(differences.mean())
     loss = float((table.losses[row] - table.losses[column])[both].mean())
     return accuracy, None if accuracy == 0 or loss == 0 else (accuracy > 0) == (loss < 0)
+
+
+def _by_seed(table: Table, row: int, column: int) -> dict[int, float]:
+    """Difference in loss at each shared seed."""
+    both = np.flatnonzero(table.present[row] & table.present[column])
+    return {table.seeds[place]: float(table.losses[row, place] - table.losses[column, place]) for place in both}
 
 
 def _endings(table: Table, name: str) -> Sentence:

@@ -1,11 +1,14 @@
-"""`addnorm.rank`: the ranking of a study's folder, or of published results."""
+"""`addnorm.rank`: the ranking of a study's folder, of published results, or of runs that other code trained."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from addnorm.errors import JobError, warn
+from addnorm.errors import InputError, JobError, UnknownName, warn
 from addnorm.references import names_printed_results
-from addnorm.statistics import Ranking, ranking_of_published
+from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
+from addnorm.statistics import rank as rank_results
+from addnorm.statistics.run_tables import SUFFIXES, holds_events, holds_list, read_runs
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
 
@@ -15,6 +18,9 @@ def rank(
     *,
     references: Sequence[str] | None = None,
     margin: float | None = None,
+    variants: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
     say: Callable[[str], None] = warn,
 ) -> Ranking:
     """Rank a study's variants, with simultaneous verdicts against each reference.
@@ -23,13 +29,18 @@ def rank(
     after it. The command is `addnorm rank`.
 
     Args:
-        path: folder of a study; a JSON file of published results; or `kuang-2025` for the table that Kuang (2025) prints.
-        references: variants to compare with, in place of the study's own.
+        path: folder of a study; a JSON file of published results; `kuang-2025` for the table that Kuang (2025) prints; or runs
+            that other code trained: a CSV file, JSON lines, a JSON list, a folder of TensorBoard events.
+        references: variants to compare with, in place of the study's own. Of runs that other code trained, the first variant of
+            the file unless given.
         margin: nats per token below which a difference counts as none, in place of the study's own.
+        variants: the only variants to rank, besides the references; all if empty.
+        exclude: variants to leave out.
+        columns: names of the columns `variant`, `seed` and `loss` in a file of runs that other code trained.
         say: receives a message if the ranking cannot be recorded; by default a Python warning.
 
     Raises:
-        InputError: the path is not a study, a reference is unknown, or the results cannot be compared.
+        InputError: the path is not a study or a table of runs, a variant is unknown, or the results cannot be compared.
         Damaged: a file of the study is damaged.
 
     Example:
@@ -37,17 +48,76 @@ def rank(
         >>> ranking["summed"].versus["base"].verdict
         'equivalent'
     """
-    overrides: dict[str, object] = {}
-    if references is not None:
-        overrides["references"] = tuple(references)
+    path = Path(path)
+    own: tuple[str, ...]
+    if _is_table(path):
+        runs = read_runs(path, columns)
+        known, own = _names(runs), (runs[0].variant,)
+    elif columns:
+        raise InputError(
+            f"{path}: expected a table of runs where columns are given, got addnorm's own results. Leave the columns out."
+        )
+    elif names_printed_results(path) or path.suffix == ".json":
+        published = kuang_2025() if names_printed_results(path) else read_published(path)
+        known, own = _names(published.results), published.references
+    else:
+        folder = StudyFolder(path)
+        known, own = (
+            tuple(dict.fromkeys(run.spec["variant"] for run in folder.runs())),
+            folder.plan.get("references", ()),
+        )
+    overrides = _chosen(known, own, references, variants, exclude)
     if margin is not None:
         overrides["margin"] = margin
-    if names_printed_results(path) or Path(path).suffix == ".json":
-        return ranking_of_published(Path(path), overrides)
-    folder = StudyFolder(path)
+    if _is_table(path):
+        return rank_results(runs, **{"references": own, **overrides})
+    if names_printed_results(path) or path.suffix == ".json":
+        return ranking_of_published(path, overrides)
     current = ranking(folder, overrides)
     record_peek(folder, say)
     return current
+
+
+def _is_table(path: Path) -> bool:
+    """True for runs that other code trained."""
+    if path.is_dir():
+        return not (path / "study.json").exists() and holds_events(path)
+    return path.suffix in SUFFIXES or (path.suffix == ".json" and path.is_file() and holds_list(path))
+
+
+def _names(results: Sequence[Result]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(result.variant for result in results))
+
+
+def _chosen(
+    known: Sequence[str],
+    own: Sequence[str],
+    references: Sequence[str] | None,
+    variants: Sequence[str],
+    exclude: Sequence[str],
+) -> dict[str, Any]:
+    """Settings that differ from the ranking of everything against the study's own references."""
+    for name in (*variants, *exclude):
+        if name not in known:
+            raise UnknownName("variant", name, known)
+    for name in references or ():
+        if name in exclude:
+            raise InputError(f"reference {name!r}: expected a variant that is ranked, got one that is excluded.")
+    compared = own if references is None else references
+    left_out = [
+        name for name in known if name in exclude or (variants and name not in variants and name not in compared)
+    ]
+    overrides: dict[str, Any] = {}
+    if left_out:
+        overrides["left_out"] = tuple(left_out)
+    kept = tuple(name for name in compared if name not in left_out)
+    if compared and not kept:
+        raise InputError(
+            f"references: expected one that is left, got all of {', '.join(compared)} excluded. Name another."
+        )
+    if references is not None or kept != tuple(own):
+        overrides["references"] = kept
+    return overrides
 
 
 def record_peek(folder: StudyFolder, say: Callable[[str], None] = warn) -> None:

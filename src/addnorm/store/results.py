@@ -64,7 +64,7 @@ def ranking(
 
     Args:
         folder: the study.
-        overrides: `references` or `margin` to use instead of the plan's.
+        overrides: `references` or `margin` to use instead of the plan's; `left_out`: variants that take no part.
         found: results of the runs, if already known; read from the folder otherwise.
 
     Raises:
@@ -79,6 +79,7 @@ def ranking(
         results(folder) if found is None else found,
         references=tuple(chosen["references"]),
         margin=chosen["margin"],
+        left_out=chosen.get("left_out", ()),
         added_after_look=[
             seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
         ],

@@ -80,6 +80,8 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
     ]
     if not ranking.noise_even:
         found.append(("uneven", {}))
+    if ranking.set_apart:
+        found.append(("set_apart", {"names": ", ".join(ranking.set_apart)}))
     if ranking.noisy_references:
         found.append(("noisy", {"names": ", ".join(ranking.noisy_references)}))
     return found

@@ -19,6 +19,7 @@ from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
@@ -180,7 +181,13 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
     parts += _values(ranking["variants"], width)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
-        heading = f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence:"
+        heading = f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence"
+        cells = [cell for row in found for cell in row.versus]
+        if any(re.search(r" \d+/\d+ ", cell) for cell in cells):
+            heading += "; 4/5: lower on 4 of 5 seeds"
+        if any(f" >{RESOLVABLE_SEEDS} seeds" in cell for cell in cells):
+            heading += f"; >{RESOLVABLE_SEEDS} seeds: not resolvable at this budget"
+        heading += ":"
         parts.append(textwrap.fill(heading, width))
         parts += _side_by_side(ranking["references"], found, width)
     notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in ranking["warnings"]]
@@ -285,13 +292,16 @@ def _cell(comparison: Mapping[str, Any] | None) -> str:
     if comparison is None:
         return NONE
     cell = comparison["verdict"] or "no verdict"
+    if comparison["interval"] is not None and comparison.get("by_seed"):
+        cell += f" {comparison['seeds_lower']}/{len(comparison['by_seed'])}"
     if comparison["difference"] is not None:
         cell += f" {1000 * comparison['difference']:+.1f}"
     if comparison["interval"] is not None:
         low, high = (1000 * end for end in comparison["interval"])
         cell += f" [{low:+.1f}, {high:+.1f}]"
     if comparison["seeds_needed"] is not None:
-        cell += f" {comparison['seeds_needed']} seeds"
+        many = comparison["seeds_needed"] > RESOLVABLE_SEEDS
+        cell += f" >{RESOLVABLE_SEEDS} seeds" if many else f" {comparison['seeds_needed']} seeds"
     return cell
 
 

@@ -11,6 +11,7 @@ from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Comparison, Ranking
+from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases, Sentence, phrases
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Cell:
     difference: float | None
     interval: tuple[float, float] | None
     seeds: int
+    seeds_lower: int
+    """Shared seeds at which the variant has the lower loss."""
     seeds_needed: int | None
     needed_for: str | None
     reason: Sentence | None
@@ -113,8 +116,9 @@ def _cell(reference: str, comparison: Comparison, scale: float) -> Cell:
         difference=difference,
         interval=thousandths,
         seeds=comparison.seeds,
-        seeds_needed=comparison.seeds_needed,
-        needed_for=comparison.seeds_needed_for,
+        seeds_lower=comparison.seeds_lower,
+        seeds_needed=None if comparison.seeds_needed is None else min(comparison.seeds_needed, RESOLVABLE_SEEDS),
+        needed_for="more" if (comparison.seeds_needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
         reason=comparison.reason,
         accuracy_disagrees=comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
         box=box if box is None else (box[0], box[1], box[2]),
