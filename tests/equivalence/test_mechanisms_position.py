@@ -14,6 +14,8 @@ from addnorm.model.transformer import Transformer
 from addnorm.position import Position
 from addnorm.testing.laws import rounding, some_tokens, subject
 
+pytestmark = pytest.mark.plain  # shapes of the same models are checked in tests/contracts
+
 SEQ, DIM = 7, 8
 
 

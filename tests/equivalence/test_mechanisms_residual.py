@@ -42,6 +42,7 @@ def replay_model(weights: str, scope: str, setting: str) -> ModelSpec:
     return tiny(residual=make("residual", "replay", weights=weights, scope=scope), **changes)
 
 
+@pytest.mark.plain  # shapes of the same models are checked in tests/contracts
 @pytest.mark.parametrize(("weights", "scope", "setting"), list(product(WEIGHTS, SCOPES, SETTINGS)))
 def test_replay_in_one_batched_call_is_a_loop_over_layers(weights: str, scope: str, setting: str) -> None:
     model = subject(replay_model(weights, scope, setting))
