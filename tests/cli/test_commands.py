@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from addnorm.cli import commands, main
+from addnorm.store import StudyFolder
+from train_here import workers_here
 
 STATUS_KEYS = [
     "run", "variant", "seed", "state", "step", "steps", "loss", "accuracy", "perplexity", "attempts", "reason",
@@ -87,6 +89,13 @@ def test_list_everything(capsys):
     assert "residual-scores" in found["study"]
     assert {"add", "scale", "rezero", "gate", "cumulative", "replay"} <= set(found["residual"])
     assert "v4m7" in found["preset"]
+
+
+def test_every_preset_is_described(capsys):
+    _, out, _ = said(capsys, "list", "preset", "--json")
+    presets = {each["kind"]: each["summary"] for each in json.loads(out)["preset"]}
+    assert [kind for kind, summary in presets.items() if not summary.partition("\n")[0].endswith(".")] == []
+    assert len(set(presets.values())) == len(presets)
 
 
 def test_list_a_room_gives_formula_and_source(capsys):
@@ -253,6 +262,39 @@ def test_run_goes_on_with_what_is_there_and_refuses_another_plan(finished, tmp_p
     code, _, err = said(capsys, "run", str(file), "--out", str(copy), "--set", "training.steps=7")
     assert code == 2
     assert "another folder with --out" in err
+    assert "(training.steps: 6 → 7)" in err
+
+
+def test_a_run_whose_loss_became_nan_is_not_advised_to_repeat_it(tmp_path, capsys, tiny_study_text):
+    file, out = tmp_path / "tiny.yaml", tmp_path / "runs"
+    file.write_text(tiny_study_text, encoding="utf-8")
+    with workers_here():
+        code, text, _ = said(
+            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer.learning_rate=1.0e+30",
+            "--set", "seeds=[0]",
+        )  # fmt: skip
+    assert code == 1
+    assert {(run.status().state, run.ending()["cause"]) for run in StudyFolder(out).runs()} == {
+        ("failed", "not finite")
+    }
+    assert "2 failed because a loss or gradient was not finite" in text
+    assert "training.optimizer.learning_rate" in text
+    assert "--retry" not in text
+    StudyFolder(out).runs()[0].mark("failed", reason="out of memory", step=3)
+    with workers_here():
+        _, text, _ = said(
+            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer.learning_rate=1.0e+30",
+            "--set", "seeds=[0]",
+        )  # fmt: skip
+    assert "1 failed because a loss or gradient was not finite" in text
+    assert "add --retry" in text
+
+
+def test_an_audit_without_parameters_names_the_commands_option(finished, capsys):
+    code, _, err = said(capsys, "audit", str(next(finished.glob("base-s0-*"))))
+    assert code == 2
+    assert "--track of the command" in err
+    assert "track=" not in err
 
 
 def test_doctor(capsys, tmp_path):

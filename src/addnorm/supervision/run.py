@@ -12,6 +12,7 @@ from addnorm.supervision.cost_record import record_costs
 from addnorm.supervision.executors import EXECUTORS, WORKER
 from addnorm.supervision.frozen_plan import frozen_plan
 from addnorm.supervision.supervisor import supervise
+from addnorm.supervision.trial_step import try_plugins
 
 
 def default_out(study: Study) -> Path:
@@ -52,7 +53,7 @@ def run(
         The study's folder.
 
     Raises:
-        InputError: the study cannot be trained, or the folder holds another plan.
+        InputError: the study cannot be trained, the code of a plugin fails, or the folder holds another plan.
         UnknownName: no such executor.
         JobError: another supervisor works on the folder, or a file cannot be written.
     """
@@ -64,6 +65,7 @@ def run(
     # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
     command = (*WORKER, *study.plugins)
     starter = EXECUTORS.class_of(executor).create(threads=study.training.threads, slots=workers, command=command)
+    try_plugins(study)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     folder = StudyFolder.create(out, frozen_plan(study, out))
     record_costs(fit_models(study, Dataset.load(out / "data").vocab), out)
