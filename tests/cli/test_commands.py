@@ -1,9 +1,11 @@
 """Every command as a user gives it: its help, its JSON, its exit codes, and what it says of mistakes."""
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -270,7 +272,7 @@ def test_a_run_whose_loss_became_nan_is_not_advised_to_repeat_it(tmp_path, capsy
     file.write_text(tiny_study_text, encoding="utf-8")
     with workers_here():
         code, text, _ = said(
-            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer.learning_rate=1.0e+30",
+            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer={kind: adamw, learning_rate: 1.0e+30}",
             "--set", "seeds=[0]",
         )  # fmt: skip
     assert code == 1
@@ -283,7 +285,7 @@ def test_a_run_whose_loss_became_nan_is_not_advised_to_repeat_it(tmp_path, capsy
     StudyFolder(out).runs()[0].mark("failed", reason="out of memory", step=3)
     with workers_here():
         _, text, _ = said(
-            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer.learning_rate=1.0e+30",
+            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer={kind: adamw, learning_rate: 1.0e+30}",
             "--set", "seeds=[0]",
         )  # fmt: skip
     assert "1 failed because a loss or gradient was not finite" in text
@@ -295,6 +297,41 @@ def test_an_audit_without_parameters_names_the_commands_option(finished, capsys)
     assert code == 2
     assert "--track of the command" in err
     assert "track=" not in err
+
+
+class Terminal(io.StringIO):
+    """Standard output of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status", "DIR"], ["rank", "DIR"], ["explain", "DIR"], ["inspect", "DIR"], ["plan", "residual-scores"], ["list"]],
+)
+def test_tables_keep_within_the_terminal(arguments, finished, tmp_path, monkeypatch):
+    shutil.copytree(finished, tmp_path / "d")
+    (run,) = (run for run in StudyFolder(tmp_path / "d").runs() if run.name.startswith("base-s1"))
+    run.mark("failed", reason="a reason " * 12, step=3)
+    (run.path / "DONE").unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    with redirect_stdout(screen):
+        assert main([word.replace("DIR", "d") for word in arguments]) == 0
+    table = [
+        line for line in screen.getvalue().splitlines() if "  " in line.strip() and not line.startswith("  addnorm")
+    ]
+    assert len(table) > 3
+    assert [line for line in table if len(line) > 80] == []
+
+
+def test_the_table_of_inspected_runs_has_at_most_100_columns(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "d")
+    for target in (tmp_path / "d", next((tmp_path / "d").glob("v4m5-s0-*"))):
+        _, out, _ = said(capsys, "inspect", str(target))
+        assert max(map(len, out.splitlines())) <= 100
 
 
 def test_doctor(capsys, tmp_path):

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import print_json, print_message
+from addnorm.cli._text import page_width, print_json, print_message
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def command(options: Options) -> int:
     elif options.latex:
         print(tables.latex(ranking), end="")
     else:
-        print(tables.text(ranking))
+        print(tables.text(ranking, page_width()))
         if options.dir.is_dir():
             print(_next_commands(options.dir))
     return 0

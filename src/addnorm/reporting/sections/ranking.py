@@ -176,7 +176,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         title += " PROVISIONAL: runs have yet to end."
     head = ["ranks", "variant", "seeds", "loss", "±", "acc. %", "tier"]
     body = [[r.ranks, r.variant, r.seeds, r.loss, r.reach, r.accuracy, r.tier] for r in found]
-    parts = [textwrap.fill(title, width), aligned([head, *body], left={1, 6})]
+    parts = [textwrap.fill(title, width), aligned([head, *body], left={1, 6}, width=width, names=2)]
     parts += _values(ranking["variants"], width)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
@@ -258,7 +258,7 @@ def _values(entries: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         meaning for mark, meaning in _MARKS.items() if any(cell.lstrip("0123456789.") == mark for cell in cells_shown)
     ]
     heading = textwrap.fill(f"Loss per seed{''.join(f'; {meaning}' for meaning in meanings)}:", width)
-    return [heading, aligned([["variant", *(f"seed {seed}" for seed in seeds)], *body])]
+    return [heading, aligned([["variant", *(f"seed {seed}" for seed in seeds)], *body], width=width)]
 
 
 _MARKS = {
