@@ -168,23 +168,6 @@ class StudyFolder:
         return {"study": self.name, "plan_hash": self.plan_hash, "runs": runs}
 
 
-def open_runs(folder: str | Path) -> StudyFolder:
-    """Open the folder of a study.
-
-    Args:
-        folder: a folder created by `addnorm run`.
-
-    Raises:
-        InputError, Damaged: as `StudyFolder`.
-
-    Example:
-        >>> study = open_runs("runs/first")
-        >>> len(study.runs()), study.runs()[0].status().state
-        (9, 'finished')
-    """
-    return StudyFolder(folder)
-
-
 def _freeze(out: Path, plan: dict[str, Any]) -> None:
     lock = Lock(out / "supervisor.lock")
     for _ in range(_TRIES):

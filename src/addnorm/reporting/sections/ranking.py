@@ -19,6 +19,7 @@ from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.statistics import Ranking
 from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ class Row:
 
 def ranking_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per ranked variant, best first; none without a ranking."""
-    ranking = snapshot.ranking
-    if ranking is None:
-        return []
+    return [] if snapshot.ranking is None else figure_rows(snapshot.ranking, t)
+
+
+def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
+    """Rows of the figure of a ranking, best first."""
     apart = {line[0] for line in ranking.lines if len(line) == 1}
     found = []
     for row in ranking.variants:
