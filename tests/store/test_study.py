@@ -299,6 +299,6 @@ def test_what_no_field_says_is_a_sentence() -> None:
     corpus = with_spec(lambda variant, spec: spec["corpus"].update(max_bytes=50))
     assert plan_differences(old, {**corpus, "data_hash": "d2"}) == "corpus.max_bytes: 100 → 50"
     renamed = {**old, "runs": [{**run, "run": f"{run['run']}-other"} for run in old["runs"]]}
-    assert plan_differences(old, renamed) == "the code of a plug-in has changed"
+    assert plan_differences(old, renamed) == "the code of a plugin has changed"
     first = {**old, "runs": [run for run in old["runs"] if run["seed"] == 0]}
     assert plan_differences(old, first) == "no longer: seed 1"

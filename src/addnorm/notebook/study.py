@@ -56,6 +56,10 @@ class StudyRuns(StudyFolder):
 
         Raises:
             InputError, Damaged: the spec of a run is missing or damaged.
+
+        Example:
+            >>> addnorm.open_runs("runs/first").table().column("state")[:2]
+            ['finished', 'finished']
         """
         return Table(
             (status.to_json() for status in self.statuses()), columns=[field.name for field in fields(RunStatus)]
@@ -108,6 +112,10 @@ class StudyRuns(StudyFolder):
 
         Raises:
             InputError, Damaged: the study is gone, or its `study.json` damaged.
+
+        Example:
+            >>> addnorm.open_runs("runs/first").layers().columns
+            ('variant', 'seed', 'step', 'layer', 'measure', 'value')
         """
         return Table(
             insight_table(self._snapshot()),
@@ -123,6 +131,11 @@ class StudyRuns(StudyFolder):
 
         Raises:
             InputError, Damaged: the study is gone, or its `study.json` damaged.
+
+        Example:
+            >>> scalars = addnorm.open_runs("runs/first").scalars()
+            >>> sorted(set(scalars.column("seed")))
+            [0, 1, 2]
         """
         return Table(
             long_scalars(scalar_rows(self._snapshot(), phrases("en"))),
@@ -139,6 +152,10 @@ class StudyRuns(StudyFolder):
 
         Raises:
             InputError, Damaged: as `addnorm.rank`.
+
+        Example:
+            >>> addnorm.open_runs("runs/first").rank()["summed"].versus["base"].verdict
+            'equivalent'
         """
         return StudyRanking.of(rank(self.path, references=references, margin=margin))
 

@@ -46,7 +46,7 @@ def _shared_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
     if text_changed and not any(path.startswith(("corpus", "tokenizer")) for path, _, _ in common):
         yield "the text of the corpus, or its tokens, have changed"
     elif not any(changes.values()) and any(old_runs[key]["run"] != new_runs[key]["run"] for key in changes):
-        yield "the code of a plug-in has changed"
+        yield "the code of a plugin has changed"
 
 
 def _variants_and_seeds(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
