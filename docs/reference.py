@@ -20,6 +20,7 @@ MODULES = {
     "addnorm.optimization.optimizers": "Base class of optimizers, and the groups of parameters that they update.",
     "addnorm.optimization.schedules": "Base class of learning-rate schedules.",
     "addnorm.insight.extrapolation.switches": "Base classes of changes at evaluation.",
+    "addnorm.notebook": "Results of a study for notebooks and scripts, as `addnorm.open_runs` returns them.",
     "addnorm.shape": "Sizes that every mechanism is built from.",
     "addnorm.roles": "Roles of parameters, by which weight decay selects them.",
     "addnorm.testing": "The contract that every mechanism keeps, to test your own.",

@@ -28,7 +28,7 @@ _HOMES = {
     "equivalent": "addnorm.redundancy",
     "lint": "addnorm.redundancy",
     "Audit": "addnorm.redundancy",
-    "open_runs": "addnorm.store",
+    "open_runs": "addnorm.notebook",
 }
 
 if TYPE_CHECKING:
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
     from addnorm.model.generation import generate as generate
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
+    from addnorm.notebook import open_runs as open_runs
     from addnorm.redundancy import Audit as Audit
     from addnorm.redundancy import audit as audit
     from addnorm.redundancy import equivalent as equivalent
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
-    from addnorm.store import open_runs as open_runs
     from addnorm.store.rank import rank as rank
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run

@@ -177,6 +177,10 @@ class Room(Siblings):
                 )
         return cls(**fields)
 
+    def module_of(self, kind: str) -> ModuleType:
+        """The module that defines a sibling."""
+        return self._module(kind)
+
     def _file(self, kind: str) -> Path:
         return self.plugins.get(kind) or super()._file(kind)
 
@@ -225,7 +229,7 @@ def rooms_by_base() -> dict[Any, Room]:
 def preset_docs() -> dict[str, str]:
     """The docstrings of the presets by name, read without importing them.
 
-    `PRESETS` must be a literal mapping from texts to functions; a preset made by a call has no docstring.
+    `PRESETS` must be a literal mapping from texts to functions, or to calls whose first argument is the docstring.
     """
     tree = ast.parse((_PACKAGE / "model" / "presets.py").read_text(encoding="utf-8"))
     builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
@@ -241,9 +245,14 @@ def preset_docs() -> dict[str, str]:
     for name, builder in zip(table.keys, table.values, strict=True):
         if name is None:
             raise TypeError("PRESETS: expected a literal mapping, got one that unpacks another.")
-        text = ast.get_docstring(builders[builder.id], clean=False) if isinstance(builder, ast.Name) else None
-        if name is not None:  # None stands for `**another` in the literal
-            docs[ast.literal_eval(name)] = (text or "").strip()
+        text = (
+            ast.get_docstring(builders[builder.id], clean=False)
+            if isinstance(builder, ast.Name)
+            else ast.literal_eval(builder.args[0])
+            if isinstance(builder, ast.Call)
+            else None
+        )
+        docs[ast.literal_eval(name)] = (text or "").strip()
     return docs
 
 

@@ -327,3 +327,50 @@ def test_a_report_prints_in_black_and_within_the_page(tmp_path, chromium, langua
         .map((e) => e.className)"""
     assert tab.evaluate(scrolling) == []
     context.close()
+
+
+OVERLAPS = """[...document.querySelectorAll('.spark')].flatMap((spark) => {
+  const line = spark.getBoundingClientRect();
+  return [...spark.closest('.card').querySelectorAll('h3, .state-line, dt, dd')].filter((text) => {
+    const range = document.createRange();
+    range.selectNodeContents(text);
+    return [...range.getClientRects()].some((box) => box.width > 0 && box.right > line.left && box.left < line.right
+      && box.bottom > line.top && box.top < line.bottom);
+  }).map((text) => text.textContent);
+})"""
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_text_of_a_card_lies_under_its_line(tmp_path, window, width, language):
+    made_study.failed(tmp_path / "study")
+    seen = window(tmp_path / "study", viewport={"width": width, "height": 900}).go(f"/?lang={language}")
+    assert seen.tab.locator(".spark").count() == 3
+    assert seen.tab.evaluate(OVERLAPS) == []
+
+
+STRETCHED = """[...document.querySelectorAll('.wide table')].filter((table) => {
+  const shown = table.getBoundingClientRect().width;
+  table.style.width = 'max-content';
+  const needed = table.getBoundingClientRect().width;
+  table.style.width = '';
+  return shown > needed + 1;
+}).length"""
+
+
+def test_a_table_is_as_wide_as_its_columns(tmp_path, window):
+    made_study.finished(tmp_path / "study")
+    seen = window(tmp_path / "study").go("/ranking")
+    assert seen.tab.locator(".wide table").count() == 3
+    assert seen.tab.evaluate(STRETCHED) == 0
+
+
+def test_a_table_of_learned_scalars_fits_beside_another(tmp_path, window):
+    made_files.everything(tmp_path / "study")
+    seen = window(tmp_path / "study").go("/scalars")
+    seen.tab.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    assert seen.tab.locator(".family .wide").count() > 0
+    cut = (
+        "[...document.querySelectorAll('.family .wide')].filter((one) => one.scrollWidth > one.clientWidth + 1).length"
+    )
+    assert seen.tab.evaluate(cut) == 0

@@ -1,14 +1,18 @@
 """Every command as a user gives it: its help, its JSON, its exit codes, and what it says of mistakes."""
 
+import io
 import json
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
 
 from addnorm.cli import commands, main
+from addnorm.store import StudyFolder
+from train_here import workers_here
 
 STATUS_KEYS = [
     "run", "variant", "seed", "state", "step", "steps", "loss", "accuracy", "perplexity", "attempts", "reason",
@@ -87,6 +91,13 @@ def test_list_everything(capsys):
     assert "residual-scores" in found["study"]
     assert {"add", "scale", "rezero", "gate", "cumulative", "replay"} <= set(found["residual"])
     assert "v4m7" in found["preset"]
+
+
+def test_every_preset_is_described(capsys):
+    _, out, _ = said(capsys, "list", "preset", "--json")
+    presets = {each["kind"]: each["summary"] for each in json.loads(out)["preset"]}
+    assert [kind for kind, summary in presets.items() if not summary.partition("\n")[0].endswith(".")] == []
+    assert len(set(presets.values())) == len(presets)
 
 
 def test_list_a_room_gives_formula_and_source(capsys):
@@ -253,6 +264,74 @@ def test_run_goes_on_with_what_is_there_and_refuses_another_plan(finished, tmp_p
     code, _, err = said(capsys, "run", str(file), "--out", str(copy), "--set", "training.steps=7")
     assert code == 2
     assert "another folder with --out" in err
+    assert "(training.steps: 6 → 7)" in err
+
+
+def test_a_run_whose_loss_became_nan_is_not_advised_to_repeat_it(tmp_path, capsys, tiny_study_text):
+    file, out = tmp_path / "tiny.yaml", tmp_path / "runs"
+    file.write_text(tiny_study_text, encoding="utf-8")
+    with workers_here():
+        code, text, _ = said(
+            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer={kind: adamw, learning_rate: 1.0e+30}",
+            "--set", "seeds=[0]",
+        )  # fmt: skip
+    assert code == 1
+    assert {(run.status().state, run.ending()["cause"]) for run in StudyFolder(out).runs()} == {
+        ("failed", "not finite")
+    }
+    assert "2 failed because a loss or gradient was not finite" in text
+    assert "training.optimizer.learning_rate" in text
+    assert "--retry" not in text
+    StudyFolder(out).runs()[0].mark("failed", reason="out of memory", step=3)
+    with workers_here():
+        _, text, _ = said(
+            capsys, "run", str(file), "--out", str(out), "--set", "training.optimizer={kind: adamw, learning_rate: 1.0e+30}",
+            "--set", "seeds=[0]",
+        )  # fmt: skip
+    assert "1 failed because a loss or gradient was not finite" in text
+    assert "add --retry" in text
+
+
+def test_an_audit_without_parameters_names_the_commands_option(finished, capsys):
+    code, _, err = said(capsys, "audit", str(next(finished.glob("base-s0-*"))))
+    assert code == 2
+    assert "--track of the command" in err
+    assert "track=" not in err
+
+
+class Terminal(io.StringIO):
+    """Standard output of a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["status", "DIR"], ["rank", "DIR"], ["explain", "DIR"], ["inspect", "DIR"], ["plan", "residual-scores"], ["list"]],
+)
+def test_tables_keep_within_the_terminal(arguments, finished, tmp_path, monkeypatch):
+    shutil.copytree(finished, tmp_path / "d")
+    (run,) = (run for run in StudyFolder(tmp_path / "d").runs() if run.name.startswith("base-s1"))
+    run.mark("failed", reason="a reason " * 12, step=3)
+    (run.path / "DONE").unlink()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    screen = Terminal()
+    with redirect_stdout(screen):
+        assert main([word.replace("DIR", "d") for word in arguments]) == 0
+    table = [
+        line for line in screen.getvalue().splitlines() if "  " in line.strip() and not line.startswith("  addnorm")
+    ]
+    assert len(table) > 3
+    assert [line for line in table if len(line) > 80] == []
+
+
+def test_the_table_of_inspected_runs_has_at_most_100_columns(finished, tmp_path, capsys):
+    shutil.copytree(finished, tmp_path / "d")
+    for target in (tmp_path / "d", next((tmp_path / "d").glob("v4m5-s0-*"))):
+        _, out, _ = said(capsys, "inspect", str(target))
+        assert max(map(len, out.splitlines())) <= 100
 
 
 def test_doctor(capsys, tmp_path):

@@ -51,6 +51,17 @@ def test_both_readmes_show_the_same_code_and_commands():
     assert commands_in(README) == commands_in(README_ZH)
 
 
+@pytest.mark.parametrize("path", [README, README_ZH])
+def test_a_line_for_one_run_works_on_such_a_run(path, finished, tmp_path, monkeypatch, capsys):
+    lines = [line for line in commands_in(path) if "-s0-…" in line]
+    assert {line.split()[1] for line in lines} == {"audit", "export"}
+    monkeypatch.chdir(tmp_path)
+    for line in lines:
+        words = shlex.split(line)[1:]
+        (run,) = finished.glob(f"{Path(words[1]).name.removesuffix('…')}*")
+        assert main([words[0], str(run), *words[2:]]) == 0, f"{line}: {capsys.readouterr().err}"
+
+
 def test_every_command_stands_in_both_readmes_or_a_guide():
     text = "".join(path.read_text(encoding="utf-8") for path in (README, README_ZH, *(ROOT / "docs").rglob("*.md")))
     missing = [name for name in commands() if f"addnorm {name}" not in text]

@@ -110,3 +110,44 @@ def test_an_optimizer_and_a_schedule_are_one_file_each(folder: Path, capsys: pyt
     capsys.readouterr()
     assert main(["list", "optimizer"]) == 0
     assert "Sign descent: every entry moves" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "expected"),
+    [
+        ("sign_descent.py", "parameter.grad.sign()", "parameter.grad.sgn_of()", "line LINE: failed: AttributeError: "),
+        ("sign_descent.py", 'group["weight_decay"]', 'group["decay"]', "line LINE: failed: KeyError: 'decay'"),
+        ("sign_descent.py", "return Signs(", "return (", "expected build() to return a torch.optim.Optimizer, got ("),
+        ("halving.py", "return 1.0 if", "return None if", "expected a finite factor of the learning rate"),
+        ("halving.py", "progress < 0.5", "progress.half", "line LINE: failed: AttributeError: "),
+    ],
+)
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_mistake_in_a_file_is_one_message_and_leaves_no_study(
+    folder: Path, command: str, file: str, old: str, new: str, expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = folder / file, folder / "runs"
+    source = path.read_text(encoding="utf-8")
+    assert old in source
+    path.write_text(source.replace(old, new), encoding="utf-8")
+    options = ["--out", str(out)] if command == "run" else []
+    assert main([command, str(folder / "signs.yaml"), *options]) == 2
+    err = capsys.readouterr().err
+    assert expected.replace("LINE", str(source[: source.index(old)].count("\n") + 1)) in err
+    assert str(path) in err
+    assert "Traceback" not in err
+    assert not out.exists()
+
+
+def test_an_optimizer_that_cannot_count_its_state_still_trains(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, out = folder / "sign_descent.py", folder / "runs"
+    source = path.read_text(encoding="utf-8").replace(
+        "if parameter.grad is not None:", "if parameter.grad.abs().sum() >= 0:"
+    )
+    path.write_text(source, encoding="utf-8")
+    with workers_here():
+        assert main(["run", str(folder / "signs.yaml"), "--out", str(out), "--json"]) == 0
+    reason = json.loads((out / "costs.json").read_text(encoding="utf-8"))["variants"]["base"]["reason"]
+    assert "sign_descent.py" in reason

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import made_files
+import made_study
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
@@ -114,6 +115,20 @@ def test_every_chart_of_every_page_has_its_table(folder: Path, english: dict[str
         charts += len(found.charts)
     # ladder twice, curves on two kinds of pages, scalars on two, two panels of lengths, eight of insight per model, two terms
     assert charts == 2 + (1 + 3) + (1 + 1) + 2 + 3 * 8 + 2
+
+
+def test_a_model_without_learned_scalars_shows_no_section_of_them(english: dict[str, str]) -> None:
+    empty = [name for name, html in english.items() if '<section data-live="scalars" hidden></section>' in html]
+    assert empty == ["model base", "model v2m1"]
+    assert 'id="scalars-title"' not in english["model base"]
+    assert 'id="scalars-title"' in english["model v4m5"]
+
+
+def test_a_study_without_learned_scalars_says_so_once(tmp_path: Path) -> None:
+    html = dict(pages(made_study.finished(tmp_path / "study").path, "en"))["scalars "]
+    assert "No learned scalars are recorded" in html
+    assert "decay only" not in html
+    assert "addnorm explain" not in html
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ import pytest
 
 from addnorm.errors import InputError, JobError
 from addnorm.store import Damaged, Lock, StudyFolder
+from addnorm.store.plan_difference import plan_differences
 
 
 def plan(*variants: str, plan_hash: str = "p1", **more: Any) -> dict[str, Any]:
@@ -44,19 +45,15 @@ def test_the_same_plan_goes_on_and_completes_what_a_crash_left_out(tmp_path: Pat
 def test_another_plan_is_refused_with_what_differs(tmp_path: Path) -> None:
     StudyFolder.create(tmp_path, plan("add", "rezero"))
     changed = plan("add", "deepnorm", plan_hash="p2")
-    changed["runs"][0]["steps"] = 20
+    for run in changed["runs"][:2]:
+        run["steps"] = 20
     with pytest.raises(InputError) as caught:
         StudyFolder.create(tmp_path, changed)
-    message = str(caught.value)
-    for part in (
-        "plan p1",
-        "plan p2",
-        "without rezero-0, rezero-1",
-        "with new deepnorm-0",
-        "with changed add-0",
-        "--out",
-    ):
-        assert part in message
+    assert str(caught.value) == (
+        f"{tmp_path}: expected the plan that study 'demo' was started with, got another one (steps: 10 → 20; no longer: "
+        "variant rezero; new: variant deepnorm). One folder holds one plan, to which only seeds may be added: choose "
+        "another folder with --out, or undo the change to continue the old plan."
+    )
     assert not (tmp_path / "deepnorm-0").exists()
 
 
@@ -248,3 +245,60 @@ def test_looks_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     assert [process.returncode for process in started] == [0] * 6
     lines = (tmp_path / "looks.jsonl").read_text().splitlines()
     assert [json.loads(line)["finished"] for line in lines] == [0] * 6
+
+
+def with_spec(change: Any = lambda variant, spec: None, **more: Any) -> dict[str, Any]:
+    """A plan of two variants whose specs `change` has edited."""
+    made = plan("add", "rezero", plan_hash="p", references=["add"], data_hash="d1", **more)
+    for run in made["runs"]:
+        run["spec"] = {
+            "study": "demo",
+            "variant": run["variant"],
+            "seed": run["seed"],
+            "data_hash": "d1",
+            "model": {"width": 8, "residual": {"kind": run["variant"]}},
+            "training": {"steps": 10, "schedule": {"kind": "cosine", "warmup": 0.1}},
+            "corpus": {"kind": "stdlib", "max_bytes": 100},
+        }
+        change(run["variant"], run["spec"])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda variant, spec: spec["training"].update(steps=5), "training.steps: 10 → 5"),
+        (lambda variant, spec: spec["training"].update(clip=1.0), "training.clip: not set → 1.0"),
+        (lambda variant, spec: spec["training"].update(steps=None), "training.steps: 10 → none"),
+        (
+            lambda variant, spec: spec["training"].update(schedule={"kind": "constant"}),
+            'training.schedule: cosine {"warmup": 0.1} → constant',
+        ),
+        (
+            lambda variant, spec: spec["model"].update(width=8 if variant == "add" else 16),
+            "variants.rezero.model.width: 8 → 16",
+        ),
+        (
+            lambda variant, spec: spec["model"].update(width=4 if variant == "add" else 16),
+            "variants.add.model.width: 8 → 4; variants.rezero.model.width: 8 → 16",
+        ),
+        (
+            lambda variant, spec: spec["training"].update({f"field_{place}": place for place in range(8)}),
+            "; ".join(f"training.field_{place}: not set → {place}" for place in range(6)) + "; and 2 more",
+        ),
+    ],
+)
+def test_a_changed_field_is_named_with_both_values(change: Any, expected: str) -> None:
+    assert plan_differences(with_spec(), with_spec(change)) == expected
+
+
+def test_what_no_field_says_is_a_sentence() -> None:
+    old = with_spec()
+    assert plan_differences(old, {**old, "margin": 0.1}) == "margin: not set → 0.1"
+    assert plan_differences(old, {**old, "data_hash": "d2"}) == "the text of the corpus, or its tokens, have changed"
+    corpus = with_spec(lambda variant, spec: spec["corpus"].update(max_bytes=50))
+    assert plan_differences(old, {**corpus, "data_hash": "d2"}) == "corpus.max_bytes: 100 → 50"
+    renamed = {**old, "runs": [{**run, "run": f"{run['run']}-other"} for run in old["runs"]]}
+    assert plan_differences(old, renamed) == "the code of a plugin has changed"
+    first = {**old, "runs": [run for run in old["runs"] if run["seed"] == 0]}
+    assert plan_differences(old, first) == "no longer: seed 1"

@@ -233,14 +233,20 @@ WRITTEN = {
 """Page, the file that a command leaves while it is open, and what the page must then say."""
 
 
+def section_of(what: str) -> str:
+    return {"audit of a run": "insight", "scalars of a model": "scalars"}.get(what, what)
+
+
 @pytest.mark.parametrize("what", WRITTEN)
 def test_what_a_command_measured_reaches_open_pages(tmp_path, served, what):
     """Once, in order among the runs' events, again after a cut; and it goes when the file goes."""
     page, name, content, said = WRITTEN[what]
     study = made_study.finished(tmp_path / "study")
     run = next(run for run in study.runs() if run.spec["variant"] == "base")
+    if section_of(what) == "scalars":  # a page of none says nothing of verdicts
+        made_files.record_scalars(run, ("residual.alpha[0]",))
     path = study.path / name.replace("RUN", run.name)
-    section = {"audit of a run": "insight", "scalars of a model": "scalars"}.get(what, what)
+    section = section_of(what)
     address = events_address(served(study.path), page)
     first = Listener(address)
     write_json(path, content(run) if callable(content) else content)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from addnorm.cli._figure_file import require_figure_file, write_figure
-from addnorm.cli._text import print_json
+from addnorm.cli._text import page_width, print_json
 from addnorm.errors import InputError
 
 CHECKPOINT_LENGTH = 512
@@ -56,7 +56,7 @@ def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
     if json:
         print_json(measured)
     else:
-        print(tables.text(measured), end="")
+        print(tables.text(measured, page_width()), end="")
         if options.plot is not None:
             print(f"\nDrawn: {options.plot}")
     return 0

@@ -1,9 +1,12 @@
 """Output of the commands: aligned plain text for people, one JSON value for programs, messages on standard error."""
 
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+from addnorm.reporting.formats import text_table
 
 
 def print_json(value: Any) -> None:
@@ -21,23 +24,29 @@ def print_message(text: str) -> None:
     print(f"addnorm: {text}", file=sys.stderr)
 
 
+_PAGE = 100
+
+
+def screen_width() -> int | None:
+    """Columns of the terminal; None if the output goes into a file or to a program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def page_width() -> int:
+    """Columns for running text and tables with a layout of their own: those of the terminal, or 100 in a file."""
+    return screen_width() or _PAGE
+
+
 def aligned(rows: Sequence[Sequence[str]], *, right: str = "") -> str:
-    """Format rows as text with aligned columns.
+    """Format rows as text with aligned columns, not wider than the terminal.
 
     Args:
         rows: the first row holds the headings.
         right: one character per column, `r` for columns aligned to the right; others are aligned to the left.
     """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    sides = right.ljust(len(widths), "l")
-    lines = (
-        "  ".join(
-            cell.rjust(width) if side == "r" else cell.ljust(width)
-            for cell, width, side in zip(row, widths, sides, strict=True)
-        ).rstrip()
-        for row in rows
-    )
-    return "\n".join(lines)
+    sides = right.ljust(len(rows[0]), "l")
+    left = [column for column, side in enumerate(sides) if side != "r"]
+    return text_table.aligned(rows, left=left, width=screen_width())
 
 
 def duration(seconds: float | int) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import print_json, print_message
+from addnorm.cli._text import page_width, print_json, print_message
 
 
 @dataclass(frozen=True)
@@ -38,5 +38,5 @@ def command(options: Options) -> int:
     if options.json:
         print_json(explained)
     else:
-        print(scalars.tables(explained) if options.tables else scalars.text(explained))
+        print(scalars.tables(explained) if options.tables else scalars.text(explained, page_width()))
     return 0

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from addnorm.cli._text import print_json
+from addnorm.cli._text import page_width, print_json
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def command(options: Options) -> int:
     elif options.csv:
         print(tables.csv(result), end="")
     else:
-        print(tables.text(result), end="")
+        print(tables.text(result, page_width()), end="")
         if options.plot is not None:
             print(f"\nDrawn: {options.plot}")
     return 0

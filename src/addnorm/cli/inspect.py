@@ -18,7 +18,7 @@ from typing import Annotated
 import tyro
 
 from addnorm.cli._score_terms import FourTerms, require_unused, show_terms
-from addnorm.cli._text import print_json, print_line
+from addnorm.cli._text import page_width, print_json, print_line
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,5 @@ def command(options: Options) -> int:
         plugins=options.plugin,
         say=print_line,
     )
-    print_json(measured) if options.json else print(table.text(measured))
+    print_json(measured) if options.json else print(table.text(measured, page_width()))
     return 0

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import print_json, print_message
+from addnorm.cli._text import page_width, print_json, print_message
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def command(options: Options) -> int:
     elif options.latex:
         print(tables.latex(ranking), end="")
     else:
-        print(tables.text(ranking))
+        print(tables.text(ranking, page_width()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
     return 0

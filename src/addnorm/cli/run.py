@@ -21,6 +21,7 @@ import tyro
 from addnorm.cli._text import print_json, print_line
 from addnorm.errors import JobError
 from addnorm.store import RunStatus, State, StudyFolder
+from addnorm.store.run import NOT_FINITE
 
 if TYPE_CHECKING:
     from addnorm.cli._live_table import Silent
@@ -39,7 +40,8 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
     retry: bool = False
-    """Resume failed and diverged runs from their newest checkpoint."""
+    """Resume failed and diverged runs from their newest checkpoint, after a cause outside the run is gone (memory, versions). A
+    loss that became NaN becomes NaN again."""
     tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
     """Also send the numbers to a tracker: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
     executor: str = "local"
@@ -79,10 +81,11 @@ def command(options: Options) -> int:
         )
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
+    not_finite = sum((run.ending() or {}).get("cause") == NOT_FINITE for run in folder.runs())
     if options.json:
         print_json(status)
     else:
-        _print_summary(out, states, options)
+        _print_summary(out, states, not_finite, options)
     return 0 if all(state == "finished" for state in states) else 1
 
 
@@ -108,7 +111,7 @@ def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFo
     return show
 
 
-def _print_summary(out: Path, states: Sequence[str], options: Options) -> None:
+def _print_summary(out: Path, states: Sequence[str], not_finite: int, options: Options) -> None:
     done = states.count("finished")
     print(f"\n{done} of {len(states)} runs finished in {out}.")
     open_runs = len(states) - done - states.count("failed") - states.count("diverged")
@@ -116,7 +119,13 @@ def _print_summary(out: Path, states: Sequence[str], options: Options) -> None:
         print(f"{open_runs} still to do. To resume, give the same command again:\n  {_same_command(out, options)}")
     if "blocked" in states:
         print(f"Some are blocked; the reasons:  addnorm status {out}")
-    if "failed" in states or "diverged" in states:
+    if not_finite:
+        print(
+            f"{not_finite} failed because a loss or gradient was not finite, and would fail in the same way again; the "
+            f"reasons:  addnorm status {out}\nLower training.optimizer.learning_rate or change the model, and train into "
+            "another folder with --out."
+        )
+    if states.count("failed") + states.count("diverged") > not_finite:
         print(f"Some failed; the reasons:  addnorm status {out}    To try them again, add --retry to the command.")
     if done:
         print(

@@ -90,11 +90,12 @@ def _base() -> ModelSpec:
     return ModelSpec(width=512, depth=8, heads=8, kv_heads=4, hidden=1024, max_seq=2048)
 
 
-def _of_kuang_2025(residual: ResidualSpec | None = None, scores: str = "own") -> Callable[[], ModelSpec]:
+def _of_kuang_2025(about: str, residual: ResidualSpec | None = None, scores: str = "own") -> Callable[[], ModelSpec]:
     def build() -> ModelSpec:
         join = residual or _make["residual"]("add")
         return replace(_base(), residual=join, scores=_make["scores"](scores))
 
+    build.__doc__ = about
     return build
 
 
@@ -106,18 +107,47 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "realformer": _realformer,
     "gau_alpha": _gau_alpha,
     "base": _base,
-    "v2m1": _of_kuang_2025(_make["residual"]("cumulative", weights="mean")),
-    "v2m3": _of_kuang_2025(_make["residual"]("cumulative", weights="softmax")),
-    "v3m1": _of_kuang_2025(_make["residual"]("replay", weights="sum")),
-    "v3m3_1": _of_kuang_2025(_make["residual"]("replay", weights="mean")),
-    "v3m3_2": _of_kuang_2025(_make["residual"]("replay", weights="softmax")),
-    "v4m1": _of_kuang_2025(scores="sum"),
-    "v4m2": _of_kuang_2025(scores="root_mean"),
-    "v4m3": _of_kuang_2025(scores="mean"),
-    "v4m4": _of_kuang_2025(scores="power"),
-    "v4m5": _of_kuang_2025(scores="weighted"),
-    "v4m6": _of_kuang_2025(scores="weighted_power"),
-    "v4m7": _of_kuang_2025(scores="free"),
+    "v2m1": _of_kuang_2025(
+        "Kuang (2025) V2M1: `base` with the mean of all feed-forward outputs so far.",
+        residual=_make["residual"]("cumulative", weights="mean"),
+    ),
+    "v2m3": _of_kuang_2025(
+        "Kuang (2025) V2M3: `base` with a learned mean of all feed-forward outputs so far.",
+        residual=_make["residual"]("cumulative", weights="softmax"),
+    ),
+    "v3m1": _of_kuang_2025(
+        "Kuang (2025) V3M1: `base` whose earlier layers run again on the present input, summed.",
+        residual=_make["residual"]("replay", weights="sum"),
+    ),
+    "v3m3_1": _of_kuang_2025(
+        "Kuang (2025) V3M3.1: `base` whose earlier layers run again on the present input, averaged.",
+        residual=_make["residual"]("replay", weights="mean"),
+    ),
+    "v3m3_2": _of_kuang_2025(
+        "Kuang (2025) V3M3.2: `base` whose earlier layers run again on the present input, with learned weights.",
+        residual=_make["residual"]("replay", weights="softmax"),
+    ),
+    "v4m1": _of_kuang_2025(
+        "Kuang (2025) V4M1: `base` with the sum of all layers' scores, as in RealFormer.", scores="sum"
+    ),
+    "v4m2": _of_kuang_2025(
+        "Kuang (2025) V4M2: `base` with the sum of all layers' scores over the root of their number.",
+        scores="root_mean",
+    ),
+    "v4m3": _of_kuang_2025("Kuang (2025) V4M3: `base` with the mean of all layers' scores.", scores="mean"),
+    "v4m4": _of_kuang_2025(
+        "Kuang (2025) V4M4: `base` with summed scores and learned powers of head width and depth.", scores="power"
+    ),
+    "v4m5": _of_kuang_2025(
+        "Kuang (2025) V4M5: `base` with summed scores and a learned divisor for each pair of layers.", scores="weighted"
+    ),
+    "v4m6": _of_kuang_2025(
+        "Kuang (2025) V4M6: `base` with summed scores, a learned divisor and a learned power for each pair of layers.",
+        scores="weighted_power",
+    ),
+    "v4m7": _of_kuang_2025(
+        "Kuang (2025) V4M7: `v4m5` without the division by the root of the head width.", scores="free"
+    ),
 }
 
 ROOM_OF_FIELD = {

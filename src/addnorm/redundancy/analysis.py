@@ -219,7 +219,7 @@ def _no_parameters(model: nn.Module, track: str, tracked: TrackedParameters) -> 
     }.get(track, f"parameters whose name matches {track!r}")
     return (
         f"expected a model with {expected}, got {class_name(model)} without any.{unused} "
-        "Pass track='bias+tables', 'scalars' or a regular expression to audit other parameters."
+        "To audit other parameters, set `track` (--track of the command) to bias+tables, scalars or a regular expression."
     )
 
 

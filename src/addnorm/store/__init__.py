@@ -10,7 +10,7 @@ from addnorm.store.index import Index
 from addnorm.store.lock import Lock, is_held
 from addnorm.store.run import NotClaimed, RunFolder
 from addnorm.store.status import RunStatus, State
-from addnorm.store.study import StudyFolder, open_runs
+from addnorm.store.study import StudyFolder
 
 __all__ = [
     "Damaged",
@@ -29,7 +29,6 @@ __all__ = [
     "atomic",
     "first_event",
     "is_held",
-    "open_runs",
     "read_events",
     "read_json",
     "unrepeated",

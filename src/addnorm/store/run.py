@@ -26,6 +26,9 @@ from addnorm.store.status import RunStatus, State
 
 Ending = Literal["finished", "failed", "diverged", "blocked"]
 
+NOT_FINITE = "not finite"
+"""`cause` in FAILED of a run whose loss or gradient became NaN or infinite: a repetition would end in the same way."""
+
 _LOG_LINES, _LOG_BYTES = 20, 16384
 _MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged": "FAILED", "blocked": "BLOCKED"}
 

@@ -14,6 +14,7 @@ from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
 from addnorm.store.peeks import LOCK, NAME, peeks, record_peek
+from addnorm.store.plan_difference import plan_differences
 from addnorm.store.run import RunFolder
 from addnorm.store.status import RunStatus
 
@@ -94,8 +95,8 @@ class StudyFolder:
             study = cls(out)
         if plan["plan_hash"] not in hashes(study.plan):
             raise InputError(
-                f"{out}: expected study {study.name!r} with plan {study.plan_hash}, got study {plan['study']!r} "
-                f"with plan {plan['plan_hash']}{_difference(study.plan, plan)}. One folder holds one plan, to which "
+                f"{out}: expected the plan that study {study.name!r} was started with, got another one "
+                f"({plan_differences(study.plan, plan)}). One folder holds one plan, to which "
                 "only seeds may be added: choose another folder with --out, or undo the change to continue the old "
                 "plan."
             )
@@ -167,23 +168,6 @@ class StudyFolder:
         return {"study": self.name, "plan_hash": self.plan_hash, "runs": runs}
 
 
-def open_runs(folder: str | Path) -> StudyFolder:
-    """Open the folder of a study.
-
-    Args:
-        folder: a folder created by `addnorm run`.
-
-    Raises:
-        InputError, Damaged: as `StudyFolder`.
-
-    Example:
-        >>> study = open_runs("runs/first")
-        >>> len(study.runs()), study.runs()[0].status().state
-        (9, 'finished')
-    """
-    return StudyFolder(folder)
-
-
 def _freeze(out: Path, plan: dict[str, Any]) -> None:
     lock = Lock(out / "supervisor.lock")
     for _ in range(_TRIES):
@@ -252,17 +236,3 @@ def _check_fields(where: str, values: dict[str, Any], fields: dict[str, type]) -
     for name, kind in fields.items():
         if not isinstance(values.get(name), kind):
             raise InputError(f"{where}.{name}: expected a value of type {kind.__name__}, got {values.get(name)!r}.")
-
-
-def _difference(old: dict[str, Any], new: dict[str, Any]) -> str:
-    old_runs, new_runs = ({entry["run"]: entry for entry in all_runs(plan)} for plan in (old, new))
-    parts = [
-        f"{word} {', '.join(names[:3])}{', …' if len(names) > 3 else ''}"
-        for word, names in (
-            ("without", [name for name in old_runs if name not in new_runs]),
-            ("with new", [name for name in new_runs if name not in old_runs]),
-            ("with changed", [name for name in new_runs if name in old_runs and old_runs[name] != new_runs[name]]),
-        )
-        if names
-    ]
-    return f" ({'; '.join(parts)})" if parts else ""

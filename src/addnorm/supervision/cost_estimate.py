@@ -19,6 +19,7 @@ from addnorm.kernels.grouped_attention import counting_at_once
 from addnorm.model.spec import ModelSpec
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import Study, Training
+from addnorm.supervision.trial_step import call_plugin, try_plugins
 
 _MEASURED_FLOPS = 3e10
 """Largest step that is timed; larger models are timed with fewer and shorter sequences."""
@@ -84,9 +85,10 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
     """Estimate the cost of a study whose models have their vocabulary (see `fit_models`).
 
     Raises:
-        InputError: a variant cannot be built.
+        InputError: a variant cannot be built, or the code of a plugin fails.
     """
     training = study.training
+    try_plugins(study)
     tokens_per_run = training.steps * training.batch * training.seq
     steps = {name: step_cost(model, training) for name, model in study.variants.items()}
     first = next(iter(study.variants))
@@ -181,9 +183,18 @@ def step_cost(model: ModelSpec, training: Training) -> StepCost:
 
 
 def state_bytes(optimizer: OptimizerSpec, model: nn.Module) -> int:
-    """Bytes of the optimizer's state, from one step of the optimizer on a model that has gradients."""
-    built = optimizer.build(optimizer.groups(model))
-    built.step()
+    """Bytes of the optimizer's state, from one step of the optimizer on a model that has gradients.
+
+    Raises:
+        InputError: the optimizer is a plugin that fails on the meta device.
+    """
+
+    def stepped() -> torch.optim.Optimizer:
+        built = optimizer.build(optimizer.groups(model))
+        built.step()
+        return built
+
+    built: torch.optim.Optimizer = call_plugin(optimizer, stepped)
     tensors = [value for state in built.state.values() for value in state.values() if isinstance(value, Tensor)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 

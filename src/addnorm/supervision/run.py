@@ -11,7 +11,9 @@ from addnorm.study.expansion import fit_models
 from addnorm.supervision.cost_record import record_costs
 from addnorm.supervision.executors import EXECUTORS, WORKER
 from addnorm.supervision.frozen_plan import frozen_plan
+from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
 from addnorm.supervision.supervisor import supervise
+from addnorm.supervision.trial_step import try_plugins
 
 
 def default_out(study: Study) -> Path:
@@ -25,7 +27,7 @@ def run(
     out: str | Path | None = None,
     workers: int | None = None,
     executor: str = "local",
-    on_tick: Callable[[StudyFolder, list[RunStatus]], None] = lambda folder, statuses: None,
+    on_tick: Callable[[StudyFolder, list[RunStatus]], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
     again: Collection[State] = (),
 ) -> StudyFolder:
@@ -44,7 +46,8 @@ def run(
         out: folder of the runs; `runs/NAME` by default.
         workers: number of runs trained at the same time; by default one per GPU, or one per CPU core.
         executor: name of the executor that starts the workers (a file of `addnorm.supervision.executors`).
-        on_tick: called about once a second with the study's folder and the status of every run.
+        on_tick: called about once a second with the study's folder and the status of every run; by default a notebook
+            shows progress, and other programs show nothing.
         say: called with a line of text before each longer step.
         again: states of ended runs that are resumed from their newest checkpoint: "failed", "diverged".
 
@@ -52,7 +55,7 @@ def run(
         The study's folder.
 
     Raises:
-        InputError: the study cannot be trained, or the folder holds another plan.
+        InputError: the study cannot be trained, the code of a plugin fails, or the folder holds another plan.
         UnknownName: no such executor.
         JobError: another supervisor works on the folder, or a file cannot be written.
     """
@@ -64,8 +67,14 @@ def run(
     # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
     command = (*WORKER, *study.plugins)
     starter = EXECUTORS.class_of(executor).create(threads=study.training.threads, slots=workers, command=command)
+    try_plugins(study)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     folder = StudyFolder.create(out, frozen_plan(study, out))
     record_costs(fit_models(study, Dataset.load(out / "data").vocab), out)
-    supervise(folder, starter, on_tick=lambda statuses: on_tick(folder, statuses), again=again)
+    show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing
+    supervise(folder, starter, on_tick=lambda statuses: show(folder, statuses), again=again)
     return folder
+
+
+def _show_nothing(folder: StudyFolder, statuses: list[RunStatus]) -> None:
+    """Progress of a program that is no notebook."""

@@ -14,7 +14,7 @@ import addnorm
 from addnorm.data import Dataset
 from addnorm.errors import AddnormError, InputError
 from addnorm.store.events import EventWriter
-from addnorm.store.run import Ending, RunFolder
+from addnorm.store.run import NOT_FINITE, Ending, RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
@@ -25,11 +25,11 @@ from addnorm.training.recorder import Measured, Recorder
 
 
 class CannotContinue(AddnormError):
-    """The run has ended without success: `state` is failed or diverged."""
+    """The run has ended without success: `state` is failed or diverged, `cause` a word for the commands."""
 
-    def __init__(self, state: Ending, reason: str) -> None:
+    def __init__(self, state: Ending, reason: str, cause: str | None = None) -> None:
         super().__init__(reason)
-        self.state = state
+        self.state, self.cause = state, cause
 
 
 class Attempt:
@@ -114,9 +114,9 @@ class Attempt:
                 f"{result.loss!r} and {result.grad_norm!r}. Versions, threads or hardware may differ: see env.json.",
             )
         if not math.isfinite(result.loss):
-            return CannotContinue("failed", f"the loss became {result.loss} at step {step}")
+            return CannotContinue("failed", f"the loss became {result.loss} at step {step}", NOT_FINITE)
         if not math.isfinite(result.grad_norm):
-            return CannotContinue("failed", f"the gradient's norm became {result.grad_norm} at step {step}")
+            return CannotContinue("failed", f"the gradient's norm became {result.grad_norm} at step {step}", NOT_FINITE)
         return None
 
 

@@ -58,7 +58,7 @@ def _train(run: RunFolder, events: EventWriter, stop: StopRequest, plugins: Sequ
     except DiskFull:
         raise
     except CannotContinue as error:
-        return _end(run, error.state, str(error), ExitCode.FAILED)
+        return _end(run, error.state, str(error), ExitCode.FAILED, **({"cause": error.cause} if error.cause else {}))
     except AddnormError as error:
         return _end(run, "failed", str(error), ExitCode.FAILED)
     except (MemoryError, RuntimeError) as error:

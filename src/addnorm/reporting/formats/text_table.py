@@ -1,24 +1,116 @@
 """Aligned columns for a terminal."""
 
+import textwrap
 import unicodedata
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
+
+_LEAST_WORDS = 20
+"""Narrowest column that words are wrapped to."""
+_LEAST_HEADING = 6
+"""Shorter words of a heading share a line."""
+
+Row = Sequence[str]
 
 
-def aligned(rows: Sequence[Sequence[str]], *, left: Container[int] = frozenset({0})) -> str:
+def aligned(
+    rows: Sequence[Row], *, left: Container[int] = frozenset({0}), width: int | None = None, names: int = 1
+) -> str:
     """Rows with aligned columns.
 
+    A table that is wider than `width` has its headings folded; if it is still too wide, its longest column of words is
+    wrapped, or else it is divided into tables below each other. Only a name that is too long itself exceeds the width.
+
     Args:
-        rows: cells; all rows have the same number of them.
+        rows: cells; all rows have the same number of them, and the first row has the headings.
         left: columns that are aligned to the left; the others are aligned to the right.
+        width: columns of the terminal; as many as the table needs if not given.
+        names: number of first columns that name a row, which every part of a divided table repeats.
     """
-    widths = [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    if width is None or _total(_widths(rows)) <= width:
+        return _table(rows, left)
+    rows = _with_folded_headings(rows)
+    if _total(_widths(rows)) > width:
+        rows = _with_wrapped_words(rows, left, width, names)
+    columns = range(len(rows[0]))
+    parts = _parts(_widths(rows), width, names)
+    return "\n\n".join(
+        _table(
+            [[row[column] for column in part] for row in rows],
+            [place for place, column in enumerate(part) if column in left],
+        )
+        for part in ([*columns[:names], *part] for part in parts)
+    )
+
+
+def _table(rows: Sequence[Row], left: Container[int]) -> str:
+    widths = _widths(rows)
     return "\n".join(
         "  ".join(
             cell + " " * (width - _width(cell)) if column in left else " " * (width - _width(cell)) + cell
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
+        if any(row)  # a part of a divided table may have lower headings than the others
     )
+
+
+def _with_folded_headings(rows: Sequence[Row]) -> list[Row]:
+    """Headings in several lines, each as wide as the column's cells or the longest of its own words."""
+    head, *body = rows
+    folded = []
+    for column, heading in enumerate(head):
+        cells = max((_width(row[column]) for row in body), default=0)
+        room = max([cells, _LEAST_HEADING, *map(_width, heading.split())])
+        folded.append(textwrap.wrap(heading, room, break_long_words=False, break_on_hyphens=False))
+    return [*_lines_of(folded, from_below=True), *body]
+
+
+def _with_wrapped_words(rows: Sequence[Row], left: Container[int], width: int, names: int) -> Sequence[Row]:
+    widths = _widths(rows)
+    words = [
+        column
+        for column in range(names, len(widths))
+        if column in left and any(" " in row[column] for row in rows) and widths[column] > _LEAST_WORDS
+    ]
+    if not words:
+        return rows
+    longest = max(words, key=lambda column: widths[column])
+    room = max(_LEAST_WORDS, width - (_total(widths) - widths[longest]))
+    wrapped: list[Row] = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, room) if column == longest else [cell] for column, cell in enumerate(row)]
+        wrapped += _lines_of(cells)
+    return wrapped
+
+
+def _lines_of(cells: Sequence[Sequence[str]], *, from_below: bool = False) -> list[Row]:
+    """Cells of several lines as rows of one line each."""
+    height = max(1, *map(len, cells))
+    blank = [[""] * (height - len(cell)) for cell in cells]
+    full = [[*gap, *cell] if from_below else [*cell, *gap] for gap, cell in zip(blank, cells, strict=True)]
+    return [list(line) for line in zip(*full, strict=True)]
+
+
+def _parts(widths: Sequence[int], width: int, names: int) -> list[list[int]]:
+    """Columns beside the names, in parts that fit into the width."""
+    taken = _total(widths[:names])
+    parts: list[list[int]] = [[]]
+    used = taken
+    for column in range(names, len(widths)):
+        if parts[-1] and used + 2 + widths[column] > width:
+            parts.append([])
+            used = taken
+        parts[-1].append(column)
+        used += 2 + widths[column]
+    return parts
+
+
+def _widths(rows: Sequence[Row]) -> list[int]:
+    return [max(_width(row[column]) for row in rows) for column in range(len(rows[0]))]
+
+
+def _total(widths: Collection[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
 
 
 def _width(cell: str) -> int:

@@ -19,6 +19,7 @@ from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.statistics import Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases, phrases
 
@@ -49,9 +50,11 @@ class Row:
 
 def ranking_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per ranked variant, best first; none without a ranking."""
-    ranking = snapshot.ranking
-    if ranking is None:
-        return []
+    return [] if snapshot.ranking is None else figure_rows(snapshot.ranking, t)
+
+
+def figure_rows(ranking: Ranking, t: Phrases) -> Rows:
+    """Rows of the figure of a ranking, best first."""
     apart = {line[0] for line in ranking.lines if len(line) == 1}
     found = []
     for row in ranking.variants:
@@ -177,7 +180,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         title += " PROVISIONAL: runs have yet to end."
     head = ["ranks", "variant", "seeds", "loss", "±", "acc. %", "tier"]
     body = [[r.ranks, r.variant, r.seeds, r.loss, r.reach, r.accuracy, r.tier] for r in found]
-    parts = [textwrap.fill(title, width), aligned([head, *body], left={1, 6})]
+    parts = [textwrap.fill(title, width), aligned([head, *body], left={1, 6}, width=width, names=2)]
     parts += _values(ranking["variants"], width)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
@@ -265,7 +268,7 @@ def _values(entries: Sequence[Mapping[str, Any]], width: int) -> list[str]:
         meaning for mark, meaning in _MARKS.items() if any(cell.lstrip("0123456789.") == mark for cell in cells_shown)
     ]
     heading = textwrap.fill(f"Loss per seed{''.join(f'; {meaning}' for meaning in meanings)}:", width)
-    return [heading, aligned([["variant", *(f"seed {seed}" for seed in seeds)], *body])]
+    return [heading, aligned([["variant", *(f"seed {seed}" for seed in seeds)], *body], width=width)]
 
 
 _MARKS = {

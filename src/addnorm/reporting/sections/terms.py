@@ -244,12 +244,12 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
 
     Args:
         found: `models` and `rows`.
-        width: columns of running text.
+        width: columns of the terminal.
     """
     parts = []
     for model in found["models"]:
         rows = [row for row in found["rows"] if row["label"] == model["label"]]
-        parts += [_about(model, width), _sizes(rows), _fall(rows, model)]
+        parts += [_about(model, width), _sizes(rows, width), _fall(rows, model, width)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -277,13 +277,13 @@ def _about(model: Mapping[str, Any], width: int) -> str:
     )
 
 
-def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
+def _sizes(rows: Sequence[Mapping[str, Any]], width: int) -> str:
     head = ["layer", *TERMS.values(), "|mean q̂|", "|mean k̂|", "by chance"]
     body = []
     for layer, heads in _by_layer(rows).items():
         swings, directions = _measured(heads)
         body.append([str(layer), *(f"{one:.3f}" for one in swings), *(f"{one:.2f}" for one in directions)])
-    return f"{_HEADING}:\n" + aligned([head, *body], left=())
+    return f"{_HEADING}:\n" + aligned([head, *body], left=(), width=width)
 
 
 def _measured(heads: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
@@ -292,7 +292,7 @@ def _measured(heads: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[flo
     return swings, [_mean([row["isotropy"][name] for row in heads]) for name in ("query", "key", "chance")]
 
 
-def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> str:
+def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any], width: int) -> str:
     """The scores at some distances, with the biases and without, next to each other."""
     distances = rows[0]["distances"]
     trained = model["trained"] or distances[-1]
@@ -310,7 +310,7 @@ def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any]) -> str:
         ]
         body.append([str(layer), *cells])
     return "Mean score by distance, with the biases and with the first term alone:\n" + aligned(
-        [head, kinds, *body], left=()
+        [head, kinds, *body], left=(), width=width
     )
 
 

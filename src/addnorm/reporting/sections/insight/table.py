@@ -17,18 +17,20 @@ def columns() -> dict[str, str]:
     }
 
 
-def legend() -> str:
+def legend(width: int = 100) -> str:
     """Explanation of the columns."""
     parts = [f"{measure.legend}." for measure in measures().values()]
-    return textwrap.fill(" ".join([*parts, "A column is missing where the model has no such thing."]), 117)
+    return textwrap.fill(" ".join([*parts, "A column is missing where the model has no such thing."]), width)
 
 
-def text(found: Mapping[str, Any]) -> str:
-    """The text output of `addnorm inspect`."""
+def text(found: Mapping[str, Any], width: int = 100) -> str:
+    """The text output of `addnorm inspect`, not wider than `width`."""
     runs = found["runs"]
-    parts = [_run(run) for run in runs] if len(runs) == 1 else [_summary(runs)]
+    parts = [_run(run, width) for run in runs] if len(runs) == 1 else [_summary(runs, width)]
     parts.append(
-        legend() if len(runs) == 1 else "Layer by layer: give one run's folder. All of it: --json, or insight.json."
+        legend(width)
+        if len(runs) == 1
+        else "Layer by layer: give one run's folder. All of it: --json, or insight.json."
     )
     parts += [f"skipped {name}: {reason}" for name, reason in found["skipped"].items()]
     return "\n\n".join(parts)
@@ -59,7 +61,7 @@ def _mean_cell(values: Sequence[float]) -> str:
     return NONE if not values else f"{sum(values) / len(values):.3g}"
 
 
-def _run(run: Mapping[str, Any]) -> str:
+def _run(run: Mapping[str, Any], width: int) -> str:
     weights, data = run["weights"], run["data"]
     rows = [
         {**end, "gradient_start": start["gradient"]}
@@ -73,10 +75,10 @@ def _run(run: Mapping[str, Any]) -> str:
         f"{_number(run['start']['loss'])} at the start, {_number(run['end']['loss'])} now "
         f"({data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']})"
     )
-    return f"{head}\n\n{aligned(lines)}"
+    return f"{textwrap.fill(head, width)}\n\n{aligned(lines, width=width)}"
 
 
-def _summary(runs: Sequence[Mapping[str, Any]]) -> str:
+def _summary(runs: Sequence[Mapping[str, Any]], width: int) -> str:
     lines = [
         [
             "run",
@@ -107,7 +109,7 @@ def _summary(runs: Sequence[Mapping[str, Any]]) -> str:
                 _cell(end[-1], "own_share"),
             ]
         )
-    return aligned(lines)
+    return aligned(lines, width=width)
 
 
 def _ratio(one: float | None, other: float | None) -> str:

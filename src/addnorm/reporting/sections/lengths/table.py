@@ -28,7 +28,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     )
     parts = [textwrap.fill(about, width)]
     for heading, cell in (("Accuracy, %", _accuracy), ("Loss, nats per token", _loss), ("Perplexity", _perplexity)):
-        parts.append(f"{heading}:\n" + aligned([head, *_table(found, cell)]))
+        parts.append(f"{heading}:\n" + aligned([head, *_table(found, cell)], width=width))
     for reference in found["references"]:
         body = [line for line in _table(found, partial(_verdict, reference)) if line[0] != reference]
         heading = f"Loss against {reference}, thousandths of a nat (margin {1000 * found['margin']:g}):"
@@ -38,7 +38,9 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
         buckets = ["", *(f"{b['from']}-{b['to'] - 1}" for b in longest[0]["buckets"])]
         for measure, cell in (("Loss", _plain_loss), ("Accuracy, %,", _plain_accuracy), ("Perplexity", _perplexity)):
             cells = [[row["label"], *map(cell, row["buckets"])] for row in longest]
-            parts.append(f"{measure} by position in windows of {lengths[-1]}:\n" + aligned([buckets, *cells]))
+            parts.append(
+                f"{measure} by position in windows of {lengths[-1]}:\n" + aligned([buckets, *cells], width=width)
+            )
     notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in found["warnings"]]
     if notes:
         parts.append("\n".join(notes))

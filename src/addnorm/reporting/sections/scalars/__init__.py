@@ -102,6 +102,9 @@ class ScalarsSection(Section):
         ),
     )
 
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return bool(families(snapshot, snapshot.variants if variant is None else (variant,)))
+
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         names = snapshot.variants if view.variant is None else (view.variant,)
         found: list[Family] = []
@@ -111,4 +114,10 @@ class ScalarsSection(Section):
                 found += families(snapshot, [name])
             else:
                 left_out.append(name)
-        return {"families": found, "left_out": left_out, "explained": explained(snapshot), "most_icons": _MOST_ICONS}
+        return {
+            "families": found,
+            "left_out": left_out,
+            "explained": explained(snapshot),
+            "most_icons": _MOST_ICONS,
+            "one_model": view.variant is not None,
+        }

@@ -12,10 +12,10 @@ from addnorm.reporting.formats.text_table import aligned
 Json = dict[str, Any]
 
 
-def text(explained: Json) -> str:
+def text(explained: Json, width: int = 100) -> str:
     """One block per run: final value, value that weight decay alone would have left, and verdict of each scalar."""
     spreads = {(row["variant"], row["entry"]): row["final_sd"] for row in explained["spread"]}
-    blocks = [_run(run, spreads) for run in explained["runs"] if run["scalars"]]
+    blocks = [_run(run, spreads, width) for run in explained["runs"] if run["scalars"]]
     empty = [run["run"] for run in explained["runs"] if not run["scalars"]]
     if empty:
         blocks.append(f"No learned scalars in: {', '.join(empty)}.")
@@ -66,7 +66,7 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
     return tabular("llrlrrrrr", head, lines, [about])
 
 
-def _run(run: Json, spreads: dict[tuple[str, str], float | None]) -> str:
+def _run(run: Json, spreads: dict[tuple[str, str], float | None], width: int) -> str:
     rows = [("layer", "scalar", "effective", "init", "final", "± seeds", "decay only", "by decay", "SNR", "verdict")]
     for entry in run["scalars"]:
         name = f"{entry['parameter']}[{', '.join(map(str, entry['index']))}]"
@@ -87,7 +87,7 @@ def _run(run: Json, spreads: dict[tuple[str, str], float | None]) -> str:
     lines = [
         f"{run['run']}: {run['steps']} steps, of which weight decay alone leaves {run['decay_factor']:.6f}",
         "",
-        aligned(rows, left={1, 9}),
+        aligned(rows, left={1, 9}, width=width, names=2),
     ]
     if run["lockstep"]:
         differences = [pair["difference_final"] for pair in run["lockstep"]]

@@ -1,0 +1,65 @@
+"""The ranking of a study as a notebook shows it."""
+
+from dataclasses import dataclass, fields
+from html import escape
+from typing import TYPE_CHECKING
+
+from addnorm.reporting.sections import ranking as tables
+from addnorm.statistics import Ranking
+from addnorm.words import phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRanking(Ranking):
+    """A `Ranking` that a notebook shows as a table, and that draws its figure.
+
+    Example:
+        >>> ranking = addnorm.open_runs("runs/first").rank()
+        >>> ranking["summed"].tier.label == addnorm.rank("runs/first")["summed"].tier.label
+        True
+        >>> ranking.plot().axes[0].get_xlabel()
+        'held-out loss, nats per token (lower is better)'
+    """
+
+    @classmethod
+    def of(cls, ranking: Ranking) -> "StudyRanking":
+        """The same ranking as one that a notebook shows."""
+        return cls(**{field.name: getattr(ranking, field.name) for field in fields(Ranking)})
+
+    def plot(self, language: str = "en") -> "Figure":
+        """Draw the mean loss of each variant with its interval and the losses of its runs, best on top.
+
+        Args:
+            language: of the labels, `en` or `zh`.
+
+        Returns:
+            A matplotlib figure; `figure.savefig("ranking.pdf")` writes it. Notebooks show it after `%matplotlib inline`.
+        """
+        return tables.figure(tables.figure_rows(self, phrases(language)), language)
+
+    def __repr__(self) -> str:
+        return tables.text(self.to_json())
+
+    def _repr_html_(self) -> str:
+        content = self.to_json()
+        references = content["references"]
+        head = ["ranks", "variant", "seeds", "loss", "±", "accuracy, %", "tier", *(f"vs {name}" for name in references)]
+        cells = [
+            [row.ranks, row.variant, row.seeds, row.loss, row.reach, row.accuracy, row.tier, *row.versus]
+            for row in tables.rows(content)
+        ]
+        heading = "".join(f"<th>{escape(name)}</th>" for name in head)
+        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in content["warnings"])
+        about = (
+            "Loss in nats per token, lower is better; differences in thousandths of a nat, all intervals together with "
+            f"{100 * self.confidence:g} % confidence; margin ±{self.margin:g} nats."
+        )
+        return (
+            f"<p>{about}{' PROVISIONAL: runs have yet to end.' if self.provisional else ''}</p>"
+            f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
+            + (f"<ul>{notes}</ul>" if notes else "")
+        )
