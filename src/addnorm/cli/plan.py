@@ -8,7 +8,7 @@ For example:
     addnorm plan mine.yaml --profile paper --audit
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from addnorm.cli._text import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
+    from addnorm.supervision.cost_estimate import CostEstimate
 
 MOST_PARAMETERS = 10_000_000
 """Largest number of parameters of variants that are audited without --audit: one or two seconds each."""
@@ -63,7 +64,7 @@ def command(options: Options) -> int:
     print(
         f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end=""
     )
-    print(f"{estimate.steps} steps of {quantity(estimate.tokens_per_run / estimate.steps)} tokens each\n")
+    print(_length(estimate), end="\n\n")
     rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
     rows += [
         (
@@ -77,6 +78,9 @@ def command(options: Options) -> int:
         for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
+    if own := _own_training(fitted):
+        print("\nTraining settings that differ between variants; all others are shared\n")
+        print(aligned([("variant", *own), *((name, *(of[name] for of in own.values())) for name in fitted.variants)]))
     ways = [
         (
             cost.variant,
@@ -105,6 +109,27 @@ def command(options: Options) -> int:
     if large:
         print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0
+
+
+def _length(estimate: "CostEstimate") -> str:
+    """Steps and tokens of the runs."""
+    steps = sorted({cost.steps for cost in estimate.variants})
+    tokens = sorted({cost.tokens for cost in estimate.variants})
+    if len(steps) == len(tokens) == 1:
+        return f"{steps[0]} steps of {quantity(tokens[0] / steps[0])} tokens each"
+    return f"{_range(steps, str)} steps and {_range(tokens, quantity)} tokens each"
+
+
+def _range(values: Sequence[int], written: Callable[[int], str]) -> str:
+    return written(values[0]) if len(values) == 1 else f"{written(values[0])} to {written(values[-1])}"
+
+
+def _own_training(study: "Study") -> dict[str, dict[str, str]]:
+    """Settings of the training that differ between variants: path, variant, value."""
+    from addnorm.reporting.formats.spec import differing
+    from addnorm.study.encoding import encode
+
+    return differing({name: encode(study.training_of(name)) for name in study.variants})
 
 
 def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:

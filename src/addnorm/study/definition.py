@@ -23,11 +23,17 @@ from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_SHARED_TRAINING = {
+    "seq": "All variants are evaluated on held-out sequences of one length",
+    "eval_sequences": "All variants are evaluated on the same held-out sequences",
+    "threads": "The workers of a study share the processor evenly",
+}
+"""Training settings that variants which are ranked together have in common, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training settings, the same for every run of a study. All of them are part of a run's identity.
+    """Training settings of a study; a variant may have its own. All of them are part of a run's identity.
 
     Raises:
         FieldError: a value of another type, or a count or limit that is not positive.
@@ -97,8 +103,14 @@ class Study:
     corpus: CorpusSpec = field(default_factory=Stdlib)
     tokenizer: TokenizerSpec = field(default_factory=Bytes)
     training: Training = field(default_factory=Training)
+    variant_training: Mapping[str, Training] = field(default_factory=dict)
+    """Training of the variants that have their own; `training` holds for all others."""
     plugins: tuple[str, ...] = ()
     """Files with the user's own mechanisms. Paths in a study file are relative to it; loading makes them absolute."""
+
+    def training_of(self, variant: str) -> Training:
+        """Training settings of a variant: its own, or those of the study."""
+        return self.variant_training.get(variant, self.training)
 
     def __post_init__(self) -> None:
         for name in ("references", "seeds", "plugins"):  # in Python too, lists are accepted
@@ -124,6 +136,30 @@ class Study:
                     "references",
                     f"expected variants of the study, got {reference!r}.{did_you_mean(reference, self.variants)} "
                     f"Known: {', '.join(self.variants)}.",
+                )
+        for variant in self.variant_training:
+            self._require_comparable(variant)
+
+    def _require_comparable(self, variant: str) -> None:
+        """Refuse a training under which the variant's held-out loss could not be compared with the others'."""
+        if variant not in self.variants:
+            raise FieldError(
+                "study",
+                "variant_training",
+                f"expected variants of the study, got {variant!r}.{did_you_mean(variant, self.variants)} "
+                f"Known: {', '.join(self.variants)}.",
+            )
+        shared = dict(_SHARED_TRAINING)
+        if any(model.objective == "masked" for model in self.variants.values()):
+            shared["batch"] = "The masks of held-out sequences are drawn for each batch"
+        for name, reason in shared.items():
+            expected, value = getattr(self.training, name), getattr(self.training_of(variant), name)
+            if value != expected:
+                raise FieldError(
+                    "study",
+                    f"variants.{variant}.training.{name}",
+                    f"expected {expected} as in the study's training, got {value}. {reason}: set training.{name} for the "
+                    "whole study, or make a second study.",
                 )
 
 

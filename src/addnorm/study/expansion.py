@@ -54,18 +54,18 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
         study: the study; its models have the sizes of the data, see `fit_models`.
         data_hash: hash of the prepared data set.
     """
-    shared = [path for spec in (study.corpus, study.tokenizer, study.training) for path in _plugins_in(spec)]
+    shared = [path for spec in (study.corpus, study.tokenizer) for path in _plugins_in(spec)]
     return tuple(
         RunSpec(
             study=study.name,
             variant=name,
             seed=seed,
             model=model,
-            training=study.training,
+            training=study.training_of(name),
             corpus=study.corpus,
             tokenizer=study.tokenizer,
             data_hash=data_hash,
-            plugins=tuple(sorted({*shared, *_plugins_in(model)})),
+            plugins=tuple(sorted({*shared, *_plugins_in(study.training_of(name)), *_plugins_in(model)})),
         )
         for seed in study.seeds
         for name, model in study.variants.items()

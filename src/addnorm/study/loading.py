@@ -7,8 +7,8 @@ from typing import Any, get_type_hints
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.study.built_in import study_file, study_names, study_profiles
-from addnorm.study.decoding import construct, read
-from addnorm.study.definition import Study
+from addnorm.study.decoding import UNREADABLE, construct, read
+from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
@@ -17,7 +17,7 @@ from addnorm.study.strict_yaml import read_yaml_file
 from addnorm.study.variants import read_variants
 from addnorm.user_code import call, import_function
 
-_PROFILE_FIELDS = (*(field.name for field in fields(Study)), "model")
+_PROFILE_FIELDS = (*(field.name for field in fields(Study) if field.name != "variant_training"), "model")
 _FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
 
 
@@ -98,7 +98,15 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
     if not isinstance(study, Study):
         raise InputError(f"{name}: expected a function that returns a Study, got {shown(study)}.")
     folder = Path(module.__file__ or ".").resolve().parent
-    return _decode_study(apply_settings(encode(study), settings), folder, _with_settings(name, settings))
+    return _decode_study(apply_settings(_as_file(study), settings), folder, _with_settings(name, settings))
+
+
+def _as_file(study: Study) -> dict[str, Any]:
+    """A study as the content of a study file, where a variant's training stands beside its model."""
+    content: dict[str, Any] = encode(study)
+    for name, training in content.pop("variant_training").items():
+        content["variants"][name]["training"] = training
+    return content
 
 
 def _read_file(file: Path, where: str) -> dict[str, Any]:
@@ -146,13 +154,22 @@ def _decode_study(content: Mapping[str, Any], folder: Path, where: str) -> Study
     except InputError as error:
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
-    names = [name for name in hints if name not in ("plugins", "variants") and name in content]
+    names = [
+        name for name in hints if name in _PROFILE_FIELDS and name not in ("plugins", "variants") and name in content
+    ]
     decoded = {name: read(hints[name], content[name], f"$.{name}", problems) for name in names}
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
-    variants = read_variants(content.get("model"), content.get("variants"), problems)
+    training = decoded.get("training", Training())
+    variants = read_variants(
+        content.get("model"), content.get("variants"), None if training is UNREADABLE else training, problems
+    )
     problems.raise_any(where)
-    study: Study = construct(lambda: Study(**decoded, variants=variants, plugins=files), "$", problems)
+    study: Study = construct(
+        lambda: Study(**decoded, variants=variants.models, variant_training=variants.training, plugins=files),
+        "$",
+        problems,
+    )
     problems.raise_any(where)
     return study
 

@@ -73,6 +73,11 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     )
 
 
+def _variant(spec: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
+    own = {} if spec.get("training", training) == training else {"training": spec["training"]}
+    return {**spec["model"], **own}
+
+
 def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     """The first plan as a study file's content, every field written out; None if the plan does not hold all that it takes."""
     specs = {entry["variant"]: entry.get("spec") for entry in plan["runs"]}
@@ -92,6 +97,6 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
         "tokenizer": first["tokenizer"],
         "training": first["training"],
         "plugins": plugins,
-        "variants": {name: specs[name]["model"] for name in plan.get("variants", specs)},
+        "variants": {name: _variant(specs[name], first["training"]) for name in plan.get("variants", specs)},
     }
     return content if plugins else {name: value for name, value in content.items() if name != "plugins"}
