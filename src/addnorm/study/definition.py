@@ -23,6 +23,10 @@ from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_POINT = re.compile(r"(, [A-Za-z0-9._+ -]+)+")
+"""End of the name of a variant that a grid made: `, learning_rate 1e-3`."""
+_LONGEST_NAME = 200
+"""Characters of a variant's name."""
 _SHARED_TRAINING = {
     "seq": "All variants are evaluated on held-out sequences of one length",
     "eval_sequences": "All variants are evaluated on the same held-out sequences",
@@ -121,7 +125,9 @@ class Study:
         if not self.variants:
             raise FieldError("study", "variants", "expected at least one variant, got none.")
         for variant in self.variants:
-            _require_file_name("variants", variant)
+            base, _, point = variant.partition(", ")
+            made_by_grid = point and len(variant) <= _LONGEST_NAME and _POINT.fullmatch(f", {point}")
+            _require_file_name("variants", base if made_by_grid else variant)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or not all(0 <= n < 2**63 for n in self.seeds):
             raise FieldError(
                 "study", "seeds", f"expected at least one seed, distinct and in [0, 2**63), got {list(self.seeds)}."

@@ -1,6 +1,6 @@
 """Loading of studies: by the name of a built-in one, from a YAML file, or from a Python function."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -10,14 +10,15 @@ from addnorm.study.built_in import study_file, study_names, study_profiles
 from addnorm.study.decoding import UNREADABLE, construct, read
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
+from addnorm.study.grid import expand_grid, require_distinct
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
 from addnorm.study.problems import Problems, nearest, shown
-from addnorm.study.strict_yaml import read_yaml_file
+from addnorm.study.strict_yaml import lines_of, read_yaml_file
 from addnorm.study.variants import read_variants
 from addnorm.user_code import call, import_function
 
-_PROFILE_FIELDS = (*(field.name for field in fields(Study) if field.name != "variant_training"), "model")
+_PROFILE_FIELDS = (*(field.name for field in fields(Study) if field.name != "variant_training"), "model", "grid")
 _FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
 
 
@@ -77,7 +78,21 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
             raise InputError(f"{where}: no profile {shown(profile)}{nearest(profile, profiles)}")
         where += f", profile {profile}"
         content = lay_over_study(content, profiles[profile], where)
-    return _decode_study(apply_settings(content, settings), file.parent, _with_settings(where, settings))
+    locate = _locator(file, profile, settings)
+    return _decode_study(apply_settings(content, settings), file.parent, _with_settings(where, settings), locate)
+
+
+def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Callable[[str], str]:
+    """A function that adds the line of the file to the path of a problem; the file is read when it is first called."""
+
+    def locate(path: str) -> str:
+        if any("grid" in setting.names for setting in settings):
+            return path  # the value may come from the command line
+        lines = lines_of(file.read_text(encoding="utf-8"))
+        line = lines.get(f"$.profiles.{profile}{path[1:]}", lines.get(path))
+        return path if line is None else f"{path} (line {line})"
+
+    return locate
 
 
 def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) -> Study:
@@ -143,7 +158,9 @@ def _check_names(content: Mapping[Any, object], known: Sequence[str], path: str,
             problems.add(path, f"Study has no field {shown(name)}{nearest(name, known)}")
 
 
-def _decode_study(content: Mapping[str, Any], folder: Path, where: str) -> Study:
+def _decode_study(
+    content: Mapping[str, Any], folder: Path, where: str, locate: Callable[[str], str] = lambda path: path
+) -> Study:
     problems = Problems()
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
@@ -161,15 +178,22 @@ def _decode_study(content: Mapping[str, Any], folder: Path, where: str) -> Study
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
     training = decoded.get("training", Training())
-    variants = read_variants(
-        content.get("model"), content.get("variants"), None if training is UNREADABLE else training, problems
-    )
+    known_training = None if training is UNREADABLE else training
+    before = len(problems)
+    grid = expand_grid(content, known_training, locate, problems)
+    if len(problems) > before:
+        problems.raise_any(where)
+    if "references" in decoded:
+        decoded["references"] = grid.references(decoded["references"])
+    variants = read_variants(content.get("model"), grid.variants, known_training, problems)
     problems.raise_any(where)
     study: Study = construct(
         lambda: Study(**decoded, variants=variants.models, variant_training=variants.training, plugins=files),
         "$",
         problems,
     )
+    problems.raise_any(where)
+    require_distinct(study, grid, locate, problems)
     problems.raise_any(where)
     return study
 

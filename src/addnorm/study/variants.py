@@ -12,8 +12,9 @@ from addnorm.study.encoding import encode
 from addnorm.study.overlay import lay_over
 from addnorm.study.problems import Problems, nearest, shown
 
-_MODEL_FIELDS = ("preset", *(field.name for field in fields(ModelSpec)))
-VARIANT_FIELDS = (*_MODEL_FIELDS, "training")
+MODEL_FIELDS = ("preset", *(field.name for field in fields(ModelSpec)))
+"""Names that the shared model of a study file may set."""
+VARIANT_FIELDS = (*MODEL_FIELDS, "training", "grid")
 """Names that a variant of a study file may set."""
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
@@ -40,7 +41,7 @@ def read_variants(model: object, variants: object, training: Training | None, pr
         problems: receives the problems.
     """
     before = len(problems)
-    shared = _own_fields(model, "$.model", _MODEL_FIELDS, problems)
+    shared = _own_fields(model, "$.model", MODEL_FIELDS, problems)
     base = _preset(shared, {}, "$.model", problems)
     if len(problems) == before:
         # Read apart from the variants, so that a problem shared by all is reported once and with its own path.
@@ -105,4 +106,4 @@ def _preset(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, proble
 
 
 def _model_fields(own: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in own.items() if name in _MODEL_FIELDS and name != "preset"}
+    return {name: value for name, value in own.items() if name in MODEL_FIELDS and name != "preset"}
