@@ -8,7 +8,7 @@ For example:
     addnorm plan mine.yaml --profile paper --audit
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,12 +43,15 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.supervision.budget import budgets, resolve_budgets
     from addnorm.supervision.cost_estimate import estimate_cost
     from addnorm.supervision.executors.local import LocalExecutor
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     fitted = fit_models(study, study.tokenizer.size)
     validate(fitted)
+    given = budgets(fitted)
+    fitted = resolve_budgets(fitted)
     slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
     estimate = estimate_cost(fitted, workers=slots)
     large = (
@@ -58,6 +61,7 @@ def command(options: Options) -> int:
     if options.json:
         print_json(
             estimate.to_json()
+            | ({"budgets": given} if given else {})
             | {"audit": _audits(fitted, but=large) | {name: {"reason": without_audit} for name in large}}
         )
         return 0
@@ -78,6 +82,9 @@ def command(options: Options) -> int:
         for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
+    if given:
+        print("\nEvery run takes the largest number of steps within its budget\n")
+        print(aligned(_budget_rows(estimate, given), right="llrrr"))
     if own := _own_training(fitted):
         print("\nTraining settings that differ between variants; all others are shared\n")
         print(aligned([("variant", *own), *((name, *(of[name] for of in own.values())) for name in fitted.variants)]))
@@ -109,6 +116,21 @@ def command(options: Options) -> int:
     if large:
         print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0
+
+
+def _budget_rows(estimate: "CostEstimate", given: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+    rows = [
+        (
+            cost.variant,
+            ", ".join(f"{name} {value:g}" for name, value in given[cost.variant].items()),
+            str(cost.steps),
+            quantity(cost.tokens),
+            quantity(cost.flops),
+        )
+        for cost in estimate.variants
+        if cost.variant in given
+    ]
+    return [("variant", "budget", "steps", "tokens", "FLOPs"), *rows]
 
 
 def _length(estimate: "CostEstimate") -> str:

@@ -23,6 +23,11 @@ from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+BUDGETS = ("tokens", "flops", "tokens_per_parameter")
+"""Fields of `Training` that set the length of a run in place of `steps`."""
+ONE_LENGTH = "one of steps, tokens, flops and tokens_per_parameter"
+_OMITTED = {"omitted_if_none": True}
+"""Metadata of a field that stays out of a spec while it is None, so that specs of earlier versions keep their hashes."""
 _POINT = re.compile(r"(, [A-Za-z0-9._+ -]+)+")
 """End of the name of a variant that a grid made: `, learning_rate 1e-3`."""
 _LONGEST_NAME = 200
@@ -65,9 +70,25 @@ class Training:
     """Steps between two checkpoints."""
     threads: int = 1
     """CPU threads per worker. The number of threads changes the last bits of the loss, so all runs use the same."""
+    tokens: int | None = field(default=None, metadata=_OMITTED)
+    """Budget in place of `steps`: training tokens of a run."""
+    flops: float | None = field(default=None, metadata=_OMITTED)
+    """Budget in place of `steps`: training FLOPs of a run, as `addnorm plan` counts them; equal compute for every variant."""
+    tokens_per_parameter: float | None = field(default=None, metadata=_OMITTED)
+    """Budget in place of `steps`: training tokens of a run for each of its model's parameters."""
+
+    @property
+    def budget(self) -> dict[str, float]:
+        """The budget that the steps follow from, by the name of its field; empty if `steps` is set itself."""
+        return {name: value for name in BUDGETS if (value := getattr(self, name)) is not None}
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
+        for name in self.budget:
+            require(self, name, getattr(self, name) > 0, "a positive number or null")
+        lengths = [*(["steps"] if self.steps != Training.steps else []), *self.budget]
+        if self.budget and len(lengths) > 1:
+            raise FieldError("training", lengths[1], f"expected {ONE_LENGTH}, got {' and '.join(lengths)}. Keep one.")
         require_at_least(self, 1, "steps", "batch", "seq", "log_every", "eval_every", "eval_sequences")
         require_at_least(self, 1, "checkpoint_every", "threads")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")

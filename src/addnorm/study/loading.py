@@ -15,7 +15,7 @@ from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse
 from addnorm.study.plugins import load_plugins
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import lines_of, read_yaml_file
-from addnorm.study.variants import read_variants
+from addnorm.study.variants import read_training, read_variants, training_content
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (*(field.name for field in fields(Study) if field.name != "variant_training"), "model", "grid")
@@ -119,8 +119,9 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
 def _as_file(study: Study) -> dict[str, Any]:
     """A study as the content of a study file, where a variant's training stands beside its model."""
     content: dict[str, Any] = encode(study)
-    for name, training in content.pop("variant_training").items():
-        content["variants"][name]["training"] = training
+    content["training"] = training_content(study.training)
+    for name in content.pop("variant_training"):
+        content["variants"][name]["training"] = training_content(study.training_of(name))
     return content
 
 
@@ -172,12 +173,14 @@ def _decode_study(
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
     names = [
-        name for name in hints if name in _PROFILE_FIELDS and name not in ("plugins", "variants") and name in content
+        name
+        for name in hints
+        if name in _PROFILE_FIELDS and name not in ("plugins", "variants", "training") and name in content
     ]
     decoded = {name: read(hints[name], content[name], f"$.{name}", problems) for name in names}
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
-    training = decoded.get("training", Training())
+    training = read_training(content["training"], "$.training", problems) if "training" in content else Training()
     known_training = None if training is UNREADABLE else training
     before = len(problems)
     grid = expand_grid(content, known_training, locate, problems)
@@ -188,7 +191,9 @@ def _decode_study(
     variants = read_variants(content.get("model"), grid.variants, known_training, problems)
     problems.raise_any(where)
     study: Study = construct(
-        lambda: Study(**decoded, variants=variants.models, variant_training=variants.training, plugins=files),
+        lambda: Study(
+            **decoded, training=training, variants=variants.models, variant_training=variants.training, plugins=files
+        ),
         "$",
         problems,
     )

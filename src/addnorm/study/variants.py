@@ -7,9 +7,9 @@ from typing import Any
 from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
 from addnorm.study.decoding import UNREADABLE, read, read_fields
-from addnorm.study.definition import Training
+from addnorm.study.definition import ONE_LENGTH, Training
 from addnorm.study.encoding import encode
-from addnorm.study.overlay import lay_over
+from addnorm.study.overlay import LENGTHS, lay_over
 from addnorm.study.problems import Problems, nearest, shown
 
 MODEL_FIELDS = ("preset", *(field.name for field in fields(ModelSpec)))
@@ -58,7 +58,7 @@ def read_variants(model: object, variants: object, training: Training | None, pr
             continue
         own = _own_fields(entry, path, VARIANT_FIELDS, problems)
         if training is not None and (own_training := own.get("training")) is not None:
-            settings = read(Training, _over(training, own_training), f"{path}.training", problems)
+            settings = read_training(own_training, f"{path}.training", problems, over=training)
             if settings is not UNREADABLE:
                 decoded.training[name] = settings
         base = _preset(own, shared, path, problems)
@@ -70,9 +70,29 @@ def read_variants(model: object, variants: object, training: Training | None, pr
     return decoded
 
 
-def _over(training: Training, own: object) -> object:
-    """The study's training with a variant's own fields; what is not a mapping is returned, for the message."""
-    return lay_over(encode(training), own, "training") if isinstance(own, Mapping) else own
+def read_training(content: object, path: str, problems: Problems, over: Training | None = None) -> Any:
+    """Decode a training of a study file; `UNREADABLE` if it has problems.
+
+    Args:
+        content: the content of `training`.
+        path: its place, for messages.
+        problems: receives the problems, also of a training that has both steps and a budget, or two budgets.
+        over: the study's training, whose fields a variant's own replace.
+    """
+    if not isinstance(content, Mapping):
+        return read(Training, content, path, problems)
+    given = [name for name in LENGTHS if content.get(name) is not None]
+    if len(given) > 1:
+        problems.add(path, f"expected {ONE_LENGTH}, got {' and '.join(given)}. Keep one.")
+        return UNREADABLE
+    whole = content if over is None else lay_over(training_content(over), content, "training")
+    return read(Training, whole, path, problems)
+
+
+def training_content(training: Training) -> dict[str, Any]:
+    """A training as the content of a study file: with `steps` or with a budget."""
+    content: dict[str, Any] = encode(training)
+    return {name: value for name, value in content.items() if name != "steps" or not training.budget}
 
 
 def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Problems) -> Mapping[str, Any]:

@@ -24,6 +24,8 @@ class Plan:
     margin: float | None
     references: tuple[str, ...]
     seeds: tuple[int, ...]
+    budgets: tuple[tuple[str, float], ...]
+    """Different budgets that the steps of the runs follow from: name and value."""
     variants: int
     runs: int
     extensions: tuple[tuple[str, tuple[int, ...], float | None, bool], ...]
@@ -61,6 +63,7 @@ def plan(snapshot: Snapshot) -> Plan:
         margin=float(margin) if isinstance(margin, int | float) else None,
         references=snapshot.references,
         seeds=tuple(content.get("seeds", ())),
+        budgets=tuple(dict.fromkeys(item for of in content.get("budgets", {}).values() for item in of.items())),
         variants=len(snapshot.variants),
         runs=len(snapshot.runs),
         extensions=tuple(

@@ -73,9 +73,12 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     )
 
 
-def _variant(spec: Mapping[str, Any], training: Mapping[str, Any]) -> dict[str, Any]:
-    own = {} if spec.get("training", training) == training else {"training": spec["training"]}
-    return {**spec["model"], **own}
+def _training(spec: Mapping[str, Any], budget: Mapping[str, float] | None) -> dict[str, Any]:
+    """A run's training as in the study file: with the budget that its steps follow from, if any."""
+    settings = dict(spec["training"])
+    if budget:
+        del settings["steps"]
+    return {**settings, **(budget or {})}
 
 
 def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -87,6 +90,9 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     if not {"references", "margin", "seeds"} <= plan.keys() or not {"corpus", "tokenizer", "training"} <= first.keys():
         return None
     plugins = list(dict.fromkeys(path for spec in specs.values() for path in spec.get("plugins", ())))
+    budgets = plan.get("budgets", {})
+    training = {name: _training(spec, budgets.get(name)) for name, spec in specs.items()}
+    shared = training[next(iter(specs))]
     content = {
         "name": plan["study"],
         "about": plan.get("about", ""),
@@ -95,8 +101,11 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
         "seeds": plan["seeds"],
         "corpus": first["corpus"],
         "tokenizer": first["tokenizer"],
-        "training": first["training"],
+        "training": shared,
         "plugins": plugins,
-        "variants": {name: _variant(specs[name], first["training"]) for name in plan.get("variants", specs)},
+        "variants": {
+            name: specs[name]["model"] | ({} if training[name] == shared else {"training": training[name]})
+            for name in plan.get("variants", specs)
+        },
     }
     return content if plugins else {name: value for name, value in content.items() if name != "plugins"}
