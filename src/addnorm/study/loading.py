@@ -19,7 +19,8 @@ from addnorm.study.variants import read_training, read_variants, training_conten
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (*(field.name for field in fields(Study) if field.name != "variant_training"), "model", "grid")
-_FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
+FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
+"""Names that a study file may set."""
 
 
 def load_study(path_or_name: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> Study:
@@ -139,7 +140,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
     problems = Problems()
     if not isinstance(content, dict):
         raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.")
-    _check_names(content, _FILE_FIELDS, "$", problems)
+    _check_names(content, FILE_FIELDS, "$", problems)
     profiles = content.get("profiles")
     if isinstance(profiles, Mapping):
         for name, profile in profiles.items():
