@@ -48,6 +48,7 @@ VARIANT = {
         "a preset, see `addnorm list preset`",
         "The model whose fields are the variant's unless it sets them.",
     ),
+    "title": ({"type": "string"}, "a text", "Shown beside the variant's name; in any script."),
     "training": ({"$ref": "#/$defs/training"}, "a mapping", "Fields that replace those of the study's training."),
     "grid": ({"type": ["object", "null"]}, "a mapping from fields to lists of values", "Axes for this variant."),
 }

@@ -172,6 +172,12 @@ def test_mistakes_of_variants_are_told_before_those_of_the_grid(write: Any, caps
     assert capsys.readouterr().err.startswith("addnorm: s.yaml: $.variants.base: ModelSpec has no field 'widht'")
 
 
+def test_variants_that_are_equal_at_a_point_are_told(write: Any, capsys: Any) -> None:
+    assert main(["plan", str(write("variants:\n  base: {}\n  deep: {depth: 3}\ngrid: {depth: [1]}\n"))]) == 2
+    expected = "$.variants.deep, depth 1: expected different variants, got 'base, depth 1' and 'deep, depth 1', which are equal. Remove one of the variants."
+    assert capsys.readouterr().err == f"addnorm: s.yaml: {expected}\n"
+
+
 def test_equal_variants_without_a_grid_are_allowed(write: Callable[[str], Path]) -> None:
     assert list(load_study(write("variants: {a: {}, b: {}, c: {grid: {depth: [1]}}}\n")).variants) == [
         "a",

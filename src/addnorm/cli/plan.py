@@ -82,6 +82,9 @@ def command(options: Options) -> int:
         for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
+    if fitted.titles:
+        print()
+        print(aligned([("variant", "title"), *fitted.titles.items()]))
     if given:
         print("\nEvery run takes the largest number of steps within its budget\n")
         print(aligned(_budget_rows(estimate, given), right="llrrr"))

@@ -31,7 +31,7 @@ _OMITTED = {"omitted_if_none": True}
 _POINT = re.compile(r"(, [A-Za-z0-9._+ -]+)+")
 """End of the name of a variant that a grid made: `, learning_rate 1e-3`."""
 _LONGEST_NAME = 200
-"""Characters of a variant's name."""
+"""Characters of a variant's name or title."""
 _SHARED_TRAINING = {
     "seq": "All variants are evaluated on held-out sequences of one length",
     "eval_sequences": "All variants are evaluated on the same held-out sequences",
@@ -130,6 +130,8 @@ class Study:
     training: Training = field(default_factory=Training)
     variant_training: Mapping[str, Training] = field(default_factory=dict)
     """Training of the variants that have their own; `training` holds for all others."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Titles of variants in any script, shown beside their names."""
     plugins: tuple[str, ...] = ()
     """Files with the user's own mechanisms. Paths in a study file are relative to it; loading makes them absolute."""
 
@@ -164,18 +166,27 @@ class Study:
                     f"expected variants of the study, got {reference!r}.{did_you_mean(reference, self.variants)} "
                     f"Known: {', '.join(self.variants)}.",
                 )
+        for name in ("variant_training", "titles"):
+            self._require_known_variants(name)
         for variant in self.variant_training:
             self._require_comparable(variant)
+        for variant, title in self.titles.items():
+            if not title.strip() or not title.isprintable() or len(title) > _LONGEST_NAME:
+                expected = f"expected one line of 1 to {_LONGEST_NAME} characters, got {title!r}."
+                raise FieldError("study", f"variants.{variant}.title", expected)
+
+    def _require_known_variants(self, name: str) -> None:
+        for variant in getattr(self, name):
+            if variant not in self.variants:
+                raise FieldError(
+                    "study",
+                    name,
+                    f"expected variants of the study, got {variant!r}.{did_you_mean(variant, self.variants)} "
+                    f"Known: {', '.join(self.variants)}.",
+                )
 
     def _require_comparable(self, variant: str) -> None:
         """Refuse a training under which the variant's held-out loss could not be compared with the others'."""
-        if variant not in self.variants:
-            raise FieldError(
-                "study",
-                "variant_training",
-                f"expected variants of the study, got {variant!r}.{did_you_mean(variant, self.variants)} "
-                f"Known: {', '.join(self.variants)}.",
-            )
         shared = dict(_SHARED_TRAINING)
         if any(model.objective == "masked" for model in self.variants.values()):
             shared["batch"] = "The masks of held-out sequences are drawn for each batch"

@@ -105,7 +105,8 @@ def require_distinct(study: Study, grid: Grid, locate: Callable[[str], str], pro
             path = differing[0] if len(differing) == 1 else "$.grid" if differing else f"$.variants.{name}"
             problems.add(
                 locate(path),
-                f"expected different variants, got {other!r} and {name!r}, which are equal. Remove one of the values.",
+                f"expected different variants, got {other!r} and {name!r}, which are equal. Remove one of the "
+                f"{'values' if differing else 'variants'}.",
             )
 
 
@@ -205,6 +206,8 @@ def _expanded(
                     locate(axes[base][0].path),
                     f"expected a name for each variant, got {name!r} twice. Remove one of the values.",
                 )
+            if isinstance(point, Mapping) and isinstance(point.get("title"), str):
+                point = {**point, "title": point["title"] + name.removeprefix(base)}
             entries[name] = point
             names.append(name)
             if axes[base]:

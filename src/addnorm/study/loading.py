@@ -18,7 +18,11 @@ from addnorm.study.strict_yaml import lines_of, read_yaml_file
 from addnorm.study.variants import read_training, read_variants, training_content
 from addnorm.user_code import call, import_function
 
-_PROFILE_FIELDS = (*(field.name for field in fields(Study) if field.name != "variant_training"), "model", "grid")
+_PROFILE_FIELDS = (
+    *(field.name for field in fields(Study) if field.name not in ("variant_training", "titles")),
+    "model",
+    "grid",
+)
 FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
 """Names that a study file may set."""
 
@@ -123,6 +127,8 @@ def _as_file(study: Study) -> dict[str, Any]:
     content["training"] = training_content(study.training)
     for name in content.pop("variant_training"):
         content["variants"][name]["training"] = training_content(study.training_of(name))
+    for name, title in content.pop("titles").items():
+        content["variants"][name]["title"] = title
     return content
 
 
@@ -193,7 +199,12 @@ def _decode_study(
     problems.raise_any(where)
     study: Study = construct(
         lambda: Study(
-            **decoded, training=training, variants=variants.models, variant_training=variants.training, plugins=files
+            **decoded,
+            training=training,
+            variants=variants.models,
+            variant_training=variants.training,
+            titles=variants.titles,
+            plugins=files,
         ),
         "$",
         problems,

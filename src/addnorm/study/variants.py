@@ -14,7 +14,7 @@ from addnorm.study.problems import Problems, nearest, shown
 
 MODEL_FIELDS = ("preset", *(field.name for field in fields(ModelSpec)))
 """Names that the shared model of a study file may set."""
-VARIANT_FIELDS = (*MODEL_FIELDS, "training", "grid")
+VARIANT_FIELDS = (*MODEL_FIELDS, "title", "training", "grid")
 """Names that a variant of a study file may set."""
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
@@ -26,6 +26,8 @@ class Variants:
     models: dict[str, ModelSpec] = field(default_factory=dict)
     training: dict[str, Training] = field(default_factory=dict)
     """Training of the variants that set any of it."""
+    titles: dict[str, str] = field(default_factory=dict)
+    """Titles of the variants that have one."""
 
 
 def read_variants(model: object, variants: object, training: Training | None, problems: Problems) -> Variants:
@@ -61,6 +63,10 @@ def read_variants(model: object, variants: object, training: Training | None, pr
             settings = read_training(own_training, f"{path}.training", problems, over=training)
             if settings is not UNREADABLE:
                 decoded.training[name] = settings
+        if own.get("title") is not None:
+            title = read(str, own["title"], f"{path}.title", problems)
+            if title is not UNREADABLE:
+                decoded.titles[name] = title
         base = _preset(own, shared, path, problems)
         if base is not UNREADABLE:
             whole = lay_over(lay_over(base, _model_fields(shared)), _model_fields(own))

@@ -51,4 +51,6 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
     }
     if given:
         plan["budgets"] = given
+    if study.titles:
+        plan["titles"] = dict(study.titles)
     return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}

@@ -90,7 +90,7 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     if not {"references", "margin", "seeds"} <= plan.keys() or not {"corpus", "tokenizer", "training"} <= first.keys():
         return None
     plugins = list(dict.fromkeys(path for spec in specs.values() for path in spec.get("plugins", ())))
-    budgets = plan.get("budgets", {})
+    budgets, titles = plan.get("budgets", {}), plan.get("titles", {})
     training = {name: _training(spec, budgets.get(name)) for name, spec in specs.items()}
     shared = training[next(iter(specs))]
     content = {
@@ -104,7 +104,9 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
         "training": shared,
         "plugins": plugins,
         "variants": {
-            name: specs[name]["model"] | ({} if training[name] == shared else {"training": training[name]})
+            name: specs[name]["model"]
+            | ({"title": titles[name]} if name in titles else {})
+            | ({} if training[name] == shared else {"training": training[name]})
             for name in plan.get("variants", specs)
         },
     }
