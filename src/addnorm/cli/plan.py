@@ -121,7 +121,7 @@ def command(options: Options) -> int:
     return 0
 
 
-def _budget_rows(estimate: "CostEstimate", given: Mapping[str, Mapping[str, float]]) -> list[tuple[str, ...]]:
+def _budget_rows(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> list[tuple[str, ...]]:
     rows = [
         (
             cost.variant,

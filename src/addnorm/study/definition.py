@@ -78,7 +78,7 @@ class Training:
     """Budget in place of `steps`: training tokens of a run for each of its model's parameters."""
 
     @property
-    def budget(self) -> dict[str, float]:
+    def budget(self) -> dict[str, int | float]:
         """The budget that the steps follow from, by the name of its field; empty if `steps` is set itself."""
         return {name: value for name in BUDGETS if (value := getattr(self, name)) is not None}
 

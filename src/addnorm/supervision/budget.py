@@ -18,7 +18,7 @@ from addnorm.study.definition import Study, Training
 from addnorm.supervision.cost_estimate import step_cost
 
 
-def budgets(study: Study) -> dict[str, dict[str, float]]:
+def budgets(study: Study) -> dict[str, dict[str, int | float]]:
     """The budget of each variant whose steps follow from one: variant, name of the budget, value."""
     return {name: budget for name in study.variants if (budget := study.training_of(name).budget)}
 

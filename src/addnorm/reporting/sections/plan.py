@@ -24,7 +24,7 @@ class Plan:
     margin: float | None
     references: tuple[str, ...]
     seeds: tuple[int, ...]
-    budgets: tuple[tuple[str, float], ...]
+    budgets: tuple[tuple[str, int | float], ...]
     """Different budgets that the steps of the runs follow from: name and value."""
     variants: int
     runs: int

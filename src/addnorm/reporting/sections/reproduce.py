@@ -73,7 +73,7 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     )
 
 
-def _training(spec: Mapping[str, Any], budget: Mapping[str, float] | None) -> dict[str, Any]:
+def _training(spec: Mapping[str, Any], budget: Mapping[str, int | float] | None) -> dict[str, Any]:
     """A run's training as in the study file: with the budget that its steps follow from, if any."""
     settings = dict(spec["training"])
     if budget:
