@@ -61,7 +61,7 @@ class LiveTable(Silent):
         self._began = time.monotonic()
         self._last_line_s = 0.0
         self._steps_before: int | None = None
-        self._tokens_per_step = 0
+        self._tokens_per_step: dict[str, int] = {}
 
     def __enter__(self) -> "Silent":
         if self._live is not None:
@@ -79,8 +79,8 @@ class LiveTable(Silent):
 
     def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
         """Draw the current state."""
-        training = folder.runs()[0].spec["spec"]["training"]
-        self._tokens_per_step = training["batch"] * training["seq"]
+        trainings = {run.name: run.spec["spec"]["training"] for run in folder.runs()}
+        self._tokens_per_step = {name: training["batch"] * training["seq"] for name, training in trainings.items()}
         newest = {run.name: run.newest("train") for run in folder.runs()}
         speeds = {name: event["tokens_per_s"] if event is not None else None for name, event in newest.items()}
         left = self._left_s(statuses)
@@ -126,7 +126,7 @@ class LiveTable(Silent):
 
     def _row(self, entry: RunStatus, speed: float | None) -> tuple[str, ...]:
         running = entry.state == "running"
-        remaining = (entry.steps - entry.step) * self._tokens_per_step / speed if running and speed else None
+        remaining = (entry.steps - entry.step) * self._tokens_per_step[entry.run] / speed if running and speed else None
         return (
             f"{entry.variant} · seed {entry.seed}",
             entry.state,

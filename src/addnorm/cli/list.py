@@ -1,4 +1,4 @@
-"""List studies, presets, mechanisms, corpora, optimizers, and the documents that they cite.
+"""List studies, the fields of a study file, presets, mechanisms, corpora, optimizers, and the documents that they cite.
 
 Without an argument, all rooms with their kinds are listed; with a room, each kind with its summary and formula, or each study
 with its profiles.
@@ -20,7 +20,7 @@ from addnorm.cli._text import aligned, print_json
 @dataclass(frozen=True)
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
-    """`study`, `preset`, `source`, or a room such as `residual`, `scores`, `norm`, `optimizer`; all rooms if not given."""
+    """`study`, `study-file`, `preset`, `source`, or a room such as `residual`, `optimizer`; all rooms if not given."""
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own, to be listed as well."""
     json: bool = False
@@ -44,6 +44,9 @@ def command(options: Options) -> int:
                 "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
             )
         return 0
+    if options.room == "study-file":
+        _print_study_file(json=options.json)
+        return 0
     entries = _entries(options.room)
     if options.json:
         print_json({options.room: entries})
@@ -59,6 +62,23 @@ def command(options: Options) -> int:
             if entry.get("profiles"):
                 print(f"    Profiles: {', '.join(entry['profiles'])}")
     return 0
+
+
+def _print_study_file(*, json: bool) -> None:
+    from addnorm.cli._study_file import sections
+    from addnorm.study.built_in import study_schema
+
+    schema = study_schema()
+    if json:
+        print_json(schema)
+        return
+    for title, about, rows in sections(schema):
+        print(f"{title}: {about}\n")
+        for name, value, default, meaning in rows:
+            print(f"    {name}: {value}{f', {default} by default' if default else ''}")
+            if meaning:
+                print(f"        {meaning}")
+        print()
 
 
 def _everything() -> dict[str, tuple[str, ...]]:
@@ -78,7 +98,7 @@ def _entries(name: str) -> list[dict[str, Any]]:
     if name not in ROOMS:
         from addnorm.errors import UnknownName
 
-        raise UnknownName("room", name, ("study", "preset", "source", *ROOMS))
+        raise UnknownName("room", name, ("study", "study-file", "preset", "source", *ROOMS))
     chosen: Room = room(name)
     docs: list[Doc] = [chosen.doc(kind) for kind in chosen.kinds()]
     return [

@@ -1,7 +1,8 @@
-"""Copy a built-in study to a file of your own, to edit.
+"""Copy a built-in study to a file of your own, to edit; or begin with a small blank one.
 
 For example:
     addnorm new residual-scores --to mine.yaml
+    addnorm new --blank --to mine.yaml
 """
 
 from dataclasses import dataclass
@@ -16,19 +17,26 @@ from addnorm.errors import InputError
 
 @dataclass(frozen=True)
 class Options:
-    study: Annotated[str, tyro.conf.Positional]
+    study: Annotated[str | None, tyro.conf.Positional] = None
     """Name of a built-in study; `addnorm list study` shows them."""
+    blank: bool = False
+    """Write a small study with two variants in place of a built-in one."""
     to: Path | None = None
-    """The file to write; STUDY.yaml in this folder if not given."""
+    """The file to write; STUDY.yaml (study.yaml with --blank) in this folder if not given."""
     json: bool = False
     """Print JSON."""
 
 
 def command(options: Options) -> int:
-    from addnorm.study.built_in import study_source
+    from addnorm.study.built_in import blank_study, study_names, study_source
 
-    text = study_source(options.study)
-    path = options.to or Path(f"{options.study}.yaml")
+    if (options.study is None) != options.blank:
+        raise InputError(
+            f"new: expected either the name of a built-in study or --blank, got {'both' if options.blank else 'neither'}. "
+            f"Built-in studies: {', '.join(study_names())}."
+        )
+    path = options.to or Path(f"{options.study or 'study'}.yaml")
+    text = blank_study(path.stem) if options.study is None else study_source(options.study)
     if path.exists():
         raise InputError(
             f"--to: expected a new file, got {path}, which exists. Choose another file with --to, or remove it."

@@ -8,7 +8,7 @@ For example:
     addnorm plan mine.yaml --profile paper --audit
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ from addnorm.cli._text import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
+    from addnorm.supervision.cost_estimate import CostEstimate
 
 MOST_PARAMETERS = 10_000_000
 """Largest number of parameters of variants that are audited without --audit: one or two seconds each."""
@@ -42,12 +43,15 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.supervision.budget import budgets, resolve_budgets
     from addnorm.supervision.cost_estimate import estimate_cost
     from addnorm.supervision.executors.local import LocalExecutor
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     fitted = fit_models(study, study.tokenizer.size)
     validate(fitted)
+    given = budgets(fitted)
+    fitted = resolve_budgets(fitted)
     slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
     estimate = estimate_cost(fitted, workers=slots)
     large = (
@@ -57,13 +61,14 @@ def command(options: Options) -> int:
     if options.json:
         print_json(
             estimate.to_json()
+            | ({"budgets": given} if given else {})
             | {"audit": _audits(fitted, but=large) | {name: {"reason": without_audit} for name in large}}
         )
         return 0
     print(
         f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end=""
     )
-    print(f"{estimate.steps} steps of {quantity(estimate.tokens_per_run / estimate.steps)} tokens each\n")
+    print(_length(estimate), end="\n\n")
     rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
     rows += [
         (
@@ -77,6 +82,15 @@ def command(options: Options) -> int:
         for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
+    if fitted.titles:
+        print()
+        print(aligned([("variant", "title"), *fitted.titles.items()]))
+    if given:
+        print("\nEvery run takes the largest number of steps within its budget\n")
+        print(aligned(_budget_rows(estimate, given), right="llrrr"))
+    if own := _own_training(fitted):
+        print("\nTraining settings that differ between variants; all others are shared\n")
+        print(aligned([("variant", *own), *((name, *(of[name] for of in own.values())) for name in fitted.variants)]))
     ways = [
         (
             cost.variant,
@@ -105,6 +119,42 @@ def command(options: Options) -> int:
     if large:
         print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0
+
+
+def _budget_rows(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> list[tuple[str, ...]]:
+    rows = [
+        (
+            cost.variant,
+            ", ".join(f"{name} {value:g}" for name, value in given[cost.variant].items()),
+            str(cost.steps),
+            quantity(cost.tokens),
+            quantity(cost.flops),
+        )
+        for cost in estimate.variants
+        if cost.variant in given
+    ]
+    return [("variant", "budget", "steps", "tokens", "FLOPs"), *rows]
+
+
+def _length(estimate: "CostEstimate") -> str:
+    """Steps and tokens of the runs."""
+    steps = sorted({cost.steps for cost in estimate.variants})
+    tokens = sorted({cost.tokens for cost in estimate.variants})
+    if len(steps) == len(tokens) == 1:
+        return f"{steps[0]} steps of {quantity(tokens[0] / steps[0])} tokens each"
+    return f"{_range(steps, str)} steps and {_range(tokens, quantity)} tokens each"
+
+
+def _range(values: Sequence[int], written: Callable[[int], str]) -> str:
+    return written(values[0]) if len(values) == 1 else f"{written(values[0])} to {written(values[-1])}"
+
+
+def _own_training(study: "Study") -> dict[str, dict[str, str]]:
+    """Settings of the training that differ between variants: path, variant, value."""
+    from addnorm.reporting.formats.spec import differing
+    from addnorm.study.encoding import encode
+
+    return differing({name: encode(study.training_of(name)) for name in study.variants})
 
 
 def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:

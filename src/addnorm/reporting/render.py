@@ -113,6 +113,7 @@ class Pages:
             own=_own(snapshot, view),
             link=view.link,
             folder=str(snapshot.path),
+            titles=snapshot.titles,
             said_duration=functools.partial(_said_duration, t),
             **values,
         )

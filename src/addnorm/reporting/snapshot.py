@@ -75,6 +75,12 @@ class Snapshot:
         found = dict.fromkeys(run.variant for run in self.runs)
         return tuple(dict.fromkeys([*(name for name in named if name in found), *found]))
 
+    @property
+    def titles(self) -> Mapping[str, str]:
+        """Titles of the variants that have one."""
+        titles = self.plan.get("titles")
+        return titles if isinstance(titles, dict) else {}
+
     @cached_property
     def references(self) -> tuple[str, ...]:
         """The variants that all others are compared with."""

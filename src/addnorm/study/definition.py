@@ -23,11 +23,26 @@ from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+BUDGETS = ("tokens", "flops", "tokens_per_parameter")
+"""Fields of `Training` that set the length of a run in place of `steps`."""
+ONE_LENGTH = "one of steps, tokens, flops and tokens_per_parameter"
+_OMITTED = {"omitted_if_none": True}
+"""Metadata of a field that stays out of a spec while it is None, so that specs of earlier versions keep their hashes."""
+_POINT = re.compile(r"(, [A-Za-z0-9._+ -]+)+")
+"""End of the name of a variant that a grid made: `, learning_rate 1e-3`."""
+_LONGEST_NAME = 200
+"""Characters of a variant's name or title."""
+_SHARED_TRAINING = {
+    "seq": "All variants are evaluated on held-out sequences of one length",
+    "eval_sequences": "All variants are evaluated on the same held-out sequences",
+    "threads": "The workers of a study share the processor evenly",
+}
+"""Training settings that variants which are ranked together have in common, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training settings, the same for every run of a study. All of them are part of a run's identity.
+    """Training settings of a study; a variant may have its own. All of them are part of a run's identity.
 
     Raises:
         FieldError: a value of another type, or a count or limit that is not positive.
@@ -55,9 +70,25 @@ class Training:
     """Steps between two checkpoints."""
     threads: int = 1
     """CPU threads per worker. The number of threads changes the last bits of the loss, so all runs use the same."""
+    tokens: int | None = field(default=None, metadata=_OMITTED)
+    """Budget in place of `steps`: training tokens of a run."""
+    flops: float | None = field(default=None, metadata=_OMITTED)
+    """Budget in place of `steps`: training FLOPs of a run, as `addnorm plan` counts them; equal compute for every variant."""
+    tokens_per_parameter: float | None = field(default=None, metadata=_OMITTED)
+    """Budget in place of `steps`: training tokens of a run for each of its model's parameters."""
+
+    @property
+    def budget(self) -> dict[str, int | float]:
+        """The budget that the steps follow from, by the name of its field; empty if `steps` is set itself."""
+        return {name: value for name in BUDGETS if (value := getattr(self, name)) is not None}
 
     def __post_init__(self) -> None:
         check_fields(self, "training")
+        for name in self.budget:
+            require(self, name, getattr(self, name) > 0, "a positive number or null")
+        lengths = [*(["steps"] if self.steps != Training.steps else []), *self.budget]
+        if self.budget and len(lengths) > 1:
+            raise FieldError("training", lengths[1], f"expected {ONE_LENGTH}, got {' and '.join(lengths)}. Keep one.")
         require_at_least(self, 1, "steps", "batch", "seq", "log_every", "eval_every", "eval_sequences")
         require_at_least(self, 1, "checkpoint_every", "threads")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")
@@ -97,8 +128,16 @@ class Study:
     corpus: CorpusSpec = field(default_factory=Stdlib)
     tokenizer: TokenizerSpec = field(default_factory=Bytes)
     training: Training = field(default_factory=Training)
+    variant_training: Mapping[str, Training] = field(default_factory=dict)
+    """Training of the variants that have their own; `training` holds for all others."""
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Titles of variants in any script, shown beside their names."""
     plugins: tuple[str, ...] = ()
     """Files with the user's own mechanisms. Paths in a study file are relative to it; loading makes them absolute."""
+
+    def training_of(self, variant: str) -> Training:
+        """Training settings of a variant: its own, or those of the study."""
+        return self.variant_training.get(variant, self.training)
 
     def __post_init__(self) -> None:
         for name in ("references", "seeds", "plugins"):  # in Python too, lists are accepted
@@ -109,7 +148,9 @@ class Study:
         if not self.variants:
             raise FieldError("study", "variants", "expected at least one variant, got none.")
         for variant in self.variants:
-            _require_file_name("variants", variant)
+            base, _, point = variant.partition(", ")
+            made_by_grid = point and len(variant) <= _LONGEST_NAME and _POINT.fullmatch(f", {point}")
+            _require_file_name("variants", base if made_by_grid else variant)
         if not self.seeds or len(set(self.seeds)) != len(self.seeds) or not all(0 <= n < 2**63 for n in self.seeds):
             raise FieldError(
                 "study", "seeds", f"expected at least one seed, distinct and in [0, 2**63), got {list(self.seeds)}."
@@ -124,6 +165,39 @@ class Study:
                     "references",
                     f"expected variants of the study, got {reference!r}.{did_you_mean(reference, self.variants)} "
                     f"Known: {', '.join(self.variants)}.",
+                )
+        for name in ("variant_training", "titles"):
+            self._require_known_variants(name)
+        for variant in self.variant_training:
+            self._require_comparable(variant)
+        for variant, title in self.titles.items():
+            if not title.strip() or not title.isprintable() or len(title) > _LONGEST_NAME:
+                expected = f"expected one line of 1 to {_LONGEST_NAME} characters, got {title!r}."
+                raise FieldError("study", f"variants.{variant}.title", expected)
+
+    def _require_known_variants(self, name: str) -> None:
+        for variant in getattr(self, name):
+            if variant not in self.variants:
+                raise FieldError(
+                    "study",
+                    name,
+                    f"expected variants of the study, got {variant!r}.{did_you_mean(variant, self.variants)} "
+                    f"Known: {', '.join(self.variants)}.",
+                )
+
+    def _require_comparable(self, variant: str) -> None:
+        """Refuse a training under which the variant's held-out loss could not be compared with the others'."""
+        shared = dict(_SHARED_TRAINING)
+        if any(model.objective == "masked" for model in self.variants.values()):
+            shared["batch"] = "The masks of held-out sequences are drawn for each batch"
+        for name, reason in shared.items():
+            expected, value = getattr(self.training, name), getattr(self.training_of(variant), name)
+            if value != expected:
+                raise FieldError(
+                    "study",
+                    f"variants.{variant}.training.{name}",
+                    f"expected {expected} as in the study's training, got {value}. {reason}: set training.{name} for the "
+                    "whole study, or make a second study.",
                 )
 
 

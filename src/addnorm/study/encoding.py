@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 
 
 def encode(instance: object) -> Any:
-    """Encode an instance as a plain value for JSON and YAML: every field is written out, `kind` first.
+    """Encode an instance as a plain value for JSON and YAML: every field is written out, `kind` first, but no unset budget.
 
     Raises:
         InputError: a field holds a number that is not finite, or an object that is not a plain value.
@@ -50,7 +50,8 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
         hints = get_type_hints(type(value))
         plain = {"kind": value.kind} if isinstance(value, Spec) else {}
         for field in fields(value):
-            if field.init:
+            omitted = field.metadata.get("omitted_if_none") and getattr(value, field.name) is None
+            if field.init and not omitted:
                 plain[field.name] = _encode(getattr(value, field.name), hints[field.name], f"{path}.{field.name}")
         return plain
     if isinstance(value, Mapping):

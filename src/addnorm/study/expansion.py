@@ -1,5 +1,6 @@
 """Expansion of a study into its runs, and the names of their folders."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -13,6 +14,11 @@ from addnorm.study.definition import RunSpec, Study
 from addnorm.study.encoding import digest
 from addnorm.study.plugins import plugin_hash, plugin_of
 from addnorm.study.problems import Problems
+
+_NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
+"""Characters of a variant's name that stay out of its runs' folders."""
+_LONGEST_NAME = 100
+"""Characters of a variant's name in the names of its runs' folders; the identity tells the runs apart."""
 
 
 def fit_models(study: Study, vocab: int) -> Study:
@@ -54,18 +60,18 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
         study: the study; its models have the sizes of the data, see `fit_models`.
         data_hash: hash of the prepared data set.
     """
-    shared = [path for spec in (study.corpus, study.tokenizer, study.training) for path in _plugins_in(spec)]
+    shared = [path for spec in (study.corpus, study.tokenizer) for path in _plugins_in(spec)]
     return tuple(
         RunSpec(
             study=study.name,
             variant=name,
             seed=seed,
             model=model,
-            training=study.training,
+            training=study.training_of(name),
             corpus=study.corpus,
             tokenizer=study.tokenizer,
             data_hash=data_hash,
-            plugins=tuple(sorted({*shared, *_plugins_in(model)})),
+            plugins=tuple(sorted({*shared, *_plugins_in(study.training_of(name)), *_plugins_in(model)})),
         )
         for seed in study.seeds
         for name, model in study.variants.items()
@@ -89,7 +95,8 @@ def run_name(run: RunSpec) -> str:
     Raises:
         InputError: a plugin's file cannot be read.
     """
-    return f"{run.variant}-s{run.seed}-{run_identity(run)[:8]}"
+    variant = _NO_FILE_NAME.sub("-", run.variant)[:_LONGEST_NAME]
+    return f"{variant}-s{run.seed}-{run_identity(run)[:8]}"
 
 
 def _plugins_in(spec: object) -> Iterator[str]:

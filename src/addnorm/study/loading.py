@@ -1,24 +1,30 @@
 """Loading of studies: by the name of a built-in one, from a YAML file, or from a Python function."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_type_hints
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.study.built_in import study_file, study_names, study_profiles
-from addnorm.study.decoding import construct, read
-from addnorm.study.definition import Study
+from addnorm.study.decoding import UNREADABLE, construct, read
+from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
+from addnorm.study.grid import expand_grid, require_distinct
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
 from addnorm.study.problems import Problems, nearest, shown
-from addnorm.study.strict_yaml import read_yaml_file
-from addnorm.study.variants import read_variants
+from addnorm.study.strict_yaml import lines_of, read_yaml_file
+from addnorm.study.variants import read_training, read_variants, training_content
 from addnorm.user_code import call, import_function
 
-_PROFILE_FIELDS = (*(field.name for field in fields(Study)), "model")
-_FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
+_PROFILE_FIELDS = (
+    *(field.name for field in fields(Study) if field.name not in ("variant_training", "titles")),
+    "model",
+    "grid",
+)
+FILE_FIELDS = (*_PROFILE_FIELDS, "profiles", "default_profile")
+"""Names that a study file may set."""
 
 
 def load_study(path_or_name: str | Path, *, profile: str | None = None, settings: Sequence[str] = ()) -> Study:
@@ -77,7 +83,21 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
             raise InputError(f"{where}: no profile {shown(profile)}{nearest(profile, profiles)}")
         where += f", profile {profile}"
         content = lay_over_study(content, profiles[profile], where)
-    return _decode_study(apply_settings(content, settings), file.parent, _with_settings(where, settings))
+    locate = _locator(file, profile, settings)
+    return _decode_study(apply_settings(content, settings), file.parent, _with_settings(where, settings), locate)
+
+
+def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Callable[[str], str]:
+    """A function that adds the line of the file to the path of a problem; the file is read when it is first called."""
+
+    def locate(path: str) -> str:
+        if any("grid" in setting.names for setting in settings):
+            return path  # the value may come from the command line
+        lines = lines_of(file.read_text(encoding="utf-8"))
+        line = lines.get(f"$.profiles.{profile}{path[1:]}", lines.get(path))
+        return path if line is None else f"{path} (line {line})"
+
+    return locate
 
 
 def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) -> Study:
@@ -98,7 +118,18 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
     if not isinstance(study, Study):
         raise InputError(f"{name}: expected a function that returns a Study, got {shown(study)}.")
     folder = Path(module.__file__ or ".").resolve().parent
-    return _decode_study(apply_settings(encode(study), settings), folder, _with_settings(name, settings))
+    return _decode_study(apply_settings(_as_file(study), settings), folder, _with_settings(name, settings))
+
+
+def _as_file(study: Study) -> dict[str, Any]:
+    """A study as the content of a study file, where a variant's training stands beside its model."""
+    content: dict[str, Any] = encode(study)
+    content["training"] = training_content(study.training)
+    for name in content.pop("variant_training"):
+        content["variants"][name]["training"] = training_content(study.training_of(name))
+    for name, title in content.pop("titles").items():
+        content["variants"][name]["title"] = title
+    return content
 
 
 def _read_file(file: Path, where: str) -> dict[str, Any]:
@@ -115,7 +146,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
     problems = Problems()
     if not isinstance(content, dict):
         raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.")
-    _check_names(content, _FILE_FIELDS, "$", problems)
+    _check_names(content, FILE_FIELDS, "$", problems)
     profiles = content.get("profiles")
     if isinstance(profiles, Mapping):
         for name, profile in profiles.items():
@@ -135,7 +166,9 @@ def _check_names(content: Mapping[Any, object], known: Sequence[str], path: str,
             problems.add(path, f"Study has no field {shown(name)}{nearest(name, known)}")
 
 
-def _decode_study(content: Mapping[str, Any], folder: Path, where: str) -> Study:
+def _decode_study(
+    content: Mapping[str, Any], folder: Path, where: str, locate: Callable[[str], str] = lambda path: path
+) -> Study:
     problems = Problems()
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
@@ -146,13 +179,38 @@ def _decode_study(content: Mapping[str, Any], folder: Path, where: str) -> Study
     except InputError as error:
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
-    names = [name for name in hints if name not in ("plugins", "variants") and name in content]
+    names = [
+        name
+        for name in hints
+        if name in _PROFILE_FIELDS and name not in ("plugins", "variants", "training") and name in content
+    ]
     decoded = {name: read(hints[name], content[name], f"$.{name}", problems) for name in names}
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
-    variants = read_variants(content.get("model"), content.get("variants"), problems)
+    training = read_training(content["training"], "$.training", problems) if "training" in content else Training()
+    known_training = None if training is UNREADABLE else training
+    before = len(problems)
+    grid = expand_grid(content, known_training, locate, problems)
+    if len(problems) > before:
+        problems.raise_any(where)
+    if "references" in decoded:
+        decoded["references"] = grid.references(decoded["references"])
+    variants = read_variants(content.get("model"), grid.variants, known_training, problems)
     problems.raise_any(where)
-    study: Study = construct(lambda: Study(**decoded, variants=variants, plugins=files), "$", problems)
+    study: Study = construct(
+        lambda: Study(
+            **decoded,
+            training=training,
+            variants=variants.models,
+            variant_training=variants.training,
+            titles=variants.titles,
+            plugins=files,
+        ),
+        "$",
+        problems,
+    )
+    problems.raise_any(where)
+    require_distinct(study, grid, locate, problems)
     problems.raise_any(where)
     return study
 

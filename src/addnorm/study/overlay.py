@@ -2,7 +2,7 @@
 
 Mappings are merged name by name; any other value replaces the one below. A mapping with `kind` is a complete sibling and
 replaces the one below, whose fields may not exist in it. A mapping without `kind` changes the sibling below, also one in
-short form (`residual: rezero` below `alpha_init: 0.1`).
+short form (`residual: rezero` below `alpha_init: 0.1`). The length of a training (`steps` or a budget) replaces another one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,10 +12,13 @@ from typing import Any, get_type_hints
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.study.decoding import SHORT_FORMS, read
+from addnorm.study.definition import BUDGETS
 from addnorm.study.encoding import encode
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import read_yaml
 
+LENGTHS = ("steps", *BUDGETS)
+"""Fields of a training that set the length of a run; one of them is given."""
 Plain = dict[str, Any]
 
 _SHORT_FIELDS = {name: hint for name, hint in get_type_hints(ModelSpec).items() if hint in SHORT_FORMS}
@@ -44,6 +47,8 @@ def lay_over(below: Any, above: Any, name: str = "") -> Any:
     below = _written_out(below, name)
     if not isinstance(below, Mapping):
         return above
+    if name == "training" and any(above.get(length) is not None for length in LENGTHS):
+        below = {key: entry for key, entry in below.items() if key not in LENGTHS}
     return {**below, **{key: lay_over(below.get(key), entry, str(key)) for key, entry in above.items()}}
 
 

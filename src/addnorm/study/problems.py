@@ -23,6 +23,10 @@ class Problems:
             path += below
         self._problems.append((path, text))
 
+    def texts(self) -> list[str]:
+        """The problems without their paths."""
+        return list(dict.fromkeys(text for _, text in self._problems))
+
     def __len__(self) -> int:
         return len(self._problems)
 

@@ -55,6 +55,22 @@ def read_yaml_file(path: Path) -> Any:
     return read_yaml(text, str(path))
 
 
+def lines_of(text: str) -> dict[str, int]:
+    """The line of every name and list entry of a YAML text that `read_yaml` accepts, by path (`$.grid.depth[1]`)."""
+    return dict(_lines(yaml.compose(text, Loader=yaml.SafeLoader), "$"))
+
+
+def _lines(node: yaml.Node | None, path: str) -> Iterator[tuple[str, int]]:
+    if isinstance(node, yaml.MappingNode):
+        for name, entry in node.value:
+            yield f"{path}.{name.value}", name.start_mark.line + 1
+            yield from _lines(entry, f"{path}.{name.value}")
+    elif isinstance(node, yaml.SequenceNode):
+        for index, entry in enumerate(node.value):
+            yield f"{path}[{index}]", entry.start_mark.line + 1
+            yield from _lines(entry, f"{path}[{index}]")
+
+
 def _read(text: str, where: str, loader_class: Any) -> Any:
     loader = loader_class(text)
     try:

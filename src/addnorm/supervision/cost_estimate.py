@@ -31,8 +31,14 @@ class VariantCost:
 
     variant: str
     parameters: int
+    steps: int
+    """Optimizer steps of one run."""
+    tokens: int
+    """Training tokens of one run."""
     flops_per_token: float
     """Floating-point operations per training token, forward and backward, as the kernels perform them."""
+    flops: float
+    """Training FLOPs of one run."""
     peak_bytes: int
     """Weights, gradients, optimizer state, saved activations and buffers of one step, without Python and torch."""
     seconds: float
@@ -63,7 +69,9 @@ class CostEstimate:
     runs: int
     seeds: int
     steps: int
+    """Optimizer steps of a run of the first variant."""
     tokens_per_run: int
+    """Training tokens of a run of the first variant."""
     tokens: int
     """Training tokens of all runs."""
     flops: float
@@ -87,41 +95,48 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
     Raises:
         InputError: a variant cannot be built, or the code of a plugin fails.
     """
-    training = study.training
     try_plugins(study)
-    tokens_per_run = training.steps * training.batch * training.seq
-    steps = {name: step_cost(model, training) for name, model in study.variants.items()}
+    steps = {name: step_cost(model, study.training_of(name)) for name, model in study.variants.items()}
     first = next(iter(study.variants))
-    base_flops = steps[first].flops
-    speed = measured_speed(study.variants[first], training, base_flops)
-    tokens_per_step = training.batch * training.seq
-    costs = tuple(
-        VariantCost(
-            variant=name,
-            parameters=step.parameters,
-            flops_per_token=step.flops / tokens_per_step,
-            peak_bytes=step.peak_bytes,
-            seconds=step.flops * training.steps / speed,
-            relative=step.flops / base_flops,
-            ways=tuple(_score_sum_costs(study.variants[name], training, speed, step)),
-        )
-        for name, step in steps.items()
-    )
+    speed = measured_speed(study.variants[first], study.training_of(first), steps[first].flops)
+    base_flops = steps[first].flops / _tokens_per_step(study.training_of(first))
+    costs = tuple(_variant_cost(study, name, step, speed=speed, base_flops=base_flops) for name, step in steps.items())
     seconds_per_seed = sum(cost.seconds for cost in costs)
     return CostEstimate(
         study=study.name,
         runs=len(costs) * len(study.seeds),
         seeds=len(study.seeds),
-        steps=training.steps,
-        tokens_per_run=tokens_per_run,
-        tokens=tokens_per_run * len(costs) * len(study.seeds),
-        flops=sum(cost.flops_per_token for cost in costs) * tokens_per_run * len(study.seeds),
+        steps=costs[0].steps,
+        tokens_per_run=costs[0].tokens,
+        tokens=sum(cost.tokens for cost in costs) * len(study.seeds),
+        flops=sum(cost.flops for cost in costs) * len(study.seeds),
         workers=workers,
-        threads=training.threads,
+        threads=study.training.threads,
         seconds=seconds_per_seed * len(study.seeds) / workers,
         flops_per_second=speed,
         variants=costs,
     )
+
+
+def _variant_cost(study: Study, name: str, step: "StepCost", *, speed: float, base_flops: float) -> VariantCost:
+    training = study.training_of(name)
+    flops_per_token = step.flops / _tokens_per_step(training)
+    return VariantCost(
+        variant=name,
+        parameters=step.parameters,
+        steps=training.steps,
+        tokens=training.steps * _tokens_per_step(training),
+        flops_per_token=flops_per_token,
+        flops=float(step.flops * training.steps),
+        peak_bytes=step.peak_bytes,
+        seconds=step.flops * training.steps / speed,
+        relative=flops_per_token / base_flops,
+        ways=tuple(_score_sum_costs(study.variants[name], training, speed, step)),
+    )
+
+
+def _tokens_per_step(training: Training) -> int:
+    return training.batch * training.seq
 
 
 def _score_sum_costs(
@@ -139,7 +154,7 @@ def _score_sum_costs(
         yield ScoreSumCost(
             attention=attention,
             taken=attention == taken,
-            flops_per_token=step.flops / (training.batch * training.seq),
+            flops_per_token=step.flops / _tokens_per_step(training),
             peak_bytes=step.peak_bytes,
             seconds=step.flops * training.steps / speed,
         )

@@ -31,7 +31,7 @@ def record_costs(study: Study, out: Path) -> None:
 
 
 def _cost(study: Study, variant: str) -> dict[str, Any]:
-    training = study.training
+    training = study.training_of(variant)
     try:
         step = step_cost(study.variants[variant], training)
     except (RuntimeError, TypeError, ValueError) as error:  # a plugin may not support the meta device

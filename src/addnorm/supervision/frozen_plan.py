@@ -5,9 +5,11 @@ from typing import Any
 
 import addnorm
 from addnorm.data import prepare
+from addnorm.store import StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.expansion import expand, fit_models, run_name, validate
+from addnorm.supervision.budget import budgets, resolve_budgets
 
 
 def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
@@ -23,6 +25,9 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
     dataset.require(study.training.seq)
     study = fit_models(study, dataset.vocab)
     validate(study)
+    given = budgets(study)
+    if given:
+        study = resolve_budgets(study, StudyFolder(out).plan if (out / "study.json").exists() else None)
     specs = expand(study, dataset.hash)
     plan: dict[str, Any] = {
         "study": study.name,
@@ -44,4 +49,8 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
             for spec in specs
         ],
     }
+    if given:
+        plan["budgets"] = given
+    if study.titles:
+        plan["titles"] = dict(study.titles)
     return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}

@@ -5,6 +5,7 @@ A mistake in such a file would otherwise appear in every worker, after the plan 
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,14 +23,15 @@ _STEPS = 2  # the second one meets the state that the first one made
 
 
 def try_plugins(study: Study) -> None:
-    """Train a small model for two steps with the study's optimizer and schedule, if they are plugins.
+    """Train a small model for two steps with every optimizer and schedule of a study that is a plugin.
 
     Raises:
         InputError: one of them raises or returns something unusable; the message has the file and the line.
     """
-    training = study.training
-    call_plugin(training.schedule, lambda: _try_schedule(training.schedule, training.steps))
-    call_plugin(training.optimizer, lambda: _try_optimizer(training.optimizer))
+    trainings = [study.training, *(study.training_of(name) for name in study.variants)]
+    for training in (each for place, each in enumerate(trainings) if each not in trainings[:place]):
+        call_plugin(training.schedule, partial(_try_schedule, training.schedule, training.steps))
+        call_plugin(training.optimizer, partial(_try_optimizer, training.optimizer))
 
 
 def call_plugin(spec: Spec, function: Callable[[], Any]) -> Any:

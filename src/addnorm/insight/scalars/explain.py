@@ -97,7 +97,7 @@ def explain_kuang_2025() -> dict[str, Any]:
             variant=variant,
             seed=0,
             model=study.variants[variant],
-            training=study.training,
+            training=study.training_of(variant),
             corpus=study.corpus,
             tokenizer=study.tokenizer,
             data_hash="",

@@ -16,6 +16,18 @@ def flat(value: Mapping[str, Any], path: str = "") -> dict[str, str]:
     return fields
 
 
+def differing(specs: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The paths at which specs differ, each with the value of every spec; `–` where a spec has no such path.
+
+    Args:
+        specs: specs by name.
+    """
+    lines = {name: flat(spec) for name, spec in specs.items()}
+    paths = dict.fromkeys(path for of in lines.values() for path in of)
+    found = {path: {name: of.get(path, "–") for name, of in lines.items()} for path in paths}
+    return {path: values for path, values in found.items() if len(set(values.values())) > 1}
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

@@ -5,6 +5,7 @@ from typing import Any
 
 from addnorm.errors import AddnormError
 from addnorm.reporting.reading.inspections import insights
+from addnorm.reporting.reading.own_training import own_training
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
@@ -52,11 +53,16 @@ def _data(snapshot: Snapshot) -> _Sentences:
     if not {"seq", "eval_sequences", "steps", "batch"} <= training.keys():
         return []
     objective = _spec(snapshot).get("model", {}).get("objective", "causal")
+    steps = {"steps": training["steps"], "batch": training["batch"], "seq": training["seq"]}
+    own = own_training(snapshot)
+    settings = ", ".join(path.removeprefix("training.") for path in own)
     return [
-        ("trained", {"steps": training["steps"], "batch": training["batch"], "seq": training["seq"]}),
+        ("trained_apart", {"settings": settings, "variant": snapshot.variants[0], **steps})
+        if own
+        else ("trained", steps),
         ("scored", {"sequences": training["eval_sequences"], "seq": training["seq"]}),
         ("masked" if objective == "masked" else "causal", {}),
-        ("paired", {}),
+        ("paired_apart" if "training.batch" in own else "paired", {}),
     ]
 
 

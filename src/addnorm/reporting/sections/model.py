@@ -58,6 +58,7 @@ class Model:
     mechanisms: tuple[Mechanism, ...]
     fields: tuple[Field, ...]
     differences: tuple[Field, ...]
+    """Of the model and its training."""
 
 
 class ModelSection(Section):
@@ -75,9 +76,8 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     """The model's page."""
     own = snapshot.spec(variant).get("model")
     reference = next((name for name in snapshot.references if name != variant), None)
-    other = snapshot.spec(reference).get("model") if reference is not None else None
-    lines = flat(own) if isinstance(own, Mapping) else {}
-    theirs = flat(other) if isinstance(other, Mapping) else dict(lines)
+    lines = _lines(snapshot.spec(variant))
+    theirs = _lines(snapshot.spec(reference)) if reference is not None else dict(lines)
     fields = tuple(
         Field(
             path=path,
@@ -90,9 +90,15 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
         variant=variant,
         reference=reference,
         mechanisms=mechanisms(own, language) if isinstance(own, Mapping) else (),
-        fields=tuple(field for field in fields if field.path in lines),
+        fields=tuple(field for field in fields if field.path in lines and not field.path.startswith("training.")),
         differences=tuple(field for field in fields if field.reference is not None),
     )
+
+
+def _lines(spec: Mapping[str, Any]) -> dict[str, str]:
+    """The model's settings by path, and those of its training below `training`."""
+    parts = (spec.get("model", {}), {"training": spec.get("training", {})})
+    return {path: value for part in parts if isinstance(part, Mapping) for path, value in flat(part).items()}
 
 
 def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism, ...]:

@@ -1,10 +1,11 @@
-"""The frozen plan: hashes, sizes, references, extensions by seeds, and the settings that all runs share."""
+"""The frozen plan: hashes, sizes, references, extensions by seeds, the settings that all runs share, and those that differ."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.reading.own_training import own_training
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
@@ -23,12 +24,16 @@ class Plan:
     margin: float | None
     references: tuple[str, ...]
     seeds: tuple[int, ...]
+    budgets: tuple[tuple[str, int | float], ...]
+    """Different budgets that the steps of the runs follow from: name and value."""
     variants: int
     runs: int
     extensions: tuple[tuple[str, tuple[int, ...], float | None, bool], ...]
     """Plan hash, seeds, time, whether results had been looked at."""
     shared: tuple[tuple[str, str], ...]
     """Settings that all runs share (training, corpus, tokenizer), as path and value."""
+    own: Mapping[str, Mapping[str, str]]
+    """Settings of the training that differ between variants: path, variant, value."""
 
 
 class PlanSection(Section):
@@ -45,6 +50,8 @@ def plan(snapshot: Snapshot) -> Plan:
     """The frozen plan, with the seeds that were added to it."""
     content = snapshot.plan
     spec = snapshot.spec(snapshot.variants[0]) if snapshot.variants else {}
+    shared = flat({name: spec[name] for name in ("training", "corpus", "tokenizer") if name in spec})
+    own = own_training(snapshot)
     margin = content.get("margin")
     return Plan(
         study=snapshot.study,
@@ -56,11 +63,13 @@ def plan(snapshot: Snapshot) -> Plan:
         margin=float(margin) if isinstance(margin, int | float) else None,
         references=snapshot.references,
         seeds=tuple(content.get("seeds", ())),
+        budgets=tuple(dict.fromkeys(item for of in content.get("budgets", {}).values() for item in of.items())),
         variants=len(snapshot.variants),
         runs=len(snapshot.runs),
         extensions=tuple(
             (str(e["plan_hash"]), tuple(e["seeds"]), e.get("time"), bool(e.get("looked")))
             for e in content.get("extensions", [])
         ),
-        shared=tuple(flat({name: spec[name] for name in ("training", "corpus", "tokenizer") if name in spec}).items()),
+        shared=tuple((path, value) for path, value in shared.items() if path not in own),
+        own=own,
     )

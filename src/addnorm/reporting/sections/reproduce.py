@@ -73,6 +73,14 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     )
 
 
+def _training(spec: Mapping[str, Any], budget: Mapping[str, int | float] | None) -> dict[str, Any]:
+    """A run's training as in the study file: with the budget that its steps follow from, if any."""
+    settings = dict(spec["training"])
+    if budget:
+        del settings["steps"]
+    return {**settings, **(budget or {})}
+
+
 def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     """The first plan as a study file's content, every field written out; None if the plan does not hold all that it takes."""
     specs = {entry["variant"]: entry.get("spec") for entry in plan["runs"]}
@@ -82,6 +90,9 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     if not {"references", "margin", "seeds"} <= plan.keys() or not {"corpus", "tokenizer", "training"} <= first.keys():
         return None
     plugins = list(dict.fromkeys(path for spec in specs.values() for path in spec.get("plugins", ())))
+    budgets, titles = plan.get("budgets", {}), plan.get("titles", {})
+    training = {name: _training(spec, budgets.get(name)) for name, spec in specs.items()}
+    shared = training[next(iter(specs))]
     content = {
         "name": plan["study"],
         "about": plan.get("about", ""),
@@ -90,8 +101,13 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
         "seeds": plan["seeds"],
         "corpus": first["corpus"],
         "tokenizer": first["tokenizer"],
-        "training": first["training"],
+        "training": shared,
         "plugins": plugins,
-        "variants": {name: specs[name]["model"] for name in plan.get("variants", specs)},
+        "variants": {
+            name: specs[name]["model"]
+            | ({"title": titles[name]} if name in titles else {})
+            | ({} if training[name] == shared else {"training": training[name]})
+            for name in plan.get("variants", specs)
+        },
     }
     return content if plugins else {name: value for name, value in content.items() if name != "plugins"}

@@ -1,0 +1,204 @@
+"""Grids: axes over any field, the variants that they expand to, and how their mistakes are told."""
+
+# ruff: noqa: E501 - tables of whole messages
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from addnorm.cli import main
+from addnorm.optimization.optimizers.adamw import AdamW
+from addnorm.optimization.optimizers.sgd import Sgd
+from addnorm.residual.scale import Scale
+from addnorm.study.expansion import expand, run_name
+from addnorm.study.loading import load_study
+from addnorm.supervision.frozen_plan import frozen_plan
+from train_here import train_here
+
+HEAD = """name: tiny
+seeds: [0, 1]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 6, batch: 2, seq: 16}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}
+"""
+RATES = """variants:
+  base: {}
+  scaled: {residual: scale}
+grid:
+  training.optimizer.learning_rate: [1e-3, 0.003]
+  model.depth: [1, 2]
+references: [base]
+"""
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Writes a study file in an empty working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def written(text: str) -> Path:
+        Path("s.yaml").write_text(HEAD + text, encoding="utf-8")
+        return Path("s.yaml")
+
+    return written
+
+
+def test_axes_are_expanded_to_their_product(write: Callable[[str], Path]) -> None:
+    study = load_study(write(RATES))
+    points = [f"learning_rate {rate}, depth {depth}" for rate in ("1e-3", "0.003") for depth in (1, 2)]
+    assert list(study.variants) == [f"{name}, {point}" for name in ("base", "scaled") for point in points]
+    assert study.references == tuple(f"base, {point}" for point in points)
+    for name, model in study.variants.items():
+        assert model.depth == int(name[-1])
+        assert model.residual.kind == ("scale" if name.startswith("scaled") else "add")
+        assert study.training_of(name).optimizer == AdamW(learning_rate=1e-3 if "1e-3" in name else 3e-3)
+        assert study.training_of(name).steps == 6
+
+
+def test_a_grid_may_be_nested_and_belong_to_one_variant(write: Callable[[str], Path]) -> None:
+    study = load_study(
+        write("""variants:
+  base: {}
+  scaled: {residual: scale, grid: {residual.alpha: [1, 2], training: {steps: [3]}}}
+grid: {training: {steps: [4]}}
+references: ["base, steps 4", scaled]
+""")
+    )
+    assert list(study.variants) == ["base, steps 4", "scaled, steps 3, alpha 1", "scaled, steps 3, alpha 2"]
+    assert study.references == ("base, steps 4", "scaled, steps 3, alpha 1", "scaled, steps 3, alpha 2")
+    assert study.variants["scaled, steps 3, alpha 2"].residual == Scale(alpha=2.0)
+    assert [study.training_of(name).steps for name in study.variants] == [4, 3, 3]
+
+
+def test_a_variant_without_axes_keeps_its_name(write: Callable[[str], Path]) -> None:
+    study = load_study(write("variants: {base: {}, deep: {grid: {depth: [3, 4]}}}\n"))
+    assert list(study.variants) == ["base", "deep, depth 3", "deep, depth 4"]
+    assert study.variant_training == {}
+
+
+NAMES = [
+    ("training.optimizer: [adamw, {kind: sgd, learning_rate: 0.1}]", ["base, optimizer adamw", "base, optimizer sgd learning_rate 0.1"]),
+    ("training.optimizer.betas: [[0.9, 0.95]]", ["base, betas 0.9-0.95"]),
+    ("{training.clip: [null, 1.0], tied: [true]}", ["base, clip null, tied true", "base, clip 1.0, tied true"]),
+    ("{residual: [{kind: rezero, alpha_init: 0.1}], scores: [sum]}", ["base, residual rezero alpha_init 0.1, scores sum"]),
+    ("{bias.q: [true], bias.k: [true]}", ["base, q true, k true"]),
+    ("{dropout.branch: [0.1], dropout.attention: [0.2]}", ["base, branch 0.1, attention 0.2"]),
+    ("{training.optimizer.weight_decay: [0.1], norm.eps: [1e-6]}", ["base, weight_decay 0.1, eps 1e-6"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("grid", "names"), NAMES, ids=[grid for grid, _ in NAMES])
+def test_points_are_named_after_their_values(grid: str, names: list[str], write: Callable[[str], Path]) -> None:
+    text = f"grid: {grid}\n" if grid.startswith("{") else f"grid:\n  {grid}\n"
+    assert list(load_study(write(f"variants: {{base: {{}}}}\n{text}")).variants) == names
+
+
+def test_labels_are_as_long_as_needed(write: Callable[[str], Path]) -> None:
+    study = load_study(write("variants: {base: {}}\ngrid: {norm.eps: [1e-6], training.optimizer.eps: [1e-8]}\n"))
+    assert list(study.variants) == ["base, norm.eps 1e-6, optimizer.eps 1e-8"]
+
+
+def test_profiles_and_settings_change_a_grid(write: Callable[[str], Path]) -> None:
+    file = write(RATES + "profiles: {none: {grid: null}, one: {grid: {model.depth: [2]}}}\n")
+    assert list(load_study(file, profile="none").variants) == ["base", "scaled"]
+    assert len(load_study(file, profile="one").variants) == 4
+    assert len(load_study(file, settings=["grid.model.depth=[1,2,3]", "variants=[base]"]).variants) == 6
+    other = load_study(file, profile="none", settings=["grid.training.optimizer=[sgd]"])
+    assert [other.training_of(name).optimizer for name in other.variants] == [Sgd(), Sgd()]
+
+
+def test_names_of_folders_hold_no_spaces(write: Callable[[str], Path], tmp_path: Path) -> None:
+    study = load_study(write(RATES))
+    names = [run_name(run) for run in expand(study, "0" * 64)]
+    assert names[0].rpartition("-")[0] == "base-learning_rate-1e-3-depth-1-s0"
+    assert len(set(names)) == 16
+    assert all(len(name) < 130 for name in names)
+
+
+WRONG = [
+    ("  model.depht: [1, 2]", "$.grid.model.depht (line 9): no field 'depht', did you mean 'depth'? Known:"),
+    ("  training.optimizer.learning_rat: [1]", "$.grid.training.optimizer.learning_rat (line 9): AdamW has no field 'learning_rat', did you mean 'learning_rate'? Known:"),
+    ("  trainin.steps: [1]", "$.grid.trainin.steps (line 9): no field 'trainin', did you mean 'training'? Known: model, training,"),
+    ("  residual.alpha: [1, 2]", "$.grid.residual.alpha (line 9): Add has no field 'alpha'. Known: none."),
+    ("  model.depth: []", "$.grid.model.depth (line 9): expected at least one value, got an empty list. Add values, or remove the axis."),
+    ("  model.depth: 3", "$.grid.model.depth (line 9): expected a list of values, got 3. Write [3]."),
+    ("  model.depth:", "$.grid.model.depth (line 9): expected a list of values, got null."),
+    ("  model: [1]", "$.grid.model (line 9): expected the path of a field, such as training.steps or model.depth."),
+    ("  model.depth: [1, two]", "$.grid.model.depth[1] (line 9): expected a whole number, got 'two'."),
+    ("  model.heads: [1, 3]", "$.grid.model.heads[1] (line 9): heads must divide the width: width 16 / heads 3"),
+    ("  training.steps: [0]", "$.grid.training.steps (line 9): expected a whole number of at least 1, got 0."),
+    ("  training.seq: [8, 16]", "$.variants.base, seq 8.training.seq: expected 16 as in the study's training, got 8."),
+    ("  training.optimizer.learning_rate: [1e-3, 0.001]", "$.grid.training.optimizer.learning_rate (line 9): expected different variants, got 'base, learning_rate 1e-3' and 'base, learning_rate 0.001', which are equal. Remove one of the values."),
+    ("  model.max_seq: [8, 16]", "$.grid.model.max_seq (line 9): expected different variants, got 'base, max_seq 8' and 'base, max_seq 16', which are equal."),
+    ("  model.depth: [2, 2]", "$.grid.model.depth (line 9): expected a name for each variant, got 'base, depth 2' twice. Remove one of the values."),
+    ("  {depth: [1], model.depth: [2]}", "$.grid.model.depth (line 9): expected one axis for each field, got $.grid.depth too. Keep one."),
+    ("  [1]", "$.grid (line 8): expected the path of a field, such as training.steps or model.depth."),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("grid", "expected"), WRONG, ids=[grid.strip() for grid, _ in WRONG])
+def test_mistakes_are_told_with_path_and_line(grid: str, expected: str, write: Any, capsys: Any) -> None:
+    assert main(["plan", str(write(f"variants: {{base: {{}}}}\ngrid:\n{grid}\n"))]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith(f"addnorm: s.yaml: {expected}")
+    assert err.count("\n") == 1
+
+
+def test_a_field_that_only_some_variants_have_is_told(write: Any, capsys: Any) -> None:
+    assert (
+        main(["plan", str(write("variants: {base: {}, scaled: {residual: scale}}\ngrid: {residual.alpha: [1, 2]}\n"))])
+        == 2
+    )
+    expected = "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Known: none."
+    assert capsys.readouterr().err == f"addnorm: {expected}\n"
+
+
+def test_a_grid_of_a_profile_or_a_variant_is_told_by_its_own_line(write: Any, capsys: Any) -> None:
+    file = str(write("variants: {base: {}}\nprofiles:\n  wide:\n    grid:\n      widht: [8]\n"))
+    assert main(["plan", file, "--profile", "wide"]) == 2
+    assert "$.grid.widht (line 11): no field 'widht', did you mean 'width'?" in capsys.readouterr().err
+    assert main(["plan", file, "--set", "grid.widht=[8]"]) == 2
+    assert "$.grid.widht: no field 'widht'" in capsys.readouterr().err
+    assert main(["plan", str(write("variants:\n  base:\n    grid: {widht: [8]}\n"))]) == 2
+    assert "$.variants.base.grid.widht (line 9): no field 'widht'" in capsys.readouterr().err
+
+
+def test_mistakes_of_variants_are_told_before_those_of_the_grid(write: Any, capsys: Any) -> None:
+    assert main(["plan", str(write("variants: {base: {widht: 3}}\ngrid: {depth: [1]}\n"))]) == 2
+    assert capsys.readouterr().err.startswith("addnorm: s.yaml: $.variants.base: ModelSpec has no field 'widht'")
+
+
+def test_variants_that_are_equal_at_a_point_are_told(write: Any, capsys: Any) -> None:
+    assert main(["plan", str(write("variants:\n  base: {}\n  deep: {depth: 3}\ngrid: {depth: [1]}\n"))]) == 2
+    expected = "$.variants.deep, depth 1: expected different variants, got 'base, depth 1' and 'deep, depth 1', which are equal. Remove one of the variants."
+    assert capsys.readouterr().err == f"addnorm: s.yaml: {expected}\n"
+
+
+def test_equal_variants_without_a_grid_are_allowed(write: Callable[[str], Path]) -> None:
+    assert list(load_study(write("variants: {a: {}, b: {}, c: {grid: {depth: [1]}}}\n")).variants) == [
+        "a",
+        "b",
+        "c, depth 1",
+    ]
+
+
+def test_plan_counts_the_points_and_a_grid_is_trained_and_ranked(write: Any, tmp_path: Path, capsys: Any) -> None:
+    file = write("variants: {base: {}}\ngrid: {training.optimizer.learning_rate: [1e-3, 1e-2]}\n")
+    assert main(["plan", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "tiny: 4 runs (2 variants x 2 seeds), 6 steps of 32 tokens each" in out
+    assert "base, learning_rate 1e-2  0.01" in out
+    folder = train_here(load_study(file), tmp_path / "out")
+    assert {status.state for status in folder.statuses()} == {"finished"}
+    assert main(["rank", str(folder.path)]) == 0
+    assert "base, learning_rate 1e-2" in capsys.readouterr().out
+    assert main(["report", str(folder.path)]) == 0
+    again = load_study(folder.path / "report" / "study.yaml")
+    assert frozen_plan(again, tmp_path / "again")["plan_hash"] == folder.plan_hash
+    assert yaml.safe_load((folder.path / "report" / "study.yaml").read_text(encoding="utf-8"))[
+        "variants"
+    ].keys() == set(load_study(file).variants)
