@@ -1,6 +1,7 @@
 """The sessions of `make test` hold every test: what is about shapes in the one, all else in the other."""
 
 import re
+from collections import Counter
 from pathlib import Path
 
 from suite_folders import SHAPE_FOLDERS
@@ -15,3 +16,9 @@ def test_the_makefile_names_the_folders_about_shapes() -> None:
     assert all((ROOT / "tests" / folder).is_dir() for folder in SHAPE_FOLDERS)
     assert '-m "not shapes and not gpu and not soak"' in makefile
     assert '-m "shapes and not gpu and not soak"' in makefile
+
+
+def test_the_names_of_test_modules_are_unique() -> None:
+    """Folders of tests are no packages, so that pytest imports two modules of one name as the first of them."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py") if "fixtures" not in path.parts)
+    assert [name for name, times in names.items() if times > 1] == []

@@ -1,7 +1,8 @@
 """Run folders written by version 0.1.0 are read, ranked, explained and continued by this version, with the same numbers.
 
 `fixtures/runs-0.1.tar.gz` holds two studies that version 0.1.0 trained: `finished` (three variants, three seeds) and
-`stopped` (one run, interrupted at step 12 of 300 with a checkpoint). `fixtures/golden/` holds what its commands printed.
+`stopped` (one run, interrupted at step 12 of 300 with a checkpoint). `fixtures/golden/` holds what its commands printed;
+in `rank.json`, what depends on the noise is by the method of decision 0030, which sets one of the variants apart.
 """
 
 import io

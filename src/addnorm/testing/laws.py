@@ -189,7 +189,7 @@ def starts_the_same(spec: ModelSpec) -> None:
 
 
 def shares_one_weight(spec: ModelSpec) -> None:
-    """Where scores promise one weight for all layers so far, all of them join, and each has that weight."""
+    """Scores that promise one weight for all layers so far join all of them, each with that weight."""
     model = subject(spec)
     scores = model.scores
     for layer in range(spec.attention_shape.depth):
