@@ -55,7 +55,7 @@ class Grid:
         """Content of `references`, where a variant with axes stands for all of its points."""
         if not isinstance(references, list | tuple):
             return references
-        return [point for name in references for point in self._points_of(name)]
+        return type(references)(point for name in references for point in self._points_of(name))
 
     def _points_of(self, name: object) -> tuple[object, ...]:
         return self.expanded.get(name, (name,)) if isinstance(name, str) else (name,)

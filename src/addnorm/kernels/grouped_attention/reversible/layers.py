@@ -156,7 +156,7 @@ class _FirstDerivative(torch.autograd.Function):
         return grads_and_inputs[:count]
 
     @staticmethod
-    def backward(ctx: Any, *_: Tensor) -> Any:
+    def backward(ctx: Any, *_: Tensor | None) -> Any:
         raise InputError(
             "attention: running: expected a first derivative, got a second one. "
             "Use attention='reference', which has derivatives of any order."
