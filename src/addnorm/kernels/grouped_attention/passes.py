@@ -97,22 +97,29 @@ def _differentiate_tile(panel: Panel, rows: slice, share: Tensor, buffers: Tenso
     """Add one tile to the sums; return its d_scores, Float[Tensor, "slab line key"]."""
     p, seen = panel.problem, panel.problem.keys_seen(rows)
     lines, grad = panel.lines(panel.queries, rows), panel.lines(share, rows)
-    probabilities = panel.probabilities(buffers[0], rows)
-    d_probabilities = carve(buffers[1], tuple(probabilities.shape))
+    d_scores = differentiate_softmax(panel, rows, panel.probabilities(buffers[0], rows), grad, buffers[1], sums)
+    add_product(span(sums.keys, seen), d_scores.mT, lines, panel.scale)
+    d_lines = torch.bmm(d_scores, span(panel.keys, seen))
+    sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
+    return d_scores
+
+
+def differentiate_softmax(
+    panel: Panel, rows: slice, probabilities: Tensor, grad: Tensor, buffer: Tensor, sums: Sums
+) -> Tensor:
+    """Compute P ∘ (dP - Σ P dP) of one tile in `buffer`, "slab line key"; add to the gradient of the values."""
+    seen = panel.problem.keys_seen(rows)
+    d_probabilities = carve(buffer, tuple(probabilities.shape))
     d_probabilities.baddbmm_(grad, span(panel.value, seen).mT, beta=0)
     if (kept := panel.kept(rows)) is None:
         add_product(sums.value[..., seen], grad.mT, probabilities)
     else:
         add_product(sums.value[..., seen], grad.mT, probabilities * kept)
         d_probabilities.mul_(kept)
-    # P ∘ (dP - Σ P dP), by torch's own derivative of the softmax, which reads the tile once and adds in float32.
-    d_scores = torch._softmax_backward_data(
+    # By torch's own derivative of the softmax, which reads the tile once and adds in float32.
+    return torch._softmax_backward_data(
         d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities
     )
-    add_product(span(sums.keys, seen), d_scores.mT, lines, panel.scale)
-    d_lines = torch.bmm(d_scores, span(panel.keys, seen))
-    sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
-    return d_scores
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:

@@ -1,4 +1,4 @@
-r"""Scores kept as a running sum, a query × key matrix: for short lengths and for decoding.
+r"""Scores of the newest rows kept as a running sum, a query × key matrix: for decoding.
 
     R_m = R_{m-1} + s Q_m K_mᵀ,        R_0 = mask (0 where a row may see a key, -inf elsewhere)
     P_m = softmax(r_m R_m + bias)

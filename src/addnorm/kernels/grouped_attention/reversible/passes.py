@@ -8,7 +8,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
-from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, hand_out
+from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, differentiate_softmax, hand_out
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.reversible.buffers import Layout, ScoreBuffers
 
@@ -182,7 +182,9 @@ class _Work:
             scores = tile_of_flat(total, start, panel, rows)
             d_sum = tile_of_flat(gradient, start, panel, rows)
             if share is not None:
-                d_scores = self._differentiate_softmax(panel, rows, panel.lines(share, rows), scores, sums)
+                probabilities = _probabilities(layer, panel, scores, self.buffers[0], rows)
+                lines = panel.lines(share, rows)
+                d_scores = differentiate_softmax(panel, rows, probabilities, lines, self.buffers[1], sums)
                 if found.weights is not None:
                     # Hidden scores are -inf, and their gradient 0.
                     visible = torch.where(d_scores == 0, 0.0, scores)
@@ -202,23 +204,6 @@ class _Work:
                 below = layer.scale(layer.index - 1) / layer.scale(layer.index)
                 panel.add_products(scores, rows, beta=below, alpha=-below)
         hand_out(panel, sums, found)
-
-    def _differentiate_softmax(
-        self, panel: Panel, rows: slice, grad: Tensor, scores: Tensor, sums: Sums
-    ) -> Float[Tensor, "slab line key"]:
-        """P ∘ (dP − Σ P dP) of one tile; adds to the gradient of the values."""
-        seen = self.problem.keys_seen(rows)
-        probabilities = _probabilities(self.layer, panel, scores, self.buffers[0], rows)
-        d_probabilities = carve(self.buffers[1], panel.tile_shape(rows))
-        d_probabilities.baddbmm_(grad, span(panel.value, seen).mT, beta=0)
-        if (kept := panel.kept(rows)) is None:
-            add_product(sums.value[..., seen], grad.mT, probabilities)
-        else:
-            add_product(sums.value[..., seen], grad.mT, probabilities * kept)
-            d_probabilities.mul_(kept)
-        return torch._softmax_backward_data(
-            d_probabilities, probabilities, -1, probabilities.dtype, grad_input=d_probabilities
-        )
 
     def _add(self, d_sum: Tensor, d_scores: Tensor) -> Float[Tensor, "slab line key"]:
         """The gradient of the sum with this layer's part, kept in its buffer if an earlier layer needs it."""
