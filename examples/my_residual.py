@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -24,14 +25,18 @@ class Fading(ResidualSpec):
     gamma_init: float = 1.0
     """Value of every factor at the start; 1 is the plain residual."""
 
-    def build(self, shape: Shape) -> "FadingResidual":
-        return FadingResidual(shape, self.gamma_init)
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(to={"residual": "add"}),)
+
+    def build(self, shape: Shape, parts: Parts) -> "FadingResidual":
+        return FadingResidual(len(parts.sites), self.gamma_init)
 
 
 class FadingResidual(Residual):
-    def __init__(self, shape: Shape, gamma_init: float) -> None:
+    def __init__(self, sites: int, gamma_init: float) -> None:
         super().__init__()
-        self.gamma = nn.Parameter(torch.full((2 * shape.depth,), gamma_init))
+        self.gamma = nn.Parameter(torch.full((sites,), gamma_init))
 
     def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
         return self.gamma[site.index] * state + y

@@ -1,7 +1,9 @@
 """Fixtures for the whole suite."""
 
 import os
+import re
 import time
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,20 @@ torch.set_num_threads(1)
 def pytest_configure(config: pytest.Config) -> None:
     """Count processor seconds."""
     config.pluginmanager.register(CpuSeconds(), "cpu-seconds")
+
+
+@cache
+def runs_without_the_checker(path: Path) -> bool:
+    """True for a file of tests that is marked as a whole."""
+    marked = r"^pytestmark = pytest\.mark\.(plain|compiled)\b"
+    return re.search(marked, path.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out of the session with the shape checker what it would import and then deselect: that takes seconds."""
+    if config.getoption("jaxtyping_packages") and collection_path.match("test_*.py"):
+        return runs_without_the_checker(collection_path) or None
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m selects

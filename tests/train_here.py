@@ -11,55 +11,49 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
 
+from addnorm.errors import JobError
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.study.definition import Study
 from addnorm.supervision import supervisor
-from addnorm.supervision.executors import WORKER, Executor, Worker
+from addnorm.supervision.executors import WORKER, Executor, ExecutorSpec, Work, WorkerState
 from addnorm.supervision.run import run
 from addnorm.training import worker
-
-
-class Ended(Worker):
-    """A worker that has returned."""
-
-    def __init__(self, code: int) -> None:
-        self._code = code
-
-    @property
-    def pid(self) -> None:
-        return None
-
-    @property
-    def code(self) -> int:
-        return self._code
-
-    def poll(self) -> str:
-        return f"exit code {self._code}"
-
-    def stop(self) -> None:
-        pass
-
-    def kill(self) -> None:
-        pass
 
 
 class Here(Executor):
     """Trains each run before it returns."""
 
-    slots = 1
-
     def __init__(self, plugins: Sequence[str]) -> None:
         self.plugins = plugins
+        self.codes: dict[str, int] = {}
 
     @classmethod
-    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> "Here":
-        return cls(command[len(WORKER) :])
+    def of(cls, spec: ExecutorSpec, work: Work) -> "Here":
+        return cls(work.command[len(WORKER) :])
 
-    def start(self, run_dir: Path) -> Worker:
-        return Ended(work_here(run_dir, self.plugins))
+    @classmethod
+    def obstacle(cls) -> None:
+        return None
 
-    def adopt(self, run_dir: Path) -> Worker:
-        raise AssertionError(f"expected no other process at work in {run_dir}")
+    def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
+        run = runs[0]
+        run.retry()
+        self.codes[run.name] = work_here(run.path, self.plugins)
+        return {run.name: "here"}
+
+    def find(self, runs: Sequence[RunFolder]) -> dict[str, str]:
+        assert not any(run.is_held() for run in runs), "expected no other process at work"
+        return {}
+
+    def poll(self, runs: Sequence[RunFolder]) -> dict[str, WorkerState]:
+        ends = {run.name: self.codes[run.name] for run in runs}
+        return {name: WorkerState(phase="ended", note=f"exit code {code}", code=code) for name, code in ends.items()}
+
+    def stop(self, runs: Sequence[RunFolder]) -> None:
+        pass
+
+    def kill(self, runs: Sequence[RunFolder]) -> None:
+        pass
 
 
 def work_here(run_dir: Path, plugins: Sequence[str] = ()) -> int:

@@ -17,11 +17,15 @@ _HOMES = {
     "attend": "addnorm.kernels.grouped_attention",
     "load": "addnorm.training.export",
     "load_spec": "addnorm.training.export",
+    "load_hf": "addnorm.hugging_face.loading",
+    "save_hf": "addnorm.hugging_face.saving",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
     "rank": "addnorm.store.rank",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
+    "depth_matrix": "addnorm.insight.depth",
+    "identities": "addnorm.insight.depth",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
     "report": "addnorm.reporting.report",
     "audit": "addnorm.redundancy",
@@ -32,6 +36,10 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
+    from addnorm.hugging_face.loading import load_hf as load_hf
+    from addnorm.hugging_face.saving import save_hf as save_hf
+    from addnorm.insight.depth import depth_matrix as depth_matrix
+    from addnorm.insight.depth import identities as identities
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
     from addnorm.insight.inspect import inspect as inspect
     from addnorm.insight.scalars.explain import explain as explain
@@ -57,13 +65,16 @@ __all__ = [
     "__version__",
     "attend",
     "audit",
+    "depth_matrix",
     "equivalent",
     "explain",
     "extrapolate",
     "generate",
+    "identities",
     "inspect",
     "lint",
     "load",
+    "load_hf",
     "load_spec",
     "load_study",
     "open_runs",
@@ -71,6 +82,7 @@ __all__ = [
     "rank",
     "report",
     "run",
+    "save_hf",
 ]
 
 

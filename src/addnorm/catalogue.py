@@ -83,9 +83,9 @@ class Siblings:
     """Classes of one base class, one per file of a package, found by file name.
 
     Example:
-        >>> executors = Siblings("executor", "addnorm.supervision.executors", "Executor")
-        >>> executors.class_of("local").__name__
-        'LocalExecutor'
+        >>> trackers = Siblings("tracker", "addnorm.supervision.trackers", "Tracker")
+        >>> trackers.class_of("tensorboard").__name__
+        'TensorBoard'
     """
 
     name: str
@@ -128,8 +128,11 @@ class Siblings:
         base = getattr(importlib.import_module(self.package), self.base)
         return [
             cls
-            for _, cls in inspect.getmembers(module, inspect.isclass)
-            if cls.__module__ == module.__name__ and issubclass(cls, base) and not inspect.isabstract(cls)
+            for cls in vars(module).values()
+            if isinstance(cls, type)
+            and cls.__module__ == module.__name__
+            and issubclass(cls, base)
+            and not inspect.isabstract(cls)
         ]
 
     def _folder(self) -> Path:
@@ -193,6 +196,9 @@ ROOMS: dict[str, Room] = {
     for room in (
         Room("residual", "addnorm.residual", "ResidualSpec"),
         Room("scores", "addnorm.scores", "ScoresSpec"),
+        Room("values", "addnorm.values", "ValuesSpec"),
+        Room("sink", "addnorm.sink", "SinkSpec"),
+        Room("attended", "addnorm.attended", "AttendedSpec"),
         Room("norm", "addnorm.norm", "NormSpec"),
         Room("placement", "addnorm.placement", "PlacementSpec"),
         Room("bias", "addnorm.bias", "QKBiasSpec"),
@@ -202,11 +208,12 @@ ROOMS: dict[str, Room] = {
         Room("optimizer", "addnorm.optimization.optimizers", "OptimizerSpec"),
         Room("schedule", "addnorm.optimization.schedules", "ScheduleSpec"),
         Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
+        Room("executor", "addnorm.supervision.executors", "ExecutorSpec"),
     )
 }
-"""Every room of specs by name: mechanisms, then data and optimization, then changes at evaluation."""
+"""Every room of specs by name: mechanisms, data and optimization, changes at evaluation, and where runs are trained."""
 
-MECHANISM_ROOMS = ("residual", "scores", "norm", "placement", "bias", "position")
+MECHANISM_ROOMS = ("residual", "scores", "values", "sink", "attended", "norm", "placement", "bias", "position")
 
 
 def room(name: str) -> Room:

@@ -1,10 +1,26 @@
-"""The sizes for which mechanisms are built."""
+"""The sizes and the sites for which mechanisms are built."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from addnorm.errors import InputError
 
-__all__ = ["Shape"]
+__all__ = ["Place", "Role", "Shape"]
+
+Role = Literal["attention", "feedforward"]
+"""Kind of a branch; of a pair of gated attention units, the kind that each stands for."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """The place of one branch in depth."""
+
+    index: int
+    """Number of branches before this one."""
+    layer: int
+    """0-based layer; layer m of the formulas is `layer + 1`."""
+    role: Role
+    """Kind of the branch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +70,11 @@ class Shape:
     def head_dim(self) -> int:
         """Entries of one query or key head, and of one value head unless `key_dim` is set."""
         return self.width // self.heads if self.key_dim is None else self.key_dim
+
+    @property
+    def value_dim(self) -> int:
+        """Entries of one value head: those of a query head, or `hidden` in a gated attention unit, which sets `key_dim`."""
+        return self.width // self.heads if self.key_dim is None else self.hidden
 
 
 def _divisors(number: int) -> list[int]:

@@ -6,6 +6,10 @@ from typing import Literal, get_args, get_origin, get_type_hints
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Doc, Spec
 
+CHECKED = ("ignores_padding", "decodes_with_a_cache")
+"""Laws that run with the shape checker: between them they call every annotated function, in whole passes and cached ones,
+padded and not, causal and masked. The others call the same ones again, and the checker makes a pass three times slower."""
+
 
 def settings_of(room: str, kind: str) -> list[Spec]:
     """The sibling with its default settings, and with every combination of its choices and switches."""

@@ -1,25 +1,29 @@
 """Mechanisms keep the laws together, not only alone.
 
 Of all choices below every pair meets in some model: each sibling of a room with each sibling of every other room, with
-each kind of heads or units (and their activation), depth and set of biases. A sibling takes its settings in turn.
+each kind of heads or units (and their activation), depth and set of biases. A sibling takes its settings in turn. Attention
+sees one input, whatever the residual: pairs of residuals with what is inside attention and with placements (which the test
+of refused pairs builds) are left to the soak, where their model has no other new pair.
 """
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from siblings import mechanisms, settings_of, siblings
 
 from addnorm.bias import Biases
-from addnorm.catalogue import MECHANISM_ROOMS
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.errors import InputError
 from addnorm.model.gau import Gau
-from addnorm.model.presets import ROOM_OF_FIELD
+from addnorm.model.presets import FIELD_OF_ROOM as FIELD
 from addnorm.model.spec import ModelSpec
+from addnorm.placement.pre import Pre
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import LAWS
 from pairwise import pairwise
 
-FIELD = {room: field for field, room in ROOM_OF_FIELD.items()}
 BODIES: dict[str, dict[str, Any]] = {
     "one key head": {"heads": 4, "kv_heads": 1, "activation": "gelu"},
     "grouped heads": {"heads": 4, "kv_heads": 2, "activation": "relu"},
@@ -34,27 +38,53 @@ BIASES = {
 }
 MODELS: dict[str, tuple[object, ...]] = {
     **{room: [kind for _, kind in siblings(room)] for room in MECHANISM_ROOMS},  # type: ignore[dict-item]
+    "qk_norm": (None, *(kind for _, kind in siblings("norm"))),
     "body": tuple(BODIES),
     "biases": tuple(BIASES),
     "depth": (1, 2, 3),
     "tied": (False, True),
+    "objective": ("causal", "masked"),
     "init_branch": ("same", "depth"),
 }  # fmt: skip
 
 
-def models() -> list[tuple[str, ModelSpec, bool]]:
-    """Name and spec of each model; true if it has a choice that none before it has."""
+def rows() -> list[tuple[tuple[object, ...], bool]]:
+    """Choices of each model; true for the models of the soak, in which every pair meets without exception."""
+    columns = list(MODELS)
+    apart = {*MECHANISM_ROOMS, "qk_norm"} - {"norm"}
+    beside = [column for column in columns if column not in apart]
+    missing = {(kind, column, choice) for kind in MODELS["residual"] for column in beside for choice in MODELS[column]}
+    found: list[tuple[tuple[object, ...], bool]] = []
+    for row in pairwise(*(MODELS[column] for column in columns if column != "residual")):  # type: ignore[arg-type]
+        chosen = dict(zip([column for column in columns if column != "residual"], row, strict=True))
+        news = {kind: {(kind, column, chosen[column]) for column in beside} & missing for kind in MODELS["residual"]}
+        kind = max(MODELS["residual"], key=lambda kind: len(news[kind]))
+        missing -= news[kind]
+        found.append((tuple({**chosen, "residual": kind}[column] for column in columns), False))
+    return found + [(row, True) for row in pairwise(*MODELS.values())]  # type: ignore[arg-type]
+
+
+def models() -> list[tuple[str, ModelSpec, bool, bool]]:
+    """Name and spec of each model; true if it has a choice that none before it has; true if it is left to the soak."""
     turns: Counter[tuple[str, object]] = Counter()
     known: set[tuple[str, object]] = set()
     made = []
-    for row in pairwise(*MODELS.values()):  # type: ignore[arg-type]
+    for row, soaked in rows():
         chosen: dict[str, Any] = dict(zip(MODELS, row, strict=True))
-        parts: dict[str, Any] = {}
+        # What is refused, in favour of the reference.
+        if chosen["residual"] == "replay":
+            chosen["values"] = "own"
+        if chosen["body"] == "squared ReLU units":
+            chosen["sink"] = "none"
+        norm = chosen["qk_norm"]
+        parts: dict[str, Any] = {"qk_norm": None if norm is None else ROOMS["norm"].make(norm)}
         for room in MECHANISM_ROOMS:
             settings = settings_of(room, chosen[room])
+            if room == "values" and "gau" in BODIES[chosen["body"]]:
+                settings = [spec for spec in settings if spec.projects(1)]
             parts[FIELD[room]] = settings[turns[room, chosen[room]] % len(settings)]
             turns[room, chosen[room]] += 1
-        for name in ("tied", "init_branch"):
+        for name in ("tied", "objective", "init_branch"):
             parts[name] = chosen[name]
         depth = chosen["depth"]
         if chosen["norm"] == "batch" and chosen["body"] == "squared ReLU units":
@@ -62,31 +92,70 @@ def models() -> list[tuple[str, ModelSpec, bool]]:
         if chosen["residual"] == "replay":
             depth = max(depth, 2)  # one layer has none before it to replay
         parts |= {"depth": depth, "bias": BIASES[chosen["biases"]]} | BODIES[chosen["body"]]
-        made.append(("-".join(map(str, row)), shrunk(ModelSpec(), **parts), not known.issuperset(chosen.items())))
+        parts |= _allowed(parts)
+        made.append(
+            ("-".join(map(str, row)), shrunk(ModelSpec(), **parts), not known.issuperset(chosen.items()), soaked)
+        )
         known.update(chosen.items())
     return made
 
 
+def _allowed(parts: dict[str, Any]) -> dict[str, Any]:
+    """Changes of a choice that the residual refuses; `test_refused_pairs` has the refusals."""
+    residual = parts["residual"]
+    changes: dict[str, Any] = {}
+    if any(getattr(parts["placement"].sockets(), socket) for socket in residual.refused_sockets()):
+        changes["placement"] = Pre()
+    if residual.separate_reads and parts.get("gau") is not None:
+        changes["residual"] = replace(residual, reads="one")
+    if parts["depth"] == 1 and getattr(residual, "block", 1) > 2:
+        changes["depth"] = residual.block
+    return changes
+
+
 COMBINED = models()
-every_combination = pytest.mark.parametrize("spec", [pytest.param(spec, id=name) for name, spec, _ in COMBINED])
-
-
 # What joining two mechanisms can spoil; the other laws look at each mechanism by itself.
-@pytest.mark.plain  # shapes are checked in the law below
-@pytest.mark.parametrize("law", ["keeps_shape_and_dtype", "has_finite_gradients", "is_causal", "ignores_padding"])
-@every_combination
+JOINT = ("keeps_shape_and_dtype", "has_finite_gradients", "is_causal", "ignores_padding", "decodes_with_a_cache")
+
+
+# With the shape checker where a choice is new and the pass both whole and cached.
+@pytest.mark.parametrize(
+    ("spec", "law"),
+    [
+        pytest.param(
+            *(spec, law),
+            id=f"{name}-{law}",
+            marks=[
+                *([] if new and law == "decodes_with_a_cache" else [pytest.mark.plain]),
+                *([pytest.mark.soak] if soaked else []),
+            ],
+        )
+        for name, spec, new, soaked in COMBINED
+        for law in JOINT
+    ],
+)
 def test_mechanisms_keep_the_laws_together(spec: ModelSpec, law: str) -> None:
     LAWS[law](spec)
 
 
-# Every choice with the shape checker, in the law that passes through full and cached attention; every pair without it.
-@pytest.mark.parametrize(
-    "spec", [pytest.param(spec, id=name, marks=() if new else pytest.mark.plain) for name, spec, new in COMBINED]
-)
-def test_mechanisms_decode_with_a_cache_together(spec: ModelSpec) -> None:
-    LAWS["decodes_with_a_cache"](spec)
-
-
+@pytest.mark.plain
 def test_every_setting_takes_part() -> None:
-    taking_part = {(room, getattr(spec, FIELD[room])) for _, spec, _ in COMBINED for room in MECHANISM_ROOMS}
+    taking_part = {(room, getattr(spec, FIELD[room])) for _, spec, _, _ in COMBINED for room in MECHANISM_ROOMS}
     assert taking_part == set(mechanisms())
+
+
+@pytest.mark.parametrize(("room", "kind"), siblings("residual"))
+@pytest.mark.parametrize("placement", ROOMS["placement"].kinds())
+def test_refused_pairs_are_refused_with_the_reason_and_all_others_are_built(
+    room: str, kind: str, placement: str
+) -> None:
+    residual = ROOMS[room].make(kind)
+    normed = [name for name, on in vars(ROOMS["placement"].make(placement).sockets()).items() if on]
+    refused = [reason for socket, reason in residual.refused_sockets().items() if socket in normed]
+    if not refused:
+        shrunk(ModelSpec(residual=residual, placement=ROOMS["placement"].make(placement)))
+        return
+    with pytest.raises(
+        InputError, match=rf"expected no norm in the socket .* with residual '{kind}', because {refused[0]}"
+    ):
+        ModelSpec(residual=residual, placement=ROOMS["placement"].make(placement))

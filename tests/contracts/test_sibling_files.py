@@ -7,6 +7,8 @@ from siblings import missing_from, siblings
 
 from addnorm.catalogue import ROOMS
 
+pytestmark = pytest.mark.plain  # texts, not shapes
+
 LONGEST = 120
 SIBLINGS = siblings()
 every_sibling = pytest.mark.parametrize(("room", "kind"), SIBLINGS, ids=["-".join(s) for s in SIBLINGS])

@@ -32,6 +32,7 @@ class Case:
     dtype: torch.dtype = torch.float64
     batch: int = BATCH
     heads: int = HEADS
+    sinks: bool = False
 
     def __str__(self) -> str:
         return "-".join(str(value).removeprefix("torch.") for value in vars(self).values())
@@ -64,6 +65,7 @@ class Case:
             "padding": padding,
             "dropout": self.dropout,
             "seed": torch.tensor(2**40 + 5) if self.dropout else None,
+            "sinks": draw(self.heads) if self.sinks else None,
         }
 
     def bias(self, draw: Callable[..., Tensor]) -> Tensor | DistanceBias:
@@ -86,7 +88,14 @@ def paired(**axes: tuple[object, ...]) -> list[Case]:
 
 def leaves(arguments: dict[str, object]) -> list[Tensor]:
     bias = arguments["bias"].values if isinstance(arguments["bias"], DistanceBias) else arguments["bias"]
-    given = [*arguments["queries"], *arguments["keys"], arguments["value"], arguments["weights"], bias]
+    given = [
+        *arguments["queries"],
+        *arguments["keys"],
+        arguments["value"],
+        arguments["weights"],
+        bias,
+        arguments["sinks"],
+    ]
     return [tensor for tensor in given if isinstance(tensor, Tensor)]
 
 
@@ -97,8 +106,8 @@ def with_gradients(attended: Tensor, arguments: dict[str, object]) -> list[Tenso
     return [attended.detach(), *torch.autograd.grad(attended, leaves(arguments), grad)]
 
 
-def plain(queries, keys, value, weights, *, causal, bias, padding, sliding_window=None, **_) -> Tensor:
-    """The formula, for heads that see at least one key each."""
+def plain(queries, keys, value, weights, *, causal, bias, padding, sliding_window=None, sinks=None, **_) -> Tensor:
+    """The formula, for rows that see at least one key each; with sinks for scores whose exponentials are finite."""
     if isinstance(bias, DistanceBias):
         bias = entry_by_entry(bias, queries[0].shape[2], value.shape[2], causal)
     groups = queries[0].shape[1] // value.shape[1]
@@ -114,6 +123,9 @@ def plain(queries, keys, value, weights, *, causal, bias, padding, sliding_windo
     if sliding_window is not None:
         here = torch.arange(queries[0].shape[2])[:, None] + value.shape[2] - scores.shape[2]
         scores = scores.masked_fill(torch.arange(value.shape[2]) <= here - sliding_window, -torch.inf)
+    if sinks is not None:
+        parts = scores.exp()
+        return parts / (sinks.exp()[:, None, None] + parts.sum(-1, keepdim=True)) @ value.repeat_interleave(groups, 1)
     return scores.softmax(-1) @ value.repeat_interleave(groups, 1)
 
 

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
+from pairwise import pairwise
 
 LENGTHS = [(1, 1), (7, 7), (64, 64), (130, 130), (5, 130)]
+CHECKED = (7, 7)
+"""The lengths at which shapes are checked: they have the same names at all."""
 CHOICES = {
     "terms": (1, 3),
     "causal": (True, False),
@@ -41,12 +44,23 @@ def small_tiles(problem):
     return streaming(problem, budget=1)
 
 
-@pytest.mark.parametrize(("query", "key"), LENGTHS)
+@pytest.mark.parametrize(
+    ("query", "key"),
+    [pytest.param(*lengths, marks=() if lengths == CHECKED else pytest.mark.plain) for lengths in LENGTHS],
+)
 def test_every_implementation_equals_the_reference(query: int, key: int) -> None:
-    # At every length every pair of settings; at one length all combinations of what forms a tile of scores, too.
+    # At every length every pair of settings.
     tried = paired(**CHOICES, weights=("equal", "numbers", "per term", "per head"), dropout=(0.0, 0.4))
-    for case in [*tried, *cases(**CHOICES, dropout=(0.0, 0.4))] if (query, key) == (7, 7) else tried:
-        case = replace(case, query=query, key=key)
+    assert_implementations_agree([replace(case, query=query, key=key) for case in tried])
+
+
+@pytest.mark.plain  # the shapes are those above
+def test_so_it_does_in_every_combination_of_what_forms_a_tile() -> None:
+    assert_implementations_agree(cases(**CHOICES, dropout=(0.0, 0.4)))
+
+
+def assert_implementations_agree(tried: list[Case]) -> None:
+    for case in tried:
         others = {"streaming": small_tiles} | ({} if case.dropout else {"sdpa": IMPLEMENTATIONS["sdpa"]})
         expected = run(case, IMPLEMENTATIONS["reference"])
         assert all(tensor.isfinite().all() for tensor in expected), case
@@ -89,6 +103,7 @@ def test_gradients_are_those_of_finite_differences(impl: str) -> None:
     assert torch.autograd.gradcheck(function, tensors, fast_mode=True)
 
 
+@pytest.mark.plain  # the shapes are those of the comparison with the reference, above
 @pytest.mark.parametrize("impl", IN_TORCH)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("weights", ["equal", "per head"])
@@ -105,14 +120,17 @@ def test_rounding_is_within_twice_that_of_the_plain_computation(impl: str, dtype
 
 
 @pytest.mark.plain  # the shapes are those of the comparison with the reference, above
-@pytest.mark.parametrize("narrow", [False, True], ids=["float32 tiles", "bfloat16 tiles"])
 @pytest.mark.parametrize(
-    "case", cases(weights=("equal", "per head"), kv_heads=(2, 4), biased=(False, True), terms=(1, 3)), ids=str
+    ("narrow", "weights", "kv_heads", "biased", "terms"),
+    pairwise((False, True), ("equal", "per head"), (2, 4), (False, True), (1, 3)),
 )
-def test_rounding_of_either_kind_of_tile(case: Case, narrow: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounding_of_either_kind_of_tile(
+    narrow: bool, weights: str, kv_heads: int, biased: bool, terms: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Several tiles, sums over tiles included, against float64 and against the formula in bfloat16."""
     monkeypatch.setattr("addnorm.kernels.grouped_attention.problem.MULTIPLIES_BFLOAT16", narrow)
-    case = replace(case, query=300, key=300, padded=False, dtype=torch.bfloat16)
+    changes = {"weights": weights, "kv_heads": kv_heads, "biased": biased, "terms": terms}
+    case = Case(query=300, key=300, padded=False, dtype=torch.bfloat16, **changes)
     arguments = case.arguments()
     assert problem_of(**arguments).tile_dtype == (torch.bfloat16 if narrow else torch.float32)
     exact = {name: _double(value) for name, value in arguments.items()}
@@ -158,6 +176,7 @@ def test_rows_without_a_key_give_zeros_and_no_gradient(impl: str) -> None:
         assert (gradient.transpose(1, 2)[dead] == 0).all()
 
 
+@pytest.mark.plain  # as above
 @pytest.mark.parametrize("impl", IN_TORCH)
 @pytest.mark.parametrize(("query", "key"), [(130, 130), (5, 130), (1, 9)])
 def test_no_row_reads_a_later_key(impl: str, query: int, key: int) -> None:
@@ -181,6 +200,7 @@ def test_the_size_of_a_tile_changes_rounding_only(case: Case) -> None:
         assert_same(run(case, lambda problem, budget=budget: streaming(problem, budget)), expected)
 
 
+@pytest.mark.plain  # as above
 @pytest.mark.parametrize("impl", IN_TORCH)
 def test_inputs_stay_as_they_are_and_nothing_unwritten_is_read(impl: str) -> None:
     arguments = Case(query=130, key=130).arguments()
@@ -217,7 +237,9 @@ def _positions_first(tensor: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("impl", IN_TORCH)
 @pytest.mark.parametrize("sliding_window", [1, 5, 64, 200])
-@pytest.mark.parametrize(("query", "key"), [(1, 9), (130, 130), (5, 130)])
+@pytest.mark.parametrize(
+    ("query", "key"), [(1, 9), *(pytest.param(query, 130, marks=pytest.mark.plain) for query in (130, 5))]
+)
 def test_a_sliding_window_sees_the_last_keys(impl: str, sliding_window: int, query: int, key: int) -> None:
     for by_distance, dropout in ((False, 0.0), (True, 0.0), (False, 0.4)):
         if dropout and impl == "sdpa":

@@ -1,6 +1,7 @@
 """The dropout mask: uniform, independent of its neighbours, and a function of place and seed alone."""
 
 import math
+from functools import cache
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ SIDE = slice(0, 2), slice(0, 4), slice(0, 256)
 SIGMAS = 6
 
 
+@cache  # read only
 def mask(seed: int, dropout: float = 0.5, columns: int = 256) -> torch.Tensor:
     batch, heads, rows = SIDE
     return block(torch.tensor(seed), batch=batch, heads=heads, rows=rows, columns=slice(0, columns), dropout=dropout)

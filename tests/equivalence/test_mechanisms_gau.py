@@ -19,6 +19,8 @@ from addnorm.model.transformer import Transformer
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import rounding, some_tokens, subject
 
+pytestmark = pytest.mark.plain  # shapes of the same models are checked in tests/contracts
+
 KEY_DIM = 8
 
 

@@ -12,6 +12,8 @@ from addnorm.bias import Biases
 from addnorm.model.layer import Branch
 from addnorm.testing.laws import some_tokens, subject
 
+pytestmark = pytest.mark.plain  # shapes of the same models are checked in tests/contracts
+
 Block = Callable[[Oracle, Branch, Callable[[Tensor], Tensor], Tensor], Tensor]
 
 

@@ -12,6 +12,8 @@ from addnorm.model.transformer import Transformer
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import rounding, some_tokens, subject
 
+pytestmark = pytest.mark.plain  # shapes of the same models are checked in tests/contracts
+
 
 class PlainGPT2(nn.Module):
     """Radford et al. 2019, as nanoGPT writes it: one matrix for q, k, v; tied head."""

@@ -13,6 +13,7 @@ from addnorm.kernels.grouped_attention import problem_of, solve, with_value
 from addnorm.kernels.grouped_attention.layerwise import solve_many
 from addnorm.model.spec import ModelSpec
 from addnorm.testing.laws import some_tokens, subject
+from pairwise import pairwise
 
 WEIGHTS = ("sum", "mean", "softmax")
 SCOPES = ("layer", "feedforward")
@@ -43,7 +44,7 @@ def replay_model(weights: str, scope: str, setting: str) -> ModelSpec:
 
 
 @pytest.mark.plain  # shapes of the same models are checked in tests/contracts
-@pytest.mark.parametrize(("weights", "scope", "setting"), list(product(WEIGHTS, SCOPES, SETTINGS)))
+@pytest.mark.parametrize(("weights", "scope", "setting"), pairwise(WEIGHTS, SCOPES, tuple(SETTINGS)))
 def test_replay_in_one_batched_call_is_a_loop_over_layers(weights: str, scope: str, setting: str) -> None:
     model = subject(replay_model(weights, scope, setting))
     assert_same_function(model, Oracle(model).logits)
@@ -56,6 +57,7 @@ def test_replay_in_training_with_batch_norm_is_the_loop_too() -> None:
     torch.testing.assert_close(model(tokens), oracle, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.plain  # as above
 @pytest.mark.parametrize("kind", ["cumulative", "replay"])
 def test_softmax_weights_start_as_the_mean(kind: str) -> None:
     one, mean = twins(
@@ -64,6 +66,7 @@ def test_softmax_weights_start_as_the_mean(kind: str) -> None:
     assert_same_function(one, mean, mean)
 
 
+@pytest.mark.plain  # as above
 @pytest.mark.parametrize(
     "fields",
     [{"kind": "cumulative", "weights": w} for w in WEIGHTS[1:]]
@@ -90,16 +93,19 @@ def by_hand(model: torch.nn.Module, tokens: torch.Tensor, alpha: Any) -> torch.T
     return oracle.linear(model.head, oracle._norm(model.final_norm, x))
 
 
+@pytest.mark.plain  # as above
 def test_scale_is_its_formula() -> None:
     model = subject(tiny(residual=make("residual", "scale", alpha=0.3)))
     assert_same_function(model, lambda tokens: by_hand(model, tokens, lambda *_: 0.3))
 
 
+@pytest.mark.plain  # as above
 def test_rezero_is_its_formula() -> None:
     model = subject(tiny(residual=make("residual", "rezero")))
     assert_same_function(model, lambda tokens: by_hand(model, tokens, lambda site, _: model.residual.alpha[site]))
 
 
+@pytest.mark.plain  # as above
 def test_rezero_starts_as_the_identity() -> None:
     model = tiny(residual=make("residual", "rezero"), placement=make("placement", "none")).build().double()
     tokens = some_tokens(model.spec)
@@ -109,6 +115,7 @@ def test_rezero_starts_as_the_identity() -> None:
     assert all((g == 0).all() for name, g in found.items() if name.startswith("layers."))
 
 
+@pytest.mark.plain  # as above
 @pytest.mark.parametrize("width", ["scalar", "vector"])
 def test_gate_is_its_formula(width: str) -> None:
     model = subject(tiny(residual=make("residual", "gate", width=width)))
@@ -120,6 +127,7 @@ def test_gate_is_its_formula(width: str) -> None:
     assert_same_function(model, lambda tokens: by_hand(model, tokens, alpha))
 
 
+@pytest.mark.plain  # as above
 def test_gate_starts_at_one_half() -> None:
     one, half = twins(tiny(residual=make("residual", "gate")), tiny(residual=make("residual", "scale", alpha=0.5)))
     assert_same_function(one, half, half)

@@ -12,6 +12,8 @@ from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.testing.laws import some_tokens, subject
 
+pytestmark = pytest.mark.plain  # shapes of the same models are checked in tests/contracts
+
 KINDS = ROOMS["scores"].kinds()
 
 

@@ -29,6 +29,7 @@ def sides(**changes):
     return summed, streamed
 
 
+@pytest.mark.plain  # the shapes are those of the models below
 @pytest.mark.parametrize("scores", SHARED)
 @pytest.mark.parametrize("position", ["none", "rope", "alibi", "t5"])
 def test_summed_and_streamed_scores_agree(scores: str, position: str) -> None:
@@ -36,7 +37,11 @@ def test_summed_and_streamed_scores_agree(scores: str, position: str) -> None:
     assert_same_function(summed, streamed, streamed)
 
 
-@pytest.mark.parametrize("changes", [{"objective": "masked"}, {"depth": 1}, {"kv_heads": 1}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{"objective": "masked"}, {"depth": 1}, {"kv_heads": 1}, {"position": make("position", "t5")}],
+    ids=["masked", "one layer", "one key head", "distance bias"],
+)
 def test_they_agree_for_other_models(changes: dict[str, object]) -> None:
     summed, streamed = sides(scores=make("scores", "sum"), **changes)
     assert_same_function(summed, streamed, streamed)
@@ -141,6 +146,7 @@ def test_weights_that_cannot_scale_the_sum(setting: str, bias: str) -> None:
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.plain  # many layers of the same shapes
 def test_64_layers_with_large_scores_are_undone_within_the_rounding_of_the_plain_computation() -> None:
     """Scores grow to hundreds; the order of a float32 sum costs no more than the plain computation loses."""
     spec = tiny(scores=make("scores", "sum"), depth=64, max_seq=40)

@@ -21,6 +21,8 @@ from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention
 from addnorm.model.transformer import Transformer
 from addnorm.testing.laws import some_tokens, subject
 
+pytestmark = pytest.mark.plain  # orders of passes, of the shapes that test_running_scores.py checks
+
 TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
 """Float64 with sums of order one: four digits above its rounding, ten below the smallest wrong term."""
 
@@ -232,7 +234,6 @@ def checkpointed(model: Transformer, *, reentrant: bool) -> Transformer:
     return model
 
 
-@pytest.mark.plain  # the wrapper is no Branch, which the checker asks for
 @pytest.mark.parametrize("attention", ["running", "streaming", "reference"])
 @pytest.mark.parametrize("scores", ["power", "weighted", "accumulated_projections", "own"])
 def test_activation_checkpointing(attention: str, scores: str) -> None:
@@ -247,7 +248,6 @@ def test_activation_checkpointing(attention: str, scores: str) -> None:
     assert_gradients(dict(zip(right, found.values(), strict=True)), right)
 
 
-@pytest.mark.plain  # as above
 @pytest.mark.parametrize("attention", ["running", "streaming"])
 def test_reentrant_checkpointing_is_refused(attention: str) -> None:
     model = checkpointed(subject(tiny(attention=attention, scores=make("scores", "sum"), depth=3)), reentrant=True)

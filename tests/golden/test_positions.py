@@ -49,6 +49,7 @@ def test_alibi_slopes(heads: int, slopes: list[float]) -> None:
         assert values.tolist() == [-slope * abs(distance) for slope in slopes]
 
 
+@pytest.mark.plain  # transformers takes seconds to load, and the other session does it anyway
 @pytest.mark.parametrize("sides", ["past", "both"])
 @pytest.mark.parametrize(("buckets", "farthest"), [(32, 128), (32, 256), (8, 20), (12, 100)])
 def test_t5_buckets_are_those_of_transformers(sides: str, buckets: int, farthest: int) -> None:

@@ -5,6 +5,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -33,19 +34,26 @@ def room_of(path: Path) -> str:
     return path.relative_to(ROOT / "src" / "addnorm").parts[0]
 
 
-def parts(text: str) -> set[str]:
+@cache  # names come again and again
+def parts(text: str) -> frozenset[str]:
     """Words of a text or of a name in snake_case or CamelCase."""
-    return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text)}
+    return frozenset(word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text))
 
 
-def words_of(path: Path) -> Iterator[tuple[int, set[str]]]:
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of a source file, parsed once for all tests."""
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def words_of(path: Path) -> Iterator[tuple[int, frozenset[str]]]:
     source = path.read_text(encoding="utf-8")
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             yield token.start[0], parts(token.string)
         elif token.type == tokenize.COMMENT:
             yield token.start[0], parts(KEPT_STRINGS.sub("", token.string))
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes(path):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.lineno, parts(KEPT_STRINGS.sub("", node.value))
 
@@ -87,7 +95,7 @@ QUESTION = re.compile(r"\s*(?:What|Whether|How|Which|Where|Who|Why)\b")
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
     """Docstrings of modules, classes, functions and attributes."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
 

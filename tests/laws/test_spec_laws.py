@@ -39,6 +39,7 @@ FITTING: dict[Any, Callable[[Any], bool]] = {
     int: lambda value: type(value) is int,
     float: lambda value: type(value) in (int, float) and math.isfinite(value),
     str: lambda value: type(value) is str,
+    tuple[str, ...]: lambda value: type(value) is tuple and all(type(entry) is str for entry in value),
 }
 
 

@@ -45,7 +45,11 @@ def test_sizes_that_do_not_fit(changes: dict[str, int], message: str) -> None:
             "casual",
             "model.objective: expected one of 'causal', 'masked', got 'casual'. Did you mean 'causal'?",
         ),
-        ("activation", "swish", "model.activation: expected one of 'gelu', 'relu', 'swiglu', got 'swish'."),
+        (
+            "activation",
+            "swish",
+            "model.activation: expected one of 'gelu', 'gelu_tanh', 'relu', 'swiglu', got 'swish'.",
+        ),
         ("residual", "rezero", "model.residual: expected a ResidualSpec, got 'rezero'."),
         ("kv_heads", 2.0, "model.kv_heads: expected a whole number or null, got 2.0."),
         ("tied", "no", "model.tied: expected true or false, got 'no'."),

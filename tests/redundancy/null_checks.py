@@ -103,11 +103,26 @@ def counted(case: Case, *, rounding: float = 1e-8) -> int:
     # directions, which no claim would equal.
     while len(rows) < 4 or sum(map(len, rows)) < 4 * case.tracked.size:
         response = _response(case, model, fresh(case.inputs, 100 + len(rows)), case.tracked.size + 4)
-        rows.append(torch.autograd.functional.jacobian(response, zero))
+        rows.append(_jacobian(response, zero))
     matrix = torch.cat(rows)
     values = torch.linalg.svdvals(matrix)
     # Models have gains of order one. Where nothing has an effect, the combinations leave rounding errors alone.
     return case.tracked.size - int((values > rounding * values.max().clamp_min(1.0)).sum())
+
+
+def _jacobian(response: Callable[[torch.Tensor], torch.Tensor], at: torch.Tensor) -> torch.Tensor:
+    """The Jacobian, all rows in one backward pass where torch can batch it."""
+    at = at.clone().requires_grad_(True)
+    numbers = response(at)
+    if not numbers.requires_grad:
+        return torch.zeros(len(numbers), len(at), dtype=torch.float64)
+    units = torch.eye(len(numbers), dtype=torch.float64)
+    options: dict[str, Any] = {"retain_graph": True, "allow_unused": True, "materialize_grads": True}
+    try:
+        return torch.autograd.grad(numbers, at, units, is_grads_batched=True, **options)[0]
+    # A warning is an error here: vmap warns of operations that it would run row by row.
+    except (RuntimeError, UserWarning):
+        return torch.stack([torch.autograd.grad(numbers, at, unit, **options)[0] for unit in units])
 
 
 def _response(case: Case, model: nn.Module, inputs: Inputs, most: int) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -27,7 +27,7 @@ def peak(vocab):
     stripped = peak_bytes()
     return sum(each.numel() for each in model.parameters()), audited, stripped
 
-print(json.dumps([peak(1000), peak(40_000)]))
+print(json.dumps([peak(5000), peak(15_000)]))
 """
 
 

@@ -34,7 +34,7 @@ ENDINGS: dict[str, Ending] = {
 }
 
 
-@pytest.mark.parametrize(("depth", "width", "ending"), pairwise([5, 10, 20, 40], [16, 32, 64], list(ENDINGS)))
+@pytest.mark.parametrize(("depth", "width", "ending"), pairwise([5, 20, 40], [16, 64], list(ENDINGS)))
 def test_the_proof_loses_no_direction_in_a_deep_product(depth: int, width: int, ending: str) -> None:
     model = ENDINGS[ending](chain(depth, width), width)
     found = addnorm.audit(model, data(3, width), methods="static")
@@ -46,10 +46,20 @@ def test_the_proof_loses_no_direction_in_a_deep_product(depth: int, width: int, 
 @pytest.mark.parametrize(
     ("depth", "width", "methods"),
     [
-        *((depth, 16, methods) for depth in (5, 10, 20) for methods in ("both", "numeric")),
+        (5, 16, "both"),
+        (10, 16, "numeric"),
+        (20, 16, "both"),
         (10, 32, "numeric"),
-        (20, 32, "both"),
-        pytest.param(20, 32, "numeric", marks=pytest.mark.soak),
+        *(
+            pytest.param(*further, marks=pytest.mark.soak)
+            for further in [
+                (5, 16, "numeric"),
+                (10, 16, "both"),
+                (20, 16, "numeric"),
+                (20, 32, "both"),
+                (20, 32, "numeric"),
+            ]
+        ),
     ],
 )
 def test_no_method_calls_a_small_singular_value_a_zero(

@@ -3,6 +3,7 @@
 What is claimed may never be more than what is there; where it is exactly that, the number is given.
 """
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -244,7 +245,7 @@ def test_a_contradicted_claim_is_not_counted(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_model_that_cannot_be_copied_is_refused() -> None:
     model = Behind(lambda h, x: h)
-    model.kept = model.map.weight * 2
+    model.kept = threading.Lock()
     with pytest.raises(InputError, match="deepcopy can copy"):
         addnorm.audit(model, data())
 

@@ -1,6 +1,7 @@
 """Rewrites of models stored in bfloat16 and float16: judged in their own format, with the rounding of the stored biases."""
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 from toys import WIDTH, data, seeded, tokens
 
 import addnorm
-from addnorm.redundancy import Certificate
+from addnorm.redundancy import Audit, Certificate
 from addnorm.redundancy.rewriting import strip
 
 pytestmark = pytest.mark.compiled
@@ -89,15 +90,29 @@ def built(name: str, dtype: torch.dtype) -> tuple[nn.Module, torch.Tensor]:
     return model.to(dtype), inputs.to(dtype) if inputs.is_floating_point() else inputs
 
 
+@cache
+def audited(name: str, dtype: torch.dtype) -> tuple[nn.Module, torch.Tensor, Audit]:
+    """A model, its inputs and its audit, shared by the tests below, none of which changes the model."""
+    model, inputs = built(name, dtype)
+    return model, inputs, addnorm.audit(model, inputs, methods="static")
+
+
+BOTH_FORMATS = [("encoder layer", dtype) for dtype in HALVES]
+ONE_FORMAT = [("bert", torch.bfloat16), ("gpt2", torch.float16), ("llama", torch.bfloat16)]
+"""The format decides how numbers are stored, the class what is folded: one class meets both formats, and the soak all."""
+OTHERS = [(name, dtype) for name in MODELS for dtype in HALVES if (name, dtype) not in BOTH_FORMATS + ONE_FORMAT]
+
+
 def rows(certificate: Certificate) -> list[tuple[str, str]]:
     return [(each.dtype, each.stored) for each in certificate.compared]
 
 
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize(
+    ("name", "dtype"), BOTH_FORMATS + ONE_FORMAT + [pytest.param(*other, marks=pytest.mark.soak) for other in OTHERS]
+)
 def test_a_half_precision_model_is_certified_in_its_own_format(name: str, dtype: torch.dtype) -> None:
-    model, inputs = built(name, dtype)
-    stripped, certificate = addnorm.audit(model, inputs, methods="static").strip()
+    model, inputs, audit = audited(name, dtype)
+    stripped, certificate = audit.strip()
     own = str(dtype).removeprefix("torch.")
     assert certificate.passed, certificate.compared
     assert rows(certificate) == [("float64", ""), ("float64", own), (own, "")]
@@ -131,8 +146,7 @@ def test_a_wrong_fold_fails_in_half_precision(monkeypatch: pytest.MonkeyPatch, d
 @pytest.mark.parametrize("name", ["bert", "gpt2"])
 def test_absorbing_biases_can_stay_in_float32(name: str) -> None:
     """The stripped model runs in bfloat16, its state dict has the same names, and its stored numbers round less."""
-    model, inputs = built(name, torch.bfloat16)
-    audit = addnorm.audit(model, inputs, methods="static")
+    _, inputs, audit = audited(name, torch.bfloat16)
     rounded_model, rounded = audit.strip()
     precise_model, precise = audit.strip(keep_float32_biases=True)
     assert rounded.passed
@@ -179,8 +193,8 @@ def test_a_transfer_keeps_float32_biases() -> None:
 
 
 def test_biases_that_a_fused_kernel_reads_stay_in_the_models_format() -> None:
-    model, inputs = built("encoder layer", torch.bfloat16)
-    stripped, certificate = addnorm.audit(model, inputs, methods="static").strip(keep_float32_biases=True)
+    _, _, audit = audited("encoder layer", torch.bfloat16)
+    stripped, certificate = audit.strip(keep_float32_biases=True)
     assert certificate.passed
     assert certificate.float32 == ()
     assert {each.dtype for each in stripped.parameters()} == {torch.bfloat16}

@@ -15,6 +15,7 @@ from addnorm.insight.flow import inspect
 from addnorm.insight.scalars.explain import explain
 from addnorm.insight.score_terms.inspect import inspect_terms
 from addnorm.statistics import Result, rank
+from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study
 from addnorm.supervision.run import frozen_plan
@@ -92,3 +93,7 @@ def test_statistics() -> None:
     ]
     assert rank(results, references=["base"])["good"].tier.label == "above base"
     assert rank(results[1:], references=["base"]).variants
+    design = SeedsInStages.planned((0, 1, 2), 6)
+    stages = rank(results, references=["base"], design=design).stages
+    assert stages is not None
+    assert stages.complete == 2

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from addnorm.statistics import Result, rank
+from addnorm.statistics.conclusion import conclusion
 
 LEVELS = {"base": 0.0, "good": -0.05, "bad": 0.06, "twin": 0.0005}
 
@@ -228,3 +229,24 @@ def test_an_interval_that_ends_at_zero_has_a_zero_without_a_sign() -> None:
     ends = [end for row in ranking.variants for one in row.versus.values() if one.interval for end in one.interval]
     assert ends.count(0.0) == 4
     assert all(np.copysign(1, end) > 0 for end in ends if end == 0)
+
+
+def test_a_conclusion_says_what_was_asked_found_and_is_open() -> None:
+    losses = {
+        "base": (2.500, 2.520, 2.510),
+        "bad": (2.801, 2.819, 2.812),
+        "near": (2.503, 2.516, 2.511),
+        "same": (2.5001, 2.5199, 2.5101),
+    }
+    found = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
+    asked, decided, unresolved = conclusion(rank([*found], references=["base"]))
+    assert asked == "Asked: does the held-out loss of bad, near, same differ from that of base? With 3 seeds each."
+    assert "bad is worse than base by 0.301 nats per token (" in decided
+    assert "near" not in decided
+    assert unresolved.startswith("Open: ")
+    assert "near–base" in unresolved
+    nothing = conclusion(rank([run for run in found if run.variant != "bad"], references=["base"], margin=1e-9))[1]
+    assert nothing == "Found, with 95 % confidence: no difference that exceeds the noise between runs."
+    alone = conclusion(rank(found[:6], references=["base", "bad"]))
+    assert alone[0] == "Asked: do base and bad differ in held-out loss? With 3 seeds each."
+    assert alone[2] == "Open: nothing."

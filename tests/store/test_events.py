@@ -186,6 +186,7 @@ def test_a_half_line_that_cannot_be_cut_off_at_once_is_cut_off_later(
 def test_a_real_file_size_limit_is_a_full_disk(tmp_path: Path) -> None:
     script = """
 import resource, sys
+sys.dont_write_bytecode = True
 from pathlib import Path
 from addnorm.store import DiskFull, EventWriter
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

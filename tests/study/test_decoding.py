@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from addnorm.bias import Biases
+from addnorm.catalogue import ROOMS
 from addnorm.data.corpora import CorpusSpec
 from addnorm.errors import InputError
 from addnorm.model.architecture import Dropout
@@ -22,6 +23,8 @@ from addnorm.residual.scale import Scale
 from addnorm.study.decoding import decode
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import canonical, digest, encode
+
+NORMS = ", ".join(ROOMS["norm"].kinds())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +77,18 @@ WRONG: list[tuple[Any, Any, str]] = [
     (
         ResidualSpec,
         "rezro",
-        "$: no residual 'rezro', did you mean 'rezero'? Known: add, cumulative, gate, replay, rezero, scale.",
+        f"$: no residual 'rezro', did you mean 'rezero'? Known: {', '.join(ROOMS['residual'].kinds())}.",
     ),
-    (NormSpec, {"kind": 3}, "$: no norm 3. Known: batch, layer, none, rms."),
+    (NormSpec, {"kind": 3}, f"$: no norm 3. Known: {NORMS}."),
     (
         NormSpec,
         {"eps": 1e-3},
-        "$: expected a kind of norm or a mapping with 'kind', got a mapping (eps). Known: batch, layer, none, rms.",
+        f"$: expected a kind of norm or a mapping with 'kind', got a mapping (eps). Known: {NORMS}.",
     ),
     (
         NormSpec,
         None,
-        "$: expected a kind of norm or a mapping with 'kind', got null. Known: batch, layer, none, rms.",
+        f"$: expected a kind of norm or a mapping with 'kind', got null. Known: {NORMS}.",
     ),
     (ReZero, {"kind": "scale"}, "$.kind: expected 'rezero', got 'scale'."),
     (Pair, {}, "$: Pair needs the field 'left' (a whole number)."),
@@ -126,7 +129,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (
         ModelSpec,
         {"activation": "swiglo"},
-        "$.activation: expected one of 'gelu', 'relu', 'swiglu', got 'swiglo'. Did you mean 'swiglu'?",
+        "$.activation: expected one of 'gelu', 'gelu_tanh', 'relu', 'swiglu', got 'swiglo'. Did you mean 'swiglu'?",
     ),
     (
         Odd,

@@ -196,7 +196,7 @@ def test_plan_counts_the_points_and_a_grid_is_trained_and_ranked(write: Any, tmp
     assert {status.state for status in folder.statuses()} == {"finished"}
     assert main(["rank", str(folder.path)]) == 0
     assert "base, learning_rate 1e-2" in capsys.readouterr().out
-    assert main(["report", str(folder.path)]) == 0
+    assert main(["report", str(folder.path), "--no-inspect"]) == 0
     again = load_study(folder.path / "report" / "study.yaml")
     assert frozen_plan(again, tmp_path / "again")["plan_hash"] == folder.plan_hash
     assert yaml.safe_load((folder.path / "report" / "study.yaml").read_text(encoding="utf-8"))[

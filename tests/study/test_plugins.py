@@ -30,7 +30,11 @@ class Own(ResidualSpec):
     weight: float = 1.0
     """Of a branch."""
 
-    def build(self, shape):
+    @classmethod
+    def reduces_to(cls):
+        return ()
+
+    def build(self, shape, parts):
         return OwnResidual(self.weight)
 
 class OwnResidual(Residual):

@@ -17,6 +17,8 @@ from addnorm.model.presets import PRESETS
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.position.learned import Learned
+from addnorm.residual.schedule import Schedule
+from addnorm.statistics import FEWEST_SEEDS
 from addnorm.study.built_in import study_names, study_source
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec, Study, Training
@@ -47,8 +49,8 @@ def test_built_in_profiles_load_and_build(name: str, profile: str) -> None:
     assert decode(Study, encode(study)) == study
 
 
-@pytest.mark.parametrize("name", study_names())
-def test_every_built_in_study_is_quick_unless_told_otherwise(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in study_names() if name != "demo"])
+def test_every_study_of_a_source_is_quick_unless_told_otherwise(name: str) -> None:
     assert {"quick", "paper"} <= set(profile_names(name))
     assert load_study(name) == load_study(name, profile="quick")
 
@@ -82,7 +84,7 @@ def test_unknown_studies_are_told() -> None:
     assert str(caught.value).startswith("no study 'residual-score'. Did you mean 'residual-scores'? Known: ")
     with pytest.raises(UnknownName, match="no built-in study 'x'"):
         study_source("x")
-    with pytest.raises(InputError, match=r"no profile 'papr', did you mean 'paper'\? Known: quick, paper\.$"):
+    with pytest.raises(InputError, match=r"no profile 'papr', did you mean 'paper'\? Known: quick, long, paper\.$"):
         load_study("residual-scores", profile="papr")
 
 
@@ -103,6 +105,19 @@ def test_what_does_not_fit_is_found_before_anything_starts() -> None:
     with pytest.raises(InputError) as caught:
         validate(replace(study, variants={"fine": study.variants["a"], "odd": odd}))
     assert str(caught.value).startswith("study 's': $.variants.odd: rope rotates pairs: head width 3")
+
+
+def test_a_schedule_of_the_residual_must_fit_the_training() -> None:
+    study = small()
+    steps, depth = study.training.steps, study.variants["a"].depth
+    fits, long = (replace(study.variants["a"], residual=Schedule(steps=steps // depth + more)) for more in (0, 1))
+    validate(replace(study, variants={"fits": fits}))
+    with pytest.raises(InputError) as caught:
+        validate(replace(study, variants={"fits": fits, "long": long}))
+    assert str(caught.value) == (
+        f"study 's': $.variants.long: residual.steps: expected at most {steps // depth}, so that {depth} layers have joined "
+        f"within {steps} training steps, got {steps // depth + 1}."
+    )
 
 
 def test_building_on_meta_takes_no_memory() -> None:
@@ -154,3 +169,15 @@ def test_names_are_the_same_in_every_process() -> None:
         check=True,
     )
     assert again.stdout.strip() == run_name(expand(load_study("residual-scores"), "h")[-1])
+
+
+def test_the_demo_compares_the_sources_models_and_one_that_must_lose() -> None:
+    study = load_study("demo")
+    validate(fit_models(study, 256))
+    assert list(study.variants) == ["base", "v2m3", "v4m1", "v4m5", "bigram"]
+    assert {model.depth for name, model in study.variants.items() if name != "bigram"} == {8}
+    bigram = study.variants["bigram"].build(0).eval()
+    tokens = torch.tensor([[1, 2, 3], [3, 1, 3]])
+    assert torch.equal(bigram(tokens)[0, 2], bigram(tokens)[1, 2])
+    assert not torch.equal(bigram(tokens)[0, 0], bigram(tokens)[0, 2])
+    assert len(study.seeds) >= FEWEST_SEEDS

@@ -9,6 +9,7 @@ import pytest
 
 from addnorm import preset
 from addnorm.bias import Biases
+from addnorm.catalogue import ROOMS
 from addnorm.data.corpora.stdlib import Stdlib
 from addnorm.data.tokenizers.bpe import Bpe
 from addnorm.errors import InputError
@@ -236,7 +237,8 @@ def test_mistakes_in_all_parts_are_told_together(tmp_path: Path) -> None:
     assert message(file).splitlines() == [
         f"{file}: 3 problems.",
         "$.training.steps: expected a whole number, got 'x'.",
-        "$.variants.a.residual: no residual 'rezro', did you mean 'rezero'? Known: add, cumulative, gate, replay, rezero, scale.",
+        "$.variants.a.residual: no residual 'rezro', did you mean 'rezero'? Known: "
+        f"{', '.join(ROOMS['residual'].kinds())}.",
         "$.variants.b.width: expected a whole number, got 'y'.",
     ]
 

@@ -82,6 +82,14 @@ def test_tokens_per_parameter_follow_the_models_size(ratio: int, write: Callable
     assert steps["deep"] > steps["base"]
 
 
+def test_a_learned_weight_that_all_layers_share_is_counted() -> None:
+    """v4m4 has one, which has no value on the meta device; its sum costs what that of a fixed weight does."""
+    sizes = {"vocab": 32, "width": 16, "depth": 3, "heads": 2, "kv_heads": 1, "hidden": 16, "max_seq": 16}
+    training = Training(steps=1, batch=2, seq=16)
+    learned, fixed = (step_cost(preset(name, **sizes), training) for name in ("v4m4", "v4m2"))
+    assert learned.flops == fixed.flops > 0
+
+
 def test_a_length_replaces_another_one(write: Callable[..., Path]) -> None:
     file = write(
         "tokens: 320",

@@ -21,7 +21,7 @@ from addnorm.training import peak_memory as peak
 # Warmed up with a small model, so that what torch's kernels and optimizers set aside at their first use does not count.
 # The peak is the kernel's own, reset just before. Each model has a process of its own, forked when torch has been imported.
 PROGRAM = """
-import json, os, sys
+import dataclasses, json, os, sys
 import torch
 from torch.nn import functional as F
 import addnorm
@@ -30,7 +30,7 @@ from addnorm.supervision.cost_estimate import step_cost
 
 torch.set_num_threads(1)
 study = fit_models(addnorm.load_study("residual-scores", profile="quick"), 256)
-training = study.training
+training = dataclasses.replace(study.training, batch=study.training.batch // 4)
 
 
 def train(spec, batch, seq):

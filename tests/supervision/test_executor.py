@@ -5,10 +5,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from warm import FakeExecutor
 
 from addnorm.errors import InputError, JobError
 from addnorm.store import Index, RunFolder, RunStatus, StudyFolder, read_events
@@ -36,11 +38,20 @@ def make(out: Path, runs: int = 3, **more: Any) -> StudyFolder:
 
 
 def go(
-    study: StudyFolder, on_tick: Callable[[list[RunStatus]], None] = lambda _: None, slots: int = 3, **more: Any
+    study: StudyFolder,
+    on_tick: Callable[[list[RunStatus]], None] = lambda _: None,
+    slots: int = 3,
+    executor: Callable[..., LocalExecutor] = LocalExecutor,
+    **more: Any,
 ) -> list[str]:
+    """Supervise a study with workers that are started as a user's are."""
     rest = {"tick_s": 0.01, "backoff_s": 0.01} | more
-    statuses = supervise(study, LocalExecutor(slots, command=COMMAND), on_tick=on_tick, **rest)
+    statuses = supervise(study, executor(slots, command=COMMAND), on_tick=on_tick, **rest)
     return [status.state for status in statuses]
+
+
+go_forked = partial(go, executor=FakeExecutor)
+"""The same where the start of a worker is not the subject."""
 
 
 def logged(study: StudyFolder, kind: str) -> list[dict[str, Any]]:
@@ -113,18 +124,18 @@ def test_runs_start_in_plan_order_and_no_more_than_the_slots(out: Path) -> None:
     def look(statuses: list[RunStatus]) -> None:
         assert sum(status.state == "running" for status in statuses) <= 2
 
-    assert go(study, look, slots=2) == ["finished"] * 5
+    assert go_forked(study, look, slots=2) == ["finished"] * 5
     assert [entry["run"] for entry in logged(study, "started")] == [f"v-{n}" for n in range(5)]
 
 
 def test_a_finished_study_starts_nothing(out: Path) -> None:
     study = make(out)
-    go(study)
-    go(StudyFolder(out))
+    go_forked(study)
+    go_forked(StudyFolder(out))
     assert len(logged(study, "started")) == 3
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_kill_9_of_workers_at_random_steps(out: Path, seed: int) -> None:
     study = make(out)
     chance = random.Random(seed)
@@ -166,7 +177,7 @@ def test_workers_outlive_their_supervisor_and_are_adopted(out: Path) -> None:
     assert_nothing_lost_or_doubled(study)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.soak)])
 def test_kill_9_of_supervisors_and_workers_in_any_order(out: Path, seed: int) -> None:
     study = make(out, 3, pace_s=0.005)
     chance = random.Random(seed)
@@ -243,7 +254,7 @@ def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> N
         out.with_name("broken"),
         {**study.plan, "runs": [{**study.plan["runs"][0], "fault": {"at": 7, "raise": True}}, study.plan["runs"][1]]},
     )
-    assert go(broken, retries=2) == ["failed", "finished"]
+    assert go_forked(broken, retries=2) == ["failed", "finished"]
     run = broken.runs()[0]
     ending = run.ending()
     assert ending is not None
@@ -253,10 +264,10 @@ def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> N
         "its log ends: RuntimeError: the loss is a cabbage"
     )
     assert run.status().attempts == 3
-    assert go(broken) == ["failed", "finished"]
+    assert go_forked(broken) == ["failed", "finished"]
     assert len([entry for entry in logged(broken, "started") if entry["run"] == run.name]) == 3
     run.retry()
-    assert go(broken, retries=0) == ["failed", "finished"]
+    assert go_forked(broken, retries=0) == ["failed", "finished"]
     assert run.status().attempts == 4
 
 
@@ -278,15 +289,15 @@ def test_a_run_that_always_crashes_is_failed_with_its_last_words(out: Path) -> N
 )
 def test_what_a_worker_leaves_decides_what_it_was(out: Path, fault: dict[str, Any], state: str, starts: int) -> None:
     study = make(out, 1, fault=fault)
-    assert go(study, retries=1) == [state]
+    assert go_forked(study, retries=1) == [state]
     assert len(logged(study, "started")) == starts
 
 
 def test_a_blocked_run_is_tried_again_by_the_next_call(out: Path) -> None:
     study = make(out, 1, fault={"at": 6, "once": True, "mark": "blocked", "exit": 74})
-    assert go(study) == ["blocked"]
+    assert go_forked(study) == ["blocked"]
     assert study.runs()[0].status().reason == "a reason"
-    assert go(study) == ["finished"]
+    assert go_forked(study) == ["finished"]
     assert_nothing_lost_or_doubled(study)
 
 
@@ -295,12 +306,12 @@ def test_a_crash_on_a_full_disk_is_no_failure(out: Path, monkeypatch: pytest.Mon
     with monkeypatch.context() as full:
         full.setattr("addnorm.supervision.supervised_run.free_bytes", lambda path: 1000)
         full.setattr("addnorm.supervision.supervisor.free_bytes", lambda path: 1000)
-        assert go(study, retries=0) == ["blocked"]
+        assert go_forked(study, retries=0) == ["blocked"]
     reason = study.runs()[0].status().reason
     assert reason is not None
     assert "exit code 1" in reason
     assert "almost full" in reason
-    assert go(study) == ["finished"]
+    assert go_forked(study) == ["finished"]
     assert_nothing_lost_or_doubled(study)
 
 
@@ -314,27 +325,27 @@ def test_the_next_start_waits_until_there_is_room(out: Path, monkeypatch: pytest
         if statuses[0].state == "blocked" and statuses[1].step >= 3:
             free[0] = 1000  # while the second run is still at work
 
-    assert go(study, make_room, slots=1) == ["finished"] * 2
+    assert go_forked(study, make_room, slots=1) == ["finished"] * 2
     assert [entry["run"] for entry in logged(study, "started")][:2] == ["v-0", "v-1"]
 
 
 def test_an_old_block_is_not_taken_for_a_new_one(out: Path) -> None:
     study = make(out, 1, fault={"exit_unclaimed": 3})
     study.runs()[0].mark("blocked", reason="long ago", step=0)
-    assert go(study, retries=0) == ["failed"]
+    assert go_forked(study, retries=0) == ["failed"]
 
 
 def test_a_run_blocked_by_a_full_disk_goes_on_when_there_is_room(out: Path) -> None:
     values = {"cause": "disk", "need_bytes": 1}
     study = make(out, 1, fault={"at": 6, "once": True, "mark": "blocked", "values": values, "exit": 74})
-    assert go(study) == ["finished"]
+    assert go_forked(study) == ["finished"]
     assert_nothing_lost_or_doubled(study)
 
 
 def test_damaged_events_set_one_run_aside(out: Path) -> None:
     study = make(out, 2)
     study.runs()[0].events_path.write_bytes(b"garbage\n")
-    assert go(study) == ["blocked", "finished"]
+    assert go_forked(study) == ["blocked", "finished"]
     assert [entry["run"] for entry in logged(study, "started")] == ["v-1"]
     assert "v-0" in logged(study, "index")[0]["trouble"]
 
@@ -342,7 +353,7 @@ def test_damaged_events_set_one_run_aside(out: Path) -> None:
 def test_trouble_with_the_index_does_not_stop_the_training(out: Path) -> None:
     study = make(out, 1)
     (out / "index.db").mkdir()
-    assert go(study) == ["finished"]
+    assert go_forked(study) == ["finished"]
     (trouble,) = logged(study, "index")
     assert "index.db" in trouble["trouble"]["index"]
 
@@ -380,18 +391,18 @@ def test_threads_are_pinned_and_each_worker_has_its_own_device(out: Path, monkey
 
 def test_an_adopted_worker_keeps_its_device(out: Path) -> None:
     study = make(out, 2, pace_s=0.02)
+    runs = study.runs()
     first = LocalExecutor(2, devices=("0", "1"), command=COMMAND)
-    busy = [first.start(run.path) for run in study.runs()]
-    wait_until(lambda: all(run.is_held() and run.env for run in study.runs()))
-    busy[1].kill()
-    wait_until(lambda: busy[1].poll() is not None)
-    assert busy[1].code == -signal.SIGKILL
+    assert list(first.start(runs)) == ["v-0", "v-1"]
+    wait_until(lambda: all(run.is_held() and run.env for run in runs))
+    first.kill(runs[1:])
+    wait_until(lambda: first.poll(runs[1:])["v-1"].code == -signal.SIGKILL)
     second = LocalExecutor(2, devices=("0", "1"), command=COMMAND)
-    second.adopt(study.runs()[0].path)
-    again = second.start(study.runs()[1].path)
-    wait_until(lambda: again.poll() is not None)
-    assert (study.runs()[1].env or {})["CUDA_VISIBLE_DEVICES"] == "1"
-    wait_until(lambda: busy[0].poll() is not None)
+    assert list(second.find(runs)) == ["v-0"]
+    second.start(runs[1:])
+    wait_until(lambda: second.poll(runs[1:])["v-1"].phase == "ended")
+    assert (runs[1].env or {})["CUDA_VISIBLE_DEVICES"] == "1"
+    wait_until(lambda: first.poll(runs[:1])["v-0"].phase == "ended")
 
 
 def test_a_worker_hears_nothing_and_keeps_all_it_says(out: Path) -> None:

@@ -18,10 +18,10 @@ from addnorm.training.checkpoint import load, save
 from addnorm.training.exit_code import ExitCode
 
 
-@pytest.fixture
-def run(calm: Path, tmp_path: Path) -> RunFolder:
-    """A run that a worker was asked to leave at the checkpoints of its steps 5 and 10, with some steps beyond."""
-    copy = tmp_path / "study"
+@pytest.fixture(scope="module")
+def died(calm: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a study with a run that died some steps after the checkpoints of its steps 10 and 15."""
+    copy = tmp_path_factory.mktemp("died") / "study"
     shutil.copytree(calm, copy)
     found = StudyFolder(copy).runs()[0]
     for name in ("DONE", "final.safetensors"):
@@ -32,7 +32,13 @@ def run(calm: Path, tmp_path: Path) -> RunFolder:
     process.join()
     assert process.exitcode == -9
     assert steps_kept(found) == [10, 15]
-    return found
+    return copy
+
+
+@pytest.fixture
+def run(died: Path, tmp_path: Path) -> RunFolder:
+    """A copy of the run that died, to be harmed and resumed."""
+    return StudyFolder(shutil.copytree(died, tmp_path / "study")).runs()[0]
 
 
 def steps_kept(run: RunFolder) -> list[int]:
@@ -52,6 +58,14 @@ def study_run(calm: Path, out: Path, trouble: Trouble, *more: str) -> tuple[int 
     process = begin_run(log, trouble, str(calm.parent / "storm.yaml"), "--out", str(out), *more)
     process.join()
     return process.exitcode, log.read_text()
+
+
+ONE_SEED = ("--set", "seeds=[0]")
+"""Two runs instead of four, where each run has the same trouble."""
+
+
+def of_one_seed(calm: Path) -> list[str]:
+    return [run.name for run in StudyFolder(calm).runs() if run.spec["seed"] == 0]
 
 
 def test_a_killed_run_goes_on_and_compares_what_it_repeats(calm: Path, run: RunFolder) -> None:
@@ -211,6 +225,7 @@ def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path,
 def test_a_learning_rate_beyond_reason_ends_as_failed(calm: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     settings = (
+        *ONE_SEED,
         "--set",
         "training.optimizer.kind=adamw",
         "--set",
@@ -227,9 +242,8 @@ def test_a_learning_rate_beyond_reason_ends_as_failed(calm: Path, tmp_path: Path
 
 def test_an_infinite_loss_ends_as_failed(calm: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    befalls = {run.name: "infinite" for run in StudyFolder(calm).runs()}
-    study_run(calm, out, Trouble(befalls=befalls))
-    assert [e["reason"] for e in StudyFolder(out).status()["runs"]] == ["the loss became inf at step 5"] * 4
+    study_run(calm, out, Trouble(befalls=dict.fromkeys(of_one_seed(calm), "infinite")), *ONE_SEED)
+    assert [e["reason"] for e in StudyFolder(out).status()["runs"]] == ["the loss became inf at step 5"] * 2
 
 
 def test_a_full_disk_blocks_its_run_alone_and_the_next_call_finishes_it(calm: Path, tmp_path: Path) -> None:
@@ -248,9 +262,9 @@ def test_a_full_disk_blocks_its_run_alone_and_the_next_call_finishes_it(calm: Pa
 
 
 def test_a_clock_that_jumps_back_changes_nothing_but_the_times(calm: Path, tmp_path: Path) -> None:
-    names = [run.name for run in StudyFolder(calm).runs()]
+    names = of_one_seed(calm)
     out = tmp_path / "out"
-    assert study_run(calm, out, Trouble(befalls=dict.fromkeys(names, "clock")))[0] == 0
+    assert study_run(calm, out, Trouble(befalls=dict.fromkeys(names, "clock")), *ONE_SEED)[0] == 0
     assert all(same_weights(calm, out, name) for name in names)
     for run in StudyFolder(out).runs():
         times = [event["time"] for event in events_of(run)]

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from kills import STUDY, events, prepared, same_weights, wait_until
 from warm import CALM, Trouble, begin_run, begin_worker
 
@@ -72,11 +71,10 @@ def test_ctrl_c_stops_a_started_command_and_the_same_command_goes_on(tmp_path: P
     assert run.status().attempts == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_study_goes_on_to_the_same_bytes(calm: Path, tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stopped_study_goes_on_to_the_same_bytes(calm: Path, tmp_path: Path) -> None:
     out, log = prepared(calm, tmp_path / "out"), tmp_path / "log.txt"
     arguments = (str(calm.parent / "storm.yaml"), "--out", str(out), "--workers", "2")
-    for step in (3, 17):
+    for step, number in ((3, signal.SIGINT), (17, signal.SIGTERM)):
         process = begin_run(log, SLOW, *arguments)
         wait_until(lambda step=step: at_work(out, step))  # type: ignore[misc]
         os.kill(process.pid or 0, number)

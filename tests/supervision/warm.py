@@ -23,13 +23,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
+import fake_worker
 import torch
 
 import addnorm.supervision.run
 from addnorm import cli
 from addnorm.store import EventWriter, RunFolder
 from addnorm.supervision import supervisor
-from addnorm.supervision.executors import Worker
 from addnorm.supervision.executors.local import Child, LocalExecutor
 from addnorm.training import checkpoint, worker
 from addnorm.training.loop import Trainer
@@ -100,7 +100,7 @@ class WarmExecutor(LocalExecutor):
 
     trouble = CALM
 
-    def start(self, run_dir: Path) -> Worker:
+    def spawn(self, run_dir: Path, device: str | None) -> Child:
         pid = os.fork()
         if pid == 0:
             code = 1
@@ -137,6 +137,41 @@ class _Forked:
             os.kill(self.pid, signal.SIGTERM)
 
 
+class FakeExecutor(LocalExecutor):
+    """Forks the fake worker, whose own start takes far longer than what it does."""
+
+    def spawn(self, run_dir: Path, device: str | None) -> Child:
+        return Child(cast("subprocess.Popen[bytes]", _Begun(begin(fake_work, run_dir.absolute()))))
+
+
+def fake_work(run: Path) -> None:
+    os.setsid()
+    _speak_to(RunFolder(run).log_path)
+    sys.argv = ["fake_worker.py", str(run)]
+    sys.exit(fake_worker.main())
+
+
+class _Begun:
+    """The part of Popen that `Child` uses, of a process of the fork server."""
+
+    def __init__(self, process: BaseProcess) -> None:
+        self._process = process
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def terminate(self) -> None:
+        self._process.terminate()
+
+
 def befall(run: RunFolder, trouble: Trouble) -> None:
     """Let this process have its trouble."""
     if trouble.kills is not None:
@@ -149,6 +184,7 @@ def befall(run: RunFolder, trouble: Trouble) -> None:
         )
     how = trouble.befalls.get(run.name)
     if how == "small disk":
+        sys.dont_write_bytecode = True  # it would keep what it could write in part only
         resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
     if how == "clock":
         now = time.time()

@@ -1,8 +1,8 @@
 """The command line: one file per command, found by its name.
 
-A command file has a docstring (its help), a frozen dataclass `Options` and `command(options) -> exit code`. Files with a
-leading underscore are shared by commands. Exit codes: 0 success, 1 the job failed or is not finished, 2 wrong input, 130
-Ctrl-C. Wrong input prints one message and no traceback.
+A command file has a docstring (its help), a frozen dataclass `Options`, `command(options) -> exit code`, and where it has
+short forms of options, `expanded(arguments) -> arguments`. Files with a leading underscore are shared by commands. Exit codes:
+0 success, 1 the job failed or is not finished, 2 wrong input, 130 Ctrl-C. Wrong input prints one message and no traceback.
 """
 
 import ast
@@ -77,7 +77,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     try:
         options = tyro.cli(
             module.Options,
-            args=rest,
+            args=getattr(module, "expanded", _as_given)(rest),
             prog=f"addnorm {name}",
             description=module.__doc__,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
@@ -86,6 +86,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     code: int = module.command(options)
     return code
+
+
+def _as_given(arguments: list[str]) -> list[str]:
+    """Arguments of a command that has no short forms (`expanded`) of its own."""
+    return arguments
 
 
 def _help() -> str:

@@ -1,7 +1,7 @@
 """`addnorm inspect --terms`: the four terms of the scores of a run or of a Transformers checkpoint."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,11 @@ class FourTerms:
     beside: Annotated[tuple[Path, ...], tyro.conf.UseAppendAction] = ()
     """With --terms: other runs for comparison, such as the variant without biases. May be given more than once."""
     length: str | None = None
-    """With --terms: tokens of a sample: `4x` the train length of a run (the default), or a number for a checkpoint (512)."""
+    """Tokens of a sample: with --terms `4x` the train length of a run (the default); a number for a checkpoint (512)."""
     samples: int = 8
     """With --terms: number of texts."""
     text: Path | None = None
-    """With --terms: a text file, needed for a checkpoint."""
+    """A UTF-8 text file, needed for a checkpoint."""
     plot: Path | None = None
     """With --terms: also draw a figure into this file (.svg, .pdf, .png)."""
 
@@ -39,11 +39,12 @@ def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
     Raises:
         InputError: a target has no four terms, or an option applies to none of the targets.
     """
+    from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.insight.score_terms.inspect import beside
     from addnorm.reporting.sections import terms as tables
 
     require_figure_file(options.plot)
-    if options.text is not None and not any(map(_is_checkpoint, (target, *options.beside))):
+    if options.text is not None and not any(map(is_checkpoint, (target, *options.beside))):
         raise InputError(
             f"--text: expected a checkpoint as target, got {target}. Runs are measured on their own data: leave --text out."
         )
@@ -62,30 +63,43 @@ def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
     return 0
 
 
-def require_unused(options: FourTerms) -> None:
+def require_unused(options: FourTerms, *, besides: Collection[str] = ()) -> None:
     """Require that options of the terms are given with `--terms` only.
+
+    Args:
+        options: as given.
+        besides: names of options that mean something without `--terms` too.
 
     Raises:
         InputError: one is given without.
     """
     given = [option.name for option in fields(options) if getattr(options, option.name) != option.default]
+    given = [name for name in given if name not in besides]
     if given:
         raise InputError(f"--{given[0]}: expected together with --terms. Add --terms, or leave --{given[0]} out.")
 
 
-def _is_checkpoint(target: Path) -> bool:
-    return (target / "config.json").is_file()
+def checkpoint_length(given: str | None) -> int | None:
+    """The number of tokens that `--length` asks for; None if it is not given.
+
+    Raises:
+        InputError: it is not a number of at least 2.
+    """
+    if given is not None and (not given.isdecimal() or int(given) < 2):
+        raise InputError(f"--length of a checkpoint: expected a number of tokens such as 512, got {given!r}.")
+    return None if given is None else int(given)
 
 
 def _measurement(target: Path, options: FourTerms) -> Callable[[], dict[str, Any]]:
     """Check one target, and return the function that measures it, so that all are checked before the first measurement."""
+    from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.insight.score_terms.inspect import MULTIPLE, inspect_terms, require_terms
 
     if options.samples < 1:
         raise InputError(f"--samples: expected at least 1, got {options.samples}.")
     if not target.is_dir():
         raise InputError(f"expected the folder of a run or of a Transformers checkpoint, got {target}.")
-    if _is_checkpoint(target):
+    if is_checkpoint(target):
         return partial(_of_checkpoint, target, options)
     multiple = re.fullmatch(r"([1-9]\d*)x", options.length or f"{MULTIPLE}x")
     if multiple is None:
@@ -98,45 +112,35 @@ def _measurement(target: Path, options: FourTerms) -> Callable[[], dict[str, Any
 
 
 def _of_checkpoint(folder: Path, options: FourTerms) -> dict[str, Any]:
+    from addnorm.hugging_face.text import require_vocab
     from addnorm.insight.score_terms.inspect import terms_of_model
+    from addnorm.model.transformer import Transformer
     from addnorm.targets import resolve
 
-    length = options.length or str(CHECKPOINT_LENGTH)
-    if not length.isdecimal() or int(length) < 2:
-        raise InputError(f"--length of a checkpoint: expected a number of tokens such as 512, got {length!r}.")
+    length = checkpoint_length(options.length) or CHECKPOINT_LENGTH
     if options.text is None:
         raise InputError(f"{folder} is a checkpoint, which has no text of its own: expected --text FILE.")
-    tokens = _tokens(folder, options.text, options.samples, int(length))
+    tokens = _tokens(folder, options.text, options.samples, length)
     model: Any = resolve(str(folder)).model
-    embeddings = len(model.get_input_embeddings().weight)
-    if int(tokens.max()) >= embeddings:
-        raise InputError(
-            f"{folder / 'tokenizer.json'} belongs to another model: it gives token {int(tokens.max())}, the model has "
-            f"{embeddings} embeddings. Copy the tokenizer that belongs to the weights."
-        )
-    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if isinstance(model, Transformer):
+        embeddings: int = model.spec.vocab
+        longest: int | None = model.spec.max_seq
+    else:
+        embeddings = len(model.get_input_embeddings().weight)
+        longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    require_vocab(folder, [int(tokens.max())], embeddings)
     return terms_of_model(
-        model, tokens, label=folder.name, trained_at=longest if longest is not None and longest < int(length) else None
+        model, tokens, label=folder.name, trained_at=longest if longest is not None and longest < length else None
     )
 
 
 def _tokens(folder: Path, file: Path, samples: int, length: int) -> Any:
     """Take samples of a text at equal distances, with the checkpoint's own tokenizer: int64 [sample, seq]."""
     import torch
-    from tokenizers import Tokenizer
 
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise InputError(f"{folder}: expected a tokenizer.json, got none. Copy it next to config.json.")
-    try:
-        tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises a bare Exception for a damaged file
-        raise InputError(f"{path}: expected a tokenizer, got an error: {error}. Copy the file again.") from error
-    try:
-        text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"--text: expected a UTF-8 text in {file}, got an error: {error}.") from error
-    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    from addnorm.hugging_face.text import text_ids
+
+    ids = text_ids(folder, file)
     available = len(ids) // length
     if available < 1:
         raise InputError(

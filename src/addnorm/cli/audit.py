@@ -27,7 +27,11 @@ if TYPE_CHECKING:
     from torch import nn
 
     from addnorm.redundancy import Audit, Certificate
+    from addnorm.redundancy.execution.cost import AuditCost
     from addnorm.targets import Target
+
+_LONG_S = 10.0
+"""Estimated time from which an audit is announced."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,16 @@ class Options:
     """Memory limit of the analysis in GB; half of the free memory if not given. A Transformers model that needs more is
     analysed in a reduced configuration of its class."""
     strip: Path | None = None
-    """Write the model without redundant parameters (safetensors), and certify that it computes the same. If the analysis used
-    a reduced configuration, the rewrite is transferred to the full weights and certified there."""
+    """Write the model without redundant parameters, and certify that it computes the same: a file (smaller.safetensors), or
+    for a Transformers model a folder that its class loads. If the analysis used a reduced configuration, the rewrite is
+    transferred to the full weights and certified there."""
     keep_float32_biases: bool = False
     """With --strip, for a model in bfloat16 or float16: store the biases that absorb others in float32."""
     force: bool = False
     """With --strip: write the file although its certificate failed."""
+    kv_cache: bool = False
+    """Also measure the keys of each attention call as a cache stores them, before and after the canonical form: their size
+    per channel, and their error in 8 and 4 bits."""
     sarif: Path | None = None
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
@@ -78,7 +86,7 @@ def command(options: Options) -> int:
             "expected --strip FILE beside --force or --keep-float32-biases, got neither a file nor a rewrite."
         )
     for path in (options.strip, options.sarif, options.html):
-        _require_writable(path)
+        _require_writable(path, folder=path is options.strip)
     if options.diff is not None:
         return _diff(options, *options.diff)
     if (Path(str(options.target)) / "study.json").is_file():
@@ -112,40 +120,72 @@ def _audit_study(options: Options, folder: Path) -> int:
 
 def _audit(options: Options, name: str) -> int:
     import addnorm
+    from addnorm.cli._progress import ProgressReport
     from addnorm.reporting.audit import certificate as certificates
+    from addnorm.reporting.audit import key_cache
     from addnorm.reporting.audit import table as tables
+    from addnorm.targets.checkpoint_folder import every_name, require_checkpoint_class, write_checkpoint
 
-    target, needed_bytes = _resolve_within_memory(options, name)
-    audit = addnorm.audit(
-        target.model,
-        target.inputs,
-        observe=options.observe,
-        training=options.training,
-        methods=options.methods,
-        track=options.track,
-    )
+    target, cost = _resolve_within_memory(options, name)
+    _announce(target, cost)
+    with ProgressReport("parts", shown=not options.json) as progress:
+        audit = addnorm.audit(
+            target.model,
+            target.inputs,
+            observe=options.observe,
+            training=options.training,
+            methods=options.methods,
+            track=options.track,
+            on_progress=lambda stage, done, total: progress.done(done, total, stage),
+        )
     content: dict[str, Any] = {**audit.to_json(), "target": target.to_json(), "track": options.track}
-    content["notes"] = [_size_note(options, target, needed_bytes), *content["notes"]]
+    content["notes"] = [_size_note(options, target, cost.bytes), *content["notes"]]
     content["where"] = _where(target.model)
     certified = True
     if options.strip is not None:
-        stripped, certificate = _rewritten(options, name, target, audit)
+        if _is_folder(options.strip):
+            require_checkpoint_class(target.model, options.strip)
+        original, stripped, certificate = _rewritten(options, name, target, audit)
         certified = certificate.passed
         content["certificate"] = certificate.to_json()
-        if certified or options.force:
+        if (certified or options.force) and _is_folder(options.strip):
+            absent = [*certificate.removed, *certificate.zeroed]
+            source = Path(name) if target.kind == "checkpoint" else None
+            write_checkpoint(stripped, original, every_name(original, absent), options.strip, source)
+        elif certified or options.force:
             certificate.save(stripped, options.strip, target=name, config=options.config or "", force=True)
+    if options.kv_cache:
+        content["kv_cache"] = _key_cache(target, audit)
     _write_reports(options, content)
     if options.json:
         print_json(content)
     else:
         screen = _screen()
         print(tables.text(content, **screen), end="")
+        if options.kv_cache:
+            print(f"\n{key_cache.text(content['kv_cache'])}", end="")
         if options.strip is not None:
             written = certified or options.force
             print(
                 f"\n{certificates.text(content['certificate'], str(options.strip), width=screen['width'], written=written)}"
             )
     return 0 if audit.agreed and certified else 1
+
+
+def _key_cache(target: "Target", audit: "Audit") -> list[dict[str, Any]]:
+    """The keys of each attention call.
+
+    Raises:
+        InputError: the weights are not those of the target, or no keys are seen.
+    """
+    from addnorm.redundancy.rewriting.key_cache import cached_keys
+
+    if target.shrunk:
+        raise InputError(
+            f"--kv-cache measures the target's own weights, and {target.name} fits into memory only with {target.shrunk}. "
+            "Allow more with --memory."
+        )
+    return [each.to_json() for each in cached_keys(target.model, audit.canonicalize(), target.inputs)]
 
 
 def _diff(options: Options, first: str, second: str) -> int:
@@ -187,8 +227,8 @@ def _resolved(options: Options, name: str, memory: int | None = None) -> "Target
     return resolve(name, config=_table(options.config), inputs=given, plugins=options.plugin, memory=memory)
 
 
-def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, int]":
-    """Resolve the target, and estimate the bytes of memory that its analysis takes.
+def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, AuditCost]":
+    """Resolve the target, and estimate the memory and time that its analysis takes.
 
     Raises:
         InputError: the analysis takes more than allowed.
@@ -197,26 +237,56 @@ def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, int]":
 
     budget = budget_bytes(options.memory)
     target = _resolved(options, name, memory=budget)
-    needed = model_bytes(target.model)
-    if needed > budget:
+    cost = _cost(target)
+    if cost.bytes > budget and target.kind in ("transformers class", "checkpoint") and not target.shrunk:
+        # The weights fit and the activations do not: a smaller configuration makes both smaller.
+        target = _resolved(options, name, memory=min(budget, model_bytes(target.model) - 1))
+        cost = _cost(target)
+    if cost.bytes > budget:
         raise InputError(
-            f"an audit of {name} takes about {gb(needed)} of memory, {gb(budget)} are allowed. Allow more with --memory "
-            f"{needed / 1e9:.3g}, or give a model of the same structure with fewer layers."
+            f"an audit of {name} takes about {gb(cost.bytes)} of memory, {gb(budget)} are allowed. Allow more with --memory "
+            f"{cost.bytes / 1e9:.3g}, or give a model of the same structure with fewer layers, or smaller inputs."
         )
     if target.shrunk and options.strip is not None and transfer_bytes(target.whole) > budget:
         raise InputError(
             f"an audit of {name} fits into {gb(budget)} only with {target.shrunk}, and the transfer of its rewrite to the "
             f"full model takes about {gb(transfer_bytes(target.whole))}. Allow more with --memory, or leave out --strip."
         )
-    return target, needed
+    return target, cost
 
 
-def _rewritten(options: Options, name: str, target: "Target", audit: "Audit") -> "tuple[nn.Module, Certificate]":
-    """Rewrite the requested model by its own audit, or by the audit of its reduced configuration."""
+def _cost(target: "Target") -> "AuditCost":
+    """The cost of an audit of the target; of its parameters alone where its inputs do not run, which the audit reports."""
+    from addnorm.redundancy.execution.cost import AuditCost, audit_cost, number_of_biases
+    from addnorm.redundancy.execution.memory import model_bytes
+
+    cost = audit_cost(target.model, target.inputs, biases=number_of_biases(target.model))
+    return cost or AuditCost(bytes=model_bytes(target.model), seconds=0.0)
+
+
+def _announce(target: "Target", cost: "AuditCost") -> None:
+    """Say on standard error what a long audit will do."""
+    from addnorm.redundancy.execution.memory import gb
+
+    if cost.seconds >= _LONG_S:
+        count = sum(each.numel() for each in target.model.parameters())
+        size = f", in a reduced configuration of {target.shrunk}" if target.shrunk else ""
+        print(
+            f"audit of {target.name}{size}: {count / 1e6:.3g} M parameters, about {cost.seconds:.0f} s on one core and "
+            f"{gb(cost.bytes)}",
+            file=sys.stderr,
+        )
+
+
+def _rewritten(
+    options: Options, name: str, target: "Target", audit: "Audit"
+) -> "tuple[nn.Module, nn.Module, Certificate]":
+    """Rewrite the requested model by its own audit, or by the audit of its reduced configuration. Returns it before and
+    after."""
     if not target.shrunk:
-        return audit.strip(keep_float32_biases=options.keep_float32_biases)
+        return target.model, *audit.strip(keep_float32_biases=options.keep_float32_biases)
     whole = _resolved(options, name)
-    return audit.transfer(whole.model, whole.inputs, keep_float32_biases=options.keep_float32_biases)
+    return whole.model, *audit.transfer(whole.model, whole.inputs, keep_float32_biases=options.keep_float32_biases)
 
 
 def _size_note(options: Options, target: "Target", needed: int) -> str:
@@ -254,9 +324,14 @@ def _table(text: str | None) -> Mapping[str, Any] | None:
     return content
 
 
-def _require_writable(path: Path | None) -> None:
-    """Require, before any work is done, that a file can be written to `path`."""
-    if path is not None and (path.is_dir() or not path.absolute().parent.is_dir()):
+def _is_folder(path: Path) -> bool:
+    """True if --strip writes a folder: an existing one, or a name without an ending."""
+    return path.is_dir() or not path.suffix
+
+
+def _require_writable(path: Path | None, *, folder: bool = False) -> None:
+    """Require, before any work is done, that a file (or, if `folder`, a folder) can be written to `path`."""
+    if path is not None and ((path.is_dir() and not folder) or not path.absolute().parent.is_dir()):
         raise InputError(
             f"expected a file in an existing folder, got {path}. Make its folder first, or choose another name."
         )

@@ -1,4 +1,4 @@
-"""Check this machine: versions, devices, disk, file locks, and a small training step.
+"""Check this machine: versions, devices, disk, file locks, executors, and a small training step.
 
 For example:
     addnorm doctor --dir runs
@@ -36,6 +36,7 @@ def command(options: Options) -> int:
         "devices": _devices,
         "disk": _disk,
         "locks": _locks,
+        "executors": _executors,
         "training step": _step,
     }
     results = {name: check(options.dir) for name, check in checks.items()}
@@ -64,6 +65,15 @@ def _devices(folder: Path) -> tuple[bool, str]:
     executor = LocalExecutor.create()
     kind = f"GPUs {', '.join(executor.devices)}" if executor.devices else "CPU cores"
     return True, f"{executor.slots} runs at the same time ({kind})"
+
+
+def _executors(folder: Path) -> tuple[bool, str]:
+    """Tell where studies can be trained from here. A cluster that is not there is no fault of this machine."""
+    from addnorm.supervision.executors import EXECUTORS
+
+    obstacles = {kind: EXECUTORS.class_of(kind).obstacle() for kind in EXECUTORS.kinds()}
+    told = [f"{kind} can be used" if why is None else f"{kind} cannot: {why}" for kind, why in obstacles.items()]
+    return obstacles["local"] is None, "; ".join(told)
 
 
 def _existing(folder: Path) -> Path:

@@ -1,16 +1,25 @@
 """Write a finished run's weights (safetensors) and spec (JSON) into a folder of its own.
 
+With --format hf, the folder is a checkpoint of Hugging Face Transformers, with the tokenizer. A model that is a Llama, Qwen2,
+GPT-2, BERT or GPT-NeoX in all but name is written as that class and needs addnorm no more; every other model is loaded after
+`import addnorm.hf`. The command says which of the two it is, and what vLLM and GGUF cannot express.
+
 For example:
     addnorm export runs/first/base-s0-1a2b3c4d --to base
+    addnorm export runs/first/base-s0-1a2b3c4d --format hf --to base-hf
 """
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from addnorm.cli._text import print_json
+from addnorm.cli._text import page_width, print_json
+
+if TYPE_CHECKING:
+    from addnorm.store import RunFolder
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,8 @@ class Options:
     """Folder of the run, such as runs/first/base-s0-1a2b3c4d."""
     to: Path | None = None
     """Folder to write; exported/RUN if not given."""
+    format: Literal["addnorm", "hf"] = "addnorm"
+    """`addnorm` for `addnorm.load`, `hf` for Hugging Face Transformers."""
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own that the run uses."""
     json: bool = False
@@ -32,10 +43,42 @@ def command(options: Options) -> int:
 
     load_plugins(options.plugin, Path.cwd())
     to = options.to or Path("exported") / options.run.name
-    export_run(RunFolder(options.run), to)
+    run = RunFolder(options.run)
+    if options.format == "hf":
+        return _export_hf(run, to, options)
+    export_run(run, to)
     if options.json:
         print_json({"run": options.run.name, "folder": str(to), "files": sorted(path.name for path in to.iterdir())})
     else:
         plugins = f", plugins={list(options.plugin)}" if options.plugin else ""
         print(f"Wrote {to}. To use it:\n  import addnorm\n  model = addnorm.load({str(to)!r}{plugins})")
+    return 0
+
+
+def _export_hf(run: "RunFolder", to: Path, options: Options) -> int:
+    from addnorm.hugging_face.saving import export_hf
+
+    exported = export_hf(run, to, plugins=options.plugin)
+    if options.json:
+        print_json(
+            {
+                "run": run.name,
+                "folder": str(to),
+                "files": sorted(path.name for path in to.iterdir()),
+                "architecture": exported.architecture,
+                "needs_addnorm": exported.needs_addnorm,
+                "notes": list(exported.notes),
+            }
+        )
+        return 0
+    print(f"Wrote {to} as {exported.architecture}. To use it:")
+    if exported.needs_addnorm:
+        print("  import addnorm.hf")
+    if options.plugin:
+        print(f"  addnorm.hf.load_plugins({list(options.plugin)})")
+    print(
+        f"  from transformers import {exported.auto_class}\n  model = {exported.auto_class}.from_pretrained({str(to)!r})"
+    )
+    for note in exported.notes:
+        print(textwrap.fill(note, page_width()))
     return 0

@@ -1,12 +1,14 @@
-"""Measure gradients, the stream, attention, scores and early exit of a trained run, layer by layer.
+"""Measure gradients, the stream, attention, scores and early exit of a trained model, layer by layer.
 
-The measures are taken before the first step and after training, on held-out text of the run's own data, and are written to
-insight.json in the run's folder. With --terms, the four terms of a score with rotary position and q/k biases are measured
-instead (Su, 2023), of a run or of a folder with a Transformers checkpoint; those of a run are written to terms.json.
+A run is measured before the first step and after training, on held-out text of its own data, and the measures are written to
+insight.json in its folder. A folder with a Transformers checkpoint (Llama, Qwen2, GPT-2, BERT, GPT-NeoX, or an exported run)
+is measured as it is on the text of --text, and nothing is written. With --terms, the four terms of a score with rotary
+position and q/k biases are measured instead (Su, 2023), of a run or of a checkpoint; those of a run are written to terms.json.
 
 For example:
     addnorm inspect runs/first/base-s0-1a2b3c4d
     addnorm inspect runs/first --sequences 32
+    addnorm inspect ~/models/Qwen2.5-0.5B --text book.txt
     addnorm inspect runs/first/biased-s0-1a2b3c4d --terms --beside runs/first/base-s0-1a2b3c4d --plot terms.svg
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
 """
@@ -17,14 +19,14 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._score_terms import FourTerms, require_unused, show_terms
+from addnorm.cli._score_terms import FourTerms, checkpoint_length, require_unused, show_terms
 from addnorm.cli._text import page_width, print_json, print_line
 
 
 @dataclass(frozen=True)
 class Options:
     target: Annotated[Path, tyro.conf.Positional]
-    """Folder of a run, or of a study to inspect all of its runs; with --terms of a run or of a Transformers checkpoint."""
+    """Folder of a run, of a study to inspect all of its runs (not with --terms), or of a Transformers checkpoint."""
     sequences: int = 16
     """Held-out sequences for gradients, the stream and early exit."""
     map_sequences: int = 4
@@ -38,6 +40,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
+    from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.reporting.sections.insight import table
 
     if options.four_terms.terms:
@@ -45,11 +48,15 @@ def command(options: Options) -> int:
 
         load_plugins(options.plugin, Path.cwd())
         return show_terms(options.target, options.four_terms, json=options.json)
-    require_unused(options.four_terms)
+    given = options.four_terms
+    checkpoint = is_checkpoint(options.target)
+    require_unused(given, besides=("text", "length") if checkpoint else ())
     measured = addnorm.inspect(
         options.target,
         sequences=options.sequences,
         map_sequences=options.map_sequences,
+        text=given.text,
+        length=checkpoint_length(given.length) if checkpoint else None,
         plugins=options.plugin,
         say=print_line,
     )

@@ -52,6 +52,8 @@ def command(options: Options) -> int:
     validate(fitted)
     given = budgets(fitted)
     fitted = resolve_budgets(fitted)
+    if given:
+        validate(fitted)
     slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
     estimate = estimate_cost(fitted, workers=slots)
     large = (

@@ -10,6 +10,7 @@ For example:
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import Annotated
 
 import tyro
@@ -44,9 +45,10 @@ class Options:
 def command(options: Options) -> int:
     import addnorm
     from addnorm.reporting.sections import ranking as tables
+    from addnorm.statistics.conclusion import conclusion
     from addnorm.statistics.run_tables import columns_from
 
-    ranking = addnorm.rank(
+    found = addnorm.rank(
         options.dir,
         references=options.reference or None,
         margin=options.margin,
@@ -54,7 +56,8 @@ def command(options: Options) -> int:
         exclude=options.exclude,
         columns=columns_from(options.columns) if options.columns else None,
         say=print_message,
-    ).to_json()
+    )
+    ranking = found.to_json()
     if options.json:
         print_json(ranking)
     elif options.csv:
@@ -65,6 +68,7 @@ def command(options: Options) -> int:
         print(tables.text(ranking, page_width()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
+            print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(found)))))
     return 0
 
 

@@ -4,9 +4,14 @@ The runs are trained in worker processes. Their state is written to the folder, 
 interruption. Ctrl-C lets every run finish its current step and write a checkpoint; a second Ctrl-C ends them at once. The
 exit code is 0 if every run has finished, else 1.
 
+Where the runs are trained is the executor's matter, whose settings are `executor:` in a study file or `--executor.FIELD`:
+processes of this machine, or jobs of a cluster (see docs/guide/clusters.md).
+
 For example:
     addnorm run residual-scores --out runs/first
     addnorm run mine.yaml --set seeds=[0,1] --workers 2
+    addnorm run mine.yaml --until decided --most 20
+    addnorm run mine.yaml --executor slurm --executor.partition gpu --executor.gpus 1 --dry-run
 """
 
 import shlex
@@ -14,12 +19,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
+from addnorm.cli._executor_options import expanded as expanded
+from addnorm.cli._executor_options import with_fields
 from addnorm.cli._text import print_json, print_line
-from addnorm.errors import JobError
+from addnorm.errors import InputError, JobError
 from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.store.run import NOT_FINITE
 
@@ -37,15 +44,25 @@ class Options:
     """Profile of the study, such as `quick` or `paper`; its default if not given."""
     set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change a field: `--set training.steps=500`. May be given more than once."""
+    until: Literal["decided"] | None = None
+    """`decided` adds seeds in stages, to the variants of comparisons that are still open. Seeds and looks are planned before
+    the first step, and all verdicts of all looks together hold with 95 %."""
+    most: int | None = None
+    """Largest number of seeds per variant with `--until`; 20 if not given."""
     workers: int | None = None
-    """Runs at the same time; one per GPU or per CPU core if not given."""
+    """Runs at the same time; if not given, one per GPU or CPU core, or as many as a scheduler has room for."""
     retry: bool = False
     """Resume failed and diverged runs from their newest checkpoint, after a cause outside the run is gone (memory, versions). A
     loss that became NaN becomes NaN again."""
     tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
     """Also send the numbers to a tracker: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
-    executor: str = "local"
-    """Executor that starts the workers: local."""
+    executor: str | None = None
+    """Executor that starts the workers: `local` (the default) or `slurm`; `addnorm doctor` tells which can be used here."""
+    executor_set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Change a field of the executor: `--executor.partition gpu`, or `--executor-set partition=gpu`. `addnorm list executor`
+    has the executors, docs/study-file.md their fields. May be given more than once."""
+    dry_run: bool = False
+    """Print the script that would be submitted, and do nothing."""
     watch: bool = False
     """Also serve the live page while the study is trained, and print its address. `addnorm watch` serves it at any time."""
     json: bool = False
@@ -55,11 +72,17 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.cli._live_table import LiveTable, Silent
     from addnorm.study.loading import load_study
-    from addnorm.supervision.run import default_out, run
+    from addnorm.supervision.run import MOST_SEEDS, default_out, executor_spec, run, script
     from addnorm.supervision.tracking import Tracking
 
+    if options.most is not None and options.until is None:
+        raise InputError("--most: expected with --until decided, got it alone. Add --until decided, or set seeds.")
     study = load_study(options.study, profile=options.profile, settings=options.set)
     out = options.out or default_out(study)
+    executor = with_fields(executor_spec(study, options.executor, None), options.executor_set)
+    if options.dry_run:
+        print(script(study, out=out, workers=options.workers, executor=executor), end="")
+        return 0
     table = Silent() if options.json else LiveTable(study.name, out)
     tracking = Tracking(options.tracker, say=print_line)
     with table, tracking, ExitStack() as beside_the_runs:
@@ -74,10 +97,12 @@ def command(options: Options) -> int:
             study,
             out=out,
             workers=options.workers,
-            executor=options.executor,
+            executor=executor,
             on_tick=on_tick,
             say=table.say,
             again=again,
+            until=options.until,
+            most=MOST_SEEDS if options.most is None else options.most,
         )
     status = folder.status()
     states = [entry["state"] for entry in status["runs"]]
@@ -140,10 +165,17 @@ def _same_command(out: Path, options: Options) -> str:
     for setting in options.set:
         words += ["--set", setting]
     words += ["--out", str(out)]
+    if options.until is not None:
+        words += ["--until", options.until]
+    if options.most is not None:
+        words += ["--most", str(options.most)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
     for name in options.tracker:
         words += ["--tracker", name]
-    if options.executor != "local":
+    if options.executor is not None:
         words += ["--executor", options.executor]
+    for setting in options.executor_set:
+        name, _, value = setting.partition("=")
+        words += [f"--executor.{name}", value]
     return shlex.join(words)

@@ -4,7 +4,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from addnorm.hugging_face.checkpoint import is_checkpoint
 from addnorm.insight import flow
+from addnorm.insight.checkpoint_text import require_no_text
+from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.study.plugins import load_plugins
 
 
@@ -13,26 +16,33 @@ def inspect(
     *,
     sequences: int = 16,
     map_sequences: int = 4,
+    text: str | Path | None = None,
+    length: int | None = None,
     plugins: Sequence[str] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Measure gradients, the stream, attention and early exit of a run, layer by layer, before and after training.
+    """Measure gradients, the stream, attention and early exit of a run or a checkpoint, layer by layer.
 
-    The measures are taken on held-out text of the run's own data and written to `insight.json` in the run's folder. Results
-    that are there already are not computed again. The command is `addnorm inspect`.
+    A run is measured before and after training, on held-out text of its own data, and the measures are written to
+    `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint of a class
+    that `addnorm.load_hf` takes is measured as it is on a given text; nothing is written. The command is `addnorm inspect`.
 
     Args:
-        path: folder of a run, or of a study to inspect all of its runs.
+        path: folder of a run, of a study to inspect all of its runs, or of a Transformers checkpoint.
         sequences: held-out sequences for gradients, the stream and early exit.
         map_sequences: held-out sequences for attention and scores.
+        text: a UTF-8 file, for a checkpoint only.
+        length: tokens of a sequence, for a checkpoint only; None for 512, or the model's own length if that is less.
         plugins: files with the user's own mechanisms that the runs use.
         say: receives a line of text before each run that is measured.
 
     Returns:
-        `runs`, each as its `insight.json` (see `addnorm.insight.flow`), and `skipped` runs with the reason.
+        `runs`, each as its `insight.json` (see `addnorm.insight.flow`; a checkpoint has no `start`), and `skipped` runs with
+        the reason.
 
     Raises:
-        InputError: the path is neither a study nor a run, a count is below one, or no run can be inspected.
+        InputError: the path is neither a study, a run nor a checkpoint, or a checkpoint that cannot be loaded; a count is
+            below one; no run can be inspected; or a text is missing, too short, or given for a run.
         Damaged: files of the run are damaged.
         JobError: the disk refused a file.
 
@@ -42,4 +52,9 @@ def inspect(
         ['entropy', 'entropy_share', 'exit_loss']
     """
     load_plugins(plugins, Path.cwd())
-    return flow.inspect(Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences), say=say)
+    path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
+    if is_checkpoint(path):
+        file = None if text is None else Path(text)
+        return {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
+    require_no_text(path, text=text, length=length)
+    return flow.inspect(path, settings, say=say)

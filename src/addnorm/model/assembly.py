@@ -8,49 +8,89 @@ from addnorm.model.architecture import Architecture
 from addnorm.model.attention import Attention
 from addnorm.model.feed_forward import build_feed_forward
 from addnorm.model.gau import GatedAttentionUnit
-from addnorm.model.layer import Body, Branch, Layer, Role
+from addnorm.model.head_transform import HeadTransform
+from addnorm.model.layer import Body, Branch, Layer
+from addnorm.shape import Place
 
-Socket = Literal["embedding", "branch_input", "branch_output", "stream", "final"]
+Socket = Literal["branch_input", "branch_output", "stream"]
 
 
-def build_norm(spec: Architecture, socket: Socket) -> nn.Module:
-    """The norm in a socket of the placement; an identity where the socket is empty."""
-    if not getattr(spec.placement.sockets(), socket):
+def build_norm(spec: Architecture, socket: Literal["embedding", "final"]) -> nn.Module:
+    """The norm before or after all branches; an identity where the placement has none."""
+    return _norm(spec) if getattr(spec.placement.sockets(), socket) else nn.Identity()
+
+
+def build_head_transform(spec: Architecture) -> nn.Module:
+    """The transform before the output matrix; an identity where the spec has none."""
+    if spec.head_transform is None:
         return nn.Identity()
-    return spec.norm.build(spec.width, shift=spec.bias.norm)
+    return HeadTransform(spec.width, spec.head_transform, spec.norm.build(spec.width, shift=True), std=spec.init_std)
 
 
 def build_layer(spec: Architecture, index: int) -> Layer:
     """Layer `index`: an attention and a feed-forward branch, or two gated attention units in their places."""
+    gain = spec.placement.initial_gain(len(spec.places))
     std = spec.init_std
-    out_std = std / (2 * spec.depth) ** 0.5 if spec.init_branch == "depth" else std
+    out_std = gain * (std / len(spec.places) ** 0.5 if spec.init_branch == "depth" else std)
+    places = [place for place in spec.places if place.layer == index]
+    shape = spec.attention_shape
     if spec.gau is not None:
-
-        def unit(number: int) -> GatedAttentionUnit:
-            return GatedAttentionUnit(spec.attention_shape, number, spec.bias, spec.qk_bias, std=std, out_std=out_std)
-
-        return Layer(
-            {
-                "first": _branch(spec, "attention", unit(2 * index)),
-                "second": _branch(spec, "feedforward", unit(2 * index + 1)),
-            }
-        )
-    attention = Attention(spec.shape, index, spec.bias, spec.qk_bias, std=std, out_std=out_std)
-    feed_forward = build_feed_forward(spec.shape, spec.activation, spec.bias, std=std, out_std=out_std)
-    return Layer(
-        {
-            "attention": _branch(spec, "attention", attention),
-            "feedforward": _branch(spec, "feedforward", feed_forward),
-        }
+        units = [
+            GatedAttentionUnit(
+                shape,
+                place.index,
+                spec.bias,
+                spec.qk_bias,
+                std=gain * std,
+                out_std=out_std,
+                query_norm=_head_norm(spec),
+                key_norm=_head_norm(spec),
+                attended=spec.attended.build(shape, place.index, std=std),
+            )
+            for place in places
+        ]
+        named = zip(("first", "second"), places, units, strict=True)
+        return Layer({name: _branch(spec, place, unit) for name, place, unit in named})
+    attention = Attention(
+        shape,
+        index,
+        spec.bias,
+        spec.qk_bias,
+        std=std,
+        value_std=gain * std,
+        out_std=out_std,
+        own_values=spec.values.projects(index),
+        query_norm=_head_norm(spec),
+        key_norm=_head_norm(spec),
+        attended=spec.attended.build(shape, index, std=std),
     )
+    feed_forward = build_feed_forward(spec.shape, spec.activation, spec.bias, std=gain * std, out_std=out_std)
+    bodies = {"attention": attention, "feedforward": feed_forward}
+    return Layer({place.role: _branch(spec, place, bodies[place.role]) for place in places})
 
 
-def _branch(spec: Architecture, role: Role, body: Body) -> Branch:
+def _norm(spec: Architecture) -> nn.Module:
+    return spec.norm.build(spec.width, shift=spec.bias.norm)
+
+
+def _head_norm(spec: Architecture) -> nn.Module | None:
+    """The norm on every head's queries or keys."""
+    return None if spec.qk_norm is None else spec.qk_norm.build(spec.attention_shape.head_dim, shift=spec.bias.norm)
+
+
+def _branch(spec: Architecture, place: Place, body: Body) -> Branch:
+    sockets = spec.placement.at(place, spec.places)
+
+    def norm(socket: Socket) -> nn.Module:
+        return _norm(spec) if getattr(sockets, socket) else nn.Identity()
+
     return Branch(
-        role,
+        place.role,
         body,
-        input_norm=build_norm(spec, "branch_input"),
-        output_norm=build_norm(spec, "branch_output"),
-        stream_norm=build_norm(spec, "stream"),
+        input_norm=norm("branch_input"),
+        output_norm=norm("branch_output"),
+        stream_norm=norm("stream"),
+        input_factor=sockets.input_factor,
+        stream_factor=sockets.stream_factor,
         dropout=spec.dropout.branch,
     )

@@ -3,9 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.attended import Attended
 from addnorm.bias import Biases, QKBiasSpec
+from addnorm.errors import AddnormError
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
+from addnorm.residual import Read, separate
 from addnorm.shape import Shape
 
 
@@ -16,27 +19,53 @@ class Attention(nn.Module):
     """
 
     def __init__(
-        self, shape: Shape, layer: int, biases: Biases, qk_bias: QKBiasSpec, *, std: float, out_std: float
+        self,
+        shape: Shape,
+        layer: int,
+        biases: Biases,
+        qk_bias: QKBiasSpec,
+        *,
+        std: float,
+        value_std: float,
+        out_std: float,
+        own_values: bool = True,
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
+        attended: Attended | None = None,
     ) -> None:
         super().__init__()
         self.layer = layer
         self.head_dim = shape.head_dim
         self.query = Linear(shape.width, shape.heads * shape.head_dim, bias=False, std=std)
         self.key = Linear(shape.width, shape.kv_heads * shape.head_dim, bias=False, std=std)
-        self.value = Linear(shape.width, shape.kv_heads * shape.head_dim, bias=biases.v, std=std)
+        entries = shape.kv_heads * shape.head_dim
+        self.value = Linear(shape.width, entries, bias=biases.v, std=value_std) if own_values else None
         self.output = Linear(shape.heads * shape.head_dim, shape.width, bias=biases.o, std=out_std)
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
+        self.query_norm, self.key_norm = query_norm, key_norm
+        self.attended = attended
 
-    def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+    def forward(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+        of = separate(x)
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
-        query = self.split(self.query(x, q_bias))  # [batch, heads, seq, head_dim]
-        key = self.split(self.key(x, k_bias))  # [batch, kv_heads, seq, head_dim]
-        value = self.split(self.value(x))  # [batch, kv_heads, seq, head_dim]
-        return self.output(self.join(context.attend(self.layer, query, key, value)))
+        query = self.split(self.query(of.query, q_bias), self.query_norm)  # [batch, heads, seq, head_dim]
+        key = self.split(self.key(of.key, k_bias), self.key_norm)  # [batch, kv_heads, seq, head_dim]
+        own = None if self.value is None else self.split(self.value(of.value))
+        value = context.join_values(self.layer, own, of.value)  # [batch, kv_heads, seq, head_dim]
+        attended = context.attend(self.layer, query, key, value)
+        if self.attended is not None:
+            attended = self.attended(attended, of.query, value)
+        return self.output(self.join(attended))
 
     @property
     def value_projection(self) -> Linear:
-        """The matrix that `gate_and_value` reads."""
+        """The matrix that `gate_and_value` reads.
+
+        Raises:
+            AddnormError: the layer has none, because another layer's values stand for its own.
+        """
+        if self.value is None:
+            raise AddnormError(f"attention: expected values of its own in layer {self.layer}, got none.")
         return self.value
 
     def gate_and_value(
@@ -45,9 +74,14 @@ class Attention(nn.Module):
         """Return None for the gate, and the values of every head."""
         return None, self.split(projected)
 
-    def split(self, x: Float[Tensor, "*batch seq entries"]) -> Float[Tensor, "*batch heads seq head_dim"]:
-        """Split entries into heads."""
-        return x.unflatten(-1, (-1, self.head_dim)).transpose(-2, -3)
+    def split(
+        self, x: Float[Tensor, "*batch seq entries"], norm: nn.Module | None = None
+    ) -> Float[Tensor, "*batch heads seq head_dim"]:
+        """Split entries into heads, and norm each head's entries."""
+        by_head = x.unflatten(-1, (-1, self.head_dim))
+        if norm is not None:
+            by_head = norm(by_head.flatten(0, -3)).view_as(by_head).to(x.dtype)  # under autocast a gain is wider
+        return by_head.transpose(-2, -3)
 
     def join(self, x: Float[Tensor, "*batch heads seq head_dim"]) -> Float[Tensor, "*batch seq entries"]:
         """Join heads to entries."""

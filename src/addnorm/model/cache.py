@@ -1,5 +1,6 @@
 """Keys and values of earlier positions, for decoding."""
 
+from jaxtyping import Int64
 from torch import Tensor
 
 
@@ -23,6 +24,13 @@ class Grown:
         self._length = end
         return self._buffer[..., :end, :]
 
+    def select(self, items: Tensor, axis: int) -> "Grown":
+        """Copy these items of an axis."""
+        selected = Grown()
+        if self._buffer is not None:
+            selected._buffer, selected._length = self._buffer.index_select(axis, items), self._length
+        return selected
+
 
 class Cache:
     """State of a model between the calls of a decoding loop, for one batch of sequences.
@@ -44,3 +52,12 @@ class Cache:
         self.values = [Grown() for _ in range(depth)]
         self.replayed_values = [Grown() for _ in range(depth)]
         """Per layer m: values of the earlier layers on the inputs of m, [layer, batch, kv_heads, position, value_dim]."""
+
+    def select(self, sequences: Int64[Tensor, " kept"]) -> "Cache":
+        """Copy the state of these sequences of the batch; one may be named several times."""
+        selected = Cache(0)
+        selected.length = self.length
+        selected.keys = [keys.select(sequences, 0) for keys in self.keys]
+        selected.values = [values.select(sequences, 0) for values in self.values]
+        selected.replayed_values = [values.select(sequences, 1) for values in self.replayed_values]
+        return selected

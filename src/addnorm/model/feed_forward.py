@@ -1,5 +1,7 @@
 """The feed-forward branch: two matrices with a non-linearity between them, plain or gated."""
 
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Literal
 
 from jaxtyping import Float
@@ -10,26 +12,31 @@ from addnorm.bias import Biases
 from addnorm.model.linear import Linear
 from addnorm.shape import Shape
 
-Activation = Literal["gelu", "relu", "swiglu"]
+PlainActivation = Literal["gelu", "gelu_tanh", "relu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "swiglu"]
+
+FUNCTIONS: Mapping[PlainActivation, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu": F.relu,
+}
+"""Function of each plain activation; `gelu_tanh` is the approximation of GPT-2 and BERT's first code."""
 
 
 class FeedForward(nn.Module):
     """down( activation( up(x) ) ).
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762 §3.3 (ReLU); GPT-1 (GELU, exact).
+    Source: Vaswani et al. 2017, arXiv:1706.03762 §3.3 (ReLU); GPT-1 (GELU, exact); GPT-2 (GELU by tanh).
     """
 
-    def __init__(
-        self, shape: Shape, activation: Literal["gelu", "relu"], biases: Biases, std: float, out_std: float
-    ) -> None:
+    def __init__(self, shape: Shape, activation: PlainActivation, biases: Biases, std: float, out_std: float) -> None:
         super().__init__()
         self.activation = activation
         self.up = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
         self.down = Linear(shape.hidden, shape.width, bias=biases.down, std=out_std)
 
     def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
-        h = self.up(x)
-        return self.down(F.gelu(h) if self.activation == "gelu" else F.relu(h))
+        return self.down(FUNCTIONS[self.activation](self.up(x)))
 
 
 class GatedFeedForward(nn.Module):

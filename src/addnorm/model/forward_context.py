@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
 from addnorm.errors import AddnormError, InputError
@@ -31,6 +31,8 @@ from addnorm.model.cache import Cache
 from addnorm.model.trace import AttentionTrace
 from addnorm.position import Position
 from addnorm.scores import Scores
+from addnorm.sink import Sinks
+from addnorm.values import LayerValues, Values
 
 Implementation = Literal["auto", "carry", "reference", "running", "sdpa", "streaming", "triton"]
 
@@ -66,6 +68,11 @@ class ForwardContext:
     cache: Cache | None
     replays: bool
     """True if the residual applies the attention of earlier layers again."""
+    tokens: Int64[Tensor, "batch seq"]
+    """Ids of this call."""
+    values: Values | None = None
+    """None if every layer has its own values alone."""
+    sinks: Sinks | None = None
     normalisation: Normalisation = "softmax"
     """Function from scores to attention."""
     impl: Implementation = "auto"
@@ -78,6 +85,8 @@ class ForwardContext:
     """The newest layer's attention."""
     _passed_on: dict[int, Projections] = field(default_factory=dict)
     """Projections of earlier layers: those that later layers need, or, with gradients on, all that a layer may need again."""
+    _values: dict[int, tuple[LayerValues, bool]] = field(default_factory=dict)
+    """Own values of earlier layers that later ones may read, each with True if computed with gradients on."""
     _next: int = 0
     """The layer that attends next; an earlier one is computed again, by activation checkpointing."""
     _attention: LayerwiseAttention | None = None
@@ -116,6 +125,7 @@ class ForwardContext:
             padding=self.padding,
             dropout=self.dropout,
             normalisation=self.normalisation,
+            sinks=None if self.sinks is None else self.sinks.logits(layer),
         )
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
             if self._attention is None:
@@ -133,6 +143,33 @@ class ForwardContext:
             self._pass_on(layer, present, next_terms)
         return self._attention.attend(problem, next_terms=next_terms)
 
+    def join_values(self, layer: int, own: LayerValues | None, x: Float[Tensor, "batch seq width"]) -> LayerValues:
+        """The values that a layer attends to, of the positions of this call.
+
+        Args:
+            layer: the layer, whose `attend` is called next.
+            own: its own values; None if it has none.
+            x: what its branch reads, after the norm.
+
+        Raises:
+            InputError: a value residual that joins nothing in a layer without values of its own; or an earlier layer's values
+                are needed with gradients, but were first computed without.
+        """
+        if self.values is None:
+            if own is None:
+                raise InputError(f"values: expected a value residual that gives layer {layer} values, got none.")
+            return own
+        earlier = [self._values_of(source) for source in self.values.sources(layer)]
+        if layer == self._next and own is not None and layer in self.values.read:
+            self._values[layer] = own, torch.is_grad_enabled()
+        return self.values.join(layer, own, earlier, x, self.tokens)
+
+    def _values_of(self, layer: int) -> LayerValues:
+        value, differentiable = self._values[layer]
+        if torch.is_grad_enabled() and not differentiable:
+            raise _recomputed("values", layer, "values")
+        return value
+
     def _pass_on(self, layer: int, present: Projections, next_terms: int) -> None:
         """Keep what a layer passes on, and drop what no layer needs any more."""
         self._passed_on[layer] = present
@@ -148,10 +185,7 @@ class ForwardContext:
         """
         present = self._passed_on.get(layer)
         if present is None or (self._next > layer + 1 and torch.is_grad_enabled() and not present.differentiable):
-            raise InputError(
-                f"scores: expected layer {layer}'s queries and keys with their gradients, got none: a layer is computed again "
-                "whose first computation recorded none. Call torch.utils.checkpoint with use_reentrant=False."
-            )
+            raise _recomputed("scores", layer, "queries and keys")
         return present
 
     def attend_again(
@@ -183,6 +217,13 @@ class ForwardContext:
             if self.impl in RUNNING:
                 raise InputError(f"attention: {self.impl}: {reason}. Use 'auto' or 'streaming'.")
         return SeparateLayers(self.impl, keep=self.replays)
+
+
+def _recomputed(room: str, layer: int, what: str) -> InputError:
+    return InputError(
+        f"{room}: expected layer {layer}'s {what} with their gradients, got none: a layer is computed again whose first "
+        "computation recorded none. Call torch.utils.checkpoint with use_reentrant=False."
+    )
 
 
 def keeps_running_sum(scores: Scores, problem: AttentionProblem) -> bool:

@@ -23,6 +23,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from addnorm.attended import Attended
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
@@ -62,7 +63,17 @@ class GatedAttentionUnit(nn.Module):
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {"query_scale": "vector", "key_scale": "vector"}
 
     def __init__(
-        self, shape: Shape, layer: int, biases: Biases, qk_bias: QKBiasSpec, *, std: float, out_std: float
+        self,
+        shape: Shape,
+        layer: int,
+        biases: Biases,
+        qk_bias: QKBiasSpec,
+        *,
+        std: float,
+        out_std: float,
+        query_norm: nn.Module | None = None,
+        key_norm: nn.Module | None = None,
+        attended: Attended | None = None,
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -72,13 +83,21 @@ class GatedAttentionUnit(nn.Module):
         self.key_scale = nn.Parameter(torch.ones(shape.head_dim))
         self.output = Linear(shape.hidden, shape.width, bias=biases.o, std=out_std)
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
+        self.query_norm, self.key_norm = query_norm, key_norm
+        self.attended = attended
 
     def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         gate, value, base = self._parts(self.input(x))
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
-        query = _scaled(base, self.query_scale, q_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
-        key = _scaled(base, self.key_scale, k_bias).unsqueeze(1)  # [batch, 1, seq, key_dim]
-        return self.output(gate * self.join(context.attend(self.layer, query, key, value)))
+        query = _normed(_scaled(base, self.query_scale, q_bias), self.query_norm).unsqueeze(
+            1
+        )  # [batch, 1, seq, key_dim]
+        key = _normed(_scaled(base, self.key_scale, k_bias), self.key_norm).unsqueeze(1)  # [batch, 1, seq, key_dim]
+        value = context.join_values(self.layer, value, x)
+        attended = context.attend(self.layer, query, key, value)
+        if self.attended is not None:
+            attended = self.attended(attended, x, value)
+        return self.output(gate * self.join(attended))
 
     @property
     def value_projection(self) -> Linear:
@@ -104,6 +123,11 @@ class GatedAttentionUnit(nn.Module):
 def _scaled(base: Tensor, scale: Tensor, offset: Tensor | None) -> Tensor:
     # Back to the projection's type: under autocast scale and offset have a wider one.
     return (base * scale if offset is None else base * scale + offset).to(base.dtype)
+
+
+def _normed(x: Tensor, norm: nn.Module | None) -> Tensor:
+    normed: Tensor = x if norm is None else norm(x).to(x.dtype)
+    return normed
 
 
 def require_one_head(shape: Shape, biases: Biases, activation: str) -> None:

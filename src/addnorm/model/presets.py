@@ -1,16 +1,24 @@
 """Named models: those of the textbooks, and every model of Kuang (2025) under its own name."""
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 from addnorm.bias import Biases
-from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
 from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
+
+
+def _base_class(room: str) -> type[Spec]:
+    """The class of all specs of a room."""
+    base: type[Spec] = getattr(importlib.import_module(ROOMS[room].package), ROOMS[room].base)
+    return base
+
 
 _make = {room: ROOMS[room].make for room in MECHANISM_ROOMS}
 
@@ -66,6 +74,43 @@ def _llama() -> ModelSpec:
     return ModelSpec(width=4096, depth=32, heads=32, hidden=11_008, max_seq=2048)
 
 
+def _qwen3() -> ModelSpec:
+    """Yang et al. 2025, arXiv:2505.09388, 8 B: pre-norm RMS, a norm on queries and keys, grouped queries, no biases, untied."""
+    rms = _make["norm"]("rms", eps=1e-6)
+    return ModelSpec(
+        vocab=151_936,
+        width=4096,
+        depth=36,
+        heads=32,
+        kv_heads=8,
+        hidden=12_288,
+        max_seq=40_960,
+        norm=rms,
+        qk_norm=rms,
+        position=_make["position"]("rope", theta=1e6),
+    )
+
+
+def _gpt_oss() -> ModelSpec:
+    """OpenAI 2025, gpt-oss-20b, arXiv:2508.10925: a learned sink per head, grouped queries, biases, untied.
+
+    Differs from the source: one feed-forward branch instead of experts, every layer sees the whole sequence, heads divide the
+    width, positions are plain rotary ones, and SwiGLU is neither clamped nor shifted.
+    """
+    return ModelSpec(
+        vocab=201_088,
+        width=2880,
+        depth=24,
+        heads=45,
+        kv_heads=9,
+        hidden=2880,
+        max_seq=4096,
+        sink=_make["sink"]("logit"),
+        position=_make["position"]("rope", theta=150_000.0),
+        bias=Biases.all(True, norm=False, head=False),
+    )
+
+
 def _gau_alpha() -> ModelSpec:
     """Su 2022, GAU-α base, as Su (2023) trains it: causal, post-norm RMS, rotary, 24 units in 12 pairs, no biases, tied.
 
@@ -106,6 +151,8 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "llama": _llama,
     "realformer": _realformer,
     "gau_alpha": _gau_alpha,
+    "qwen3": _qwen3,
+    "gpt_oss": _gpt_oss,
     "base": _base,
     "v2m1": _of_kuang_2025(
         "Kuang (2025) V2M1: `base` with the mean of all feed-forward outputs so far.",
@@ -150,15 +197,16 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     ),
 }
 
+_HINTS = get_type_hints(ModelSpec)
 ROOM_OF_FIELD = {
-    "residual": "residual",
-    "scores": "scores",
-    "norm": "norm",
-    "placement": "placement",
-    "position": "position",
-    "qk_bias": "bias",
+    field: room
+    for field, hint in _HINTS.items()
+    for room in MECHANISM_ROOMS
+    if _base_class(room) in (hint, *get_args(hint))
 }
-"""The room of each mechanism field of `ModelSpec`."""
+"""The room of each field of `ModelSpec` that holds a mechanism or may hold one, from the field's annotation."""
+FIELD_OF_ROOM = {room: field for field, room in ROOM_OF_FIELD.items() if _HINTS[field] is _base_class(room)}
+"""The field of `ModelSpec` that always holds a mechanism of the room."""
 
 
 def preset(name: str, **overrides: Any) -> ModelSpec:

@@ -27,6 +27,8 @@ class ReplayableAttention(Protocol):
     """Number of attentions before it."""
     output: Linear
     """Writes to the stream."""
+    attended: nn.Module | None
+    """Module that changes attended values; None if they stay as they are."""
 
     @property
     def value_projection(self) -> Linear:
@@ -64,34 +66,48 @@ def replay_second(layers: Sequence[Layer], x: Stream | Earlier, context: Forward
 
 def _again(branches: Sequence[Branch], inputs: Earlier, context: ForwardContext, present: Branch) -> Earlier:
     """Every branch on its own input; a branch that attends uses the attention that it computed on its first input."""
-    if not present.attends:
-        return together(branches, inputs)
     normed = together([branch.input_norm for branch in branches], inputs)
-    bodies = [cast(ReplayableAttention, branch.body) for branch in branches]
-    gate, values = bodies[0].gate_and_value(together([body.value_projection for body in bodies], normed))
-    if context.cache is not None:
-        values = context.cache.replayed_values[cast(ReplayableAttention, present.body).layer].append(values)
-    attended = bodies[0].join(context.attend_again([body.layer for body in bodies], values))
-    written = together([body.output for body in bodies], attended if gate is None else gate * attended)
+    factors = [branch.input_factor for branch in branches]
+    if any(factor != 1 for factor in factors):
+        normed = normed * normed.new_tensor(factors)[:, None, None, None]
+    if present.attends:
+        written = _attended_again(branches, normed, context, present)
+    else:
+        written = together([branch.body for branch in branches], normed)
     return present.dropout(together([branch.output_norm for branch in branches], written))
 
 
-def together(modules: Sequence[nn.Module], inputs: Float[Tensor, "modules ..."]) -> Float[Tensor, "modules ..."]:
-    """Each module on its own input, as one batched call over stacked parameters.
+def _attended_again(branches: Sequence[Branch], normed: Earlier, context: ForwardContext, present: Branch) -> Earlier:
+    bodies = [cast(ReplayableAttention, branch.body) for branch in branches]
+    gate, own = bodies[0].gate_and_value(together([body.value_projection for body in bodies], normed))
+    values = own
+    if context.cache is not None:
+        values = context.cache.replayed_values[cast(ReplayableAttention, present.body).layer].append(values)
+    by_head = context.attend_again([body.layer for body in bodies], values)
+    sockets = [body.attended for body in bodies if body.attended is not None]
+    if sockets:
+        by_head = together(sockets, by_head, normed, own)
+    attended = bodies[0].join(by_head)
+    return together([body.output for body in bodies], attended if gate is None else gate * attended)
+
+
+def together(modules: Sequence[nn.Module], *inputs: Float[Tensor, "modules ..."]) -> Float[Tensor, "modules ..."]:
+    """Each module on its own inputs, as one batched call over stacked parameters.
 
     Modules with buffers (batch norm) run one by one: their running statistics are updated in place.
     """
     first = modules[0]
     names = [name for name, _ in first.named_parameters()]
     if not names and not list(first.children()):
-        return first(inputs)
+        alone: Tensor = first(*inputs)
+        return alone
     if any(True for _ in first.buffers()):
-        return torch.stack([module(x) for module, x in zip(modules, inputs, strict=True)])
+        return torch.stack([module(*each) for module, *each in zip(modules, *inputs, strict=True)])
     own = [dict(module.named_parameters()) for module in modules]
     stacked = {name: torch.stack([parameters[name] for parameters in own]) for name in names}
 
-    def one(parameters: dict[str, Tensor], x: Tensor) -> Tensor:
-        out: Tensor = functional_call(first, parameters, (x,))
+    def one(parameters: dict[str, Tensor], *each: Tensor) -> Tensor:
+        out: Tensor = functional_call(first, parameters, each)
         return out
 
-    return vmap(one, randomness="different")(stacked, inputs)
+    return vmap(one, randomness="different")(stacked, *inputs)

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention import AttentionProblem, solve, with_value
-from addnorm.residual import Site, Stream, stream_of
+from addnorm.residual import Read, Site, Stream
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,27 +37,24 @@ class AttentionTrace:
 class SiteTrace:
     """One site of a pass; `model.branches()` has the modules, in the same order.
 
-    Streams are [batch, seq, width], or of the residual's own form.
+    Streams are [batch, seq, width]: the residual's own view of its state.
     """
 
     site: Site
     before: Tensor
     """The stream before the branch's output joins."""
-    read: Stream
+    read: Read
     """Input of the branch, before its norm."""
     output: Stream
     """Output of the branch, after its norm and dropout."""
     written: Tensor
     """The stream after the output has joined, before the norm on the stream."""
+    after: Tensor
+    """The stream as the next site finds it."""
     state: Any
     """The residual's state after the site, the norm on the stream included."""
     attention: AttentionTrace | None
     """None for a branch without attention."""
-
-    @property
-    def after(self) -> Tensor:
-        """The stream as the next site finds it."""
-        return stream_of(self.state)
 
 
 @dataclass(kw_only=True, eq=False)
@@ -77,6 +74,8 @@ class Trace:
         4
     """
 
+    embeddings: Tensor | None = None
+    """The stream that the residual is opened with."""
     entry: Tensor | None = None
     """The stream that enters the first site."""
     sites: list[SiteTrace] = field(default_factory=list)

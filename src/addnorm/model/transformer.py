@@ -11,14 +11,14 @@ from torch import Tensor, nn
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention import ScoreBuffers
 from addnorm.model.architecture import Architecture
-from addnorm.model.assembly import build_layer, build_norm
+from addnorm.model.assembly import build_head_transform, build_layer, build_norm
 from addnorm.model.cache import Cache
 from addnorm.model.forward_context import RUNNING, ForwardContext
 from addnorm.model.layer import Branch, Layer
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_layers, replay_second
 from addnorm.model.trace import SiteTrace, Trace
-from addnorm.residual import Site, map_stream, stream_of
+from addnorm.residual import Site
 from addnorm.roles import ParameterRole
 
 
@@ -38,11 +38,26 @@ class Transformer(nn.Module):
         super().__init__()
         self.spec = spec
         self.embedding = Embedding(spec.vocab, spec.width, std=spec.init_std)
+        if spec.token_types is not None:
+            self.token_types = Embedding(spec.token_types, spec.width, std=spec.init_std)
         self.position = spec.build_position()
         self.embedding_norm = build_norm(spec, "embedding")
         self.embedding_dropout = nn.Dropout(spec.dropout.embedding)
         self.residual = spec.build_residual()
         self.scores = spec.build_scores()
+        self.values = spec.build_values()
+        self.sink = spec.build_sinks()
+        if spec.attention in RUNNING and self.sink is not None:
+            raise InputError(
+                f"attention: {spec.attention}: expected sink 'none', because a running sum of scores has no place for "
+                f"one, got {spec.sink.kind!r}. Use 'auto' or 'streaming'."
+            )
+        if self.residual.replays and self.values is not None:
+            raise InputError(
+                f"values: expected 'own' with residual {spec.residual.kind!r}, because an earlier layer that runs again has "
+                f"another input, and which values join those of that input is not defined, got {spec.values.kind!r}. "
+                "Set values to 'own', or take another residual."
+            )
         self.score_buffers = ScoreBuffers()
         if spec.attention in RUNNING and self.scores.shared_weight(0) is None:
             raise InputError(
@@ -51,6 +66,7 @@ class Transformer(nn.Module):
             )
         self.layers = nn.ModuleList(build_layer(spec, index) for index in range(spec.depth))
         self.final_norm = build_norm(spec, "final")
+        self.head_transform = build_head_transform(spec)
         self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=spec.init_std)
         if spec.tied:
             self.head.weight = cast(nn.Parameter, self.embedding.weight)
@@ -60,6 +76,7 @@ class Transformer(nn.Module):
         tokens: Int64[Tensor, "batch seq"],
         *,
         padding: Bool[Tensor, "batch seq"] | None = None,
+        token_types: Int64[Tensor, "batch seq"] | None = None,
         cache: Cache | None = None,
         trace: Trace | None = None,
     ) -> Float[Tensor, "batch seq vocab"]:
@@ -69,6 +86,7 @@ class Transformer(nn.Module):
             tokens: ids in [0, vocab). They are not checked, which would cost time in every pass: an id outside raises torch's
                 IndexError on a CPU and fails a device-side assertion on a GPU.
             padding: True for real tokens, False for padding; None if all are real.
+            token_types: type of each token, of a model with `spec.token_types`; None if all are of type 0.
             cache: state of earlier calls on the same sequences, which these tokens continue. Causal models only.
             trace: records what every site of this pass reads and writes; see `addnorm.model.trace.Trace`.
 
@@ -84,7 +102,7 @@ class Transformer(nn.Module):
                 f"{' and padding' if padding is not None else ''}."
             )
         start = cache.length if cache is not None else 0
-        x = self.position.embed(self.embedding(tokens), start)
+        x = self.position.embed(self.embed(tokens, token_types), start)
         x = self.embedding_dropout(self.embedding_norm(x))
         context = ForwardContext(
             scores=self.scores,
@@ -95,6 +113,9 @@ class Transformer(nn.Module):
             dropout=self.spec.dropout.attention if self.training else 0.0,
             cache=cache,
             replays=self.residual.replays,
+            tokens=tokens,
+            values=self.values,
+            sinks=self.sink,
             normalisation=self.spec.gau.normalisation if self.spec.gau is not None else "softmax",
             impl=self.spec.attention,
             buffers=self.score_buffers,
@@ -102,27 +123,53 @@ class Transformer(nn.Module):
         )
         state = self.residual.open(x)
         if trace is not None:
-            trace.entry, trace.sites = stream_of(state), []
+            trace.embeddings, trace.entry, trace.sites = x, self.residual.view(state), []
         for site, branch in self.sites(context):
-            read = self.residual.read(state, site)
+            read, state = self.residual.read(state, site)
             output = branch(read, context) if branch.attends else branch(read)
-            written = self.residual.write(state, output, site)
-            before, state = state, map_stream(written, branch.stream_norm)
+            before = state
+            if branch.stream_factor != 1:
+                state = self.residual.map_stream(state, branch.scaled, site)
+            written = state = self.residual.write(state, output, site)
+            if not isinstance(branch.stream_norm, nn.Identity):
+                state = self.residual.map_stream(state, branch.stream_norm, site)
             if trace is not None:
                 trace.sites.append(
                     SiteTrace(
                         site=site,
-                        before=stream_of(before),
+                        before=self.residual.view(before),
                         read=read,
                         output=output,
-                        written=stream_of(written),
+                        written=self.residual.view(written),
+                        after=self.residual.view(state),
                         state=state,
                         attention=context.traced if branch.attends else None,
                     )
                 )
         if cache is not None:
             cache.length += tokens.shape[1]
-        return self.head(self.final_norm(self.residual.close(state)))
+        return self.read_out(self.residual.close(state))
+
+    def embed(
+        self, tokens: Int64[Tensor, "batch seq"], token_types: Int64[Tensor, "batch seq"] | None = None
+    ) -> Float[Tensor, "batch seq width"]:
+        """Embed tokens, and their types if the model has types.
+
+        Raises:
+            InputError: types for a model without them.
+        """
+        x: Tensor = self.embedding(tokens)
+        if self.spec.token_types is None:
+            if token_types is not None:
+                raise InputError(
+                    "token_types: expected none, because the model's spec has no token_types, got a tensor."
+                )
+            return x
+        return x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
+
+    def read_out(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq vocab"]:
+        """Compute logits from a closed stream: final norm, transform, output matrix."""
+        return self.head(self.head_transform(self.final_norm(x)))
 
     def sites(self, context: ForwardContext) -> Iterator[tuple[Site, Branch]]:
         """Every branch in order of depth, with its site."""
@@ -144,9 +191,10 @@ class Transformer(nn.Module):
     def mechanisms(self) -> dict[str, nn.Module]:
         """The modules that mechanisms built, by their path in the model."""
         parts: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
+        parts |= {name: part for name, part in (("values", self.values), ("sink", self.sink)) if part is not None}
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
-            if last == "qk_bias" or last.endswith("_norm"):
+            if last in ("qk_bias", "attended") or last.endswith("_norm"):
                 parts[path] = module
         return parts
 

@@ -16,11 +16,16 @@ Differs from the source: nothing.
 from dataclasses import dataclass
 
 from addnorm.placement import PlacementSpec, Sockets
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Peri(PlacementSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(given={"norm": "none"}, to={"placement": "none"}),)
 
     def sockets(self) -> Sockets:
         return Sockets(embedding=True, branch_input=True, branch_output=True, final=True)

@@ -16,6 +16,7 @@ Differs from the source: nothing. It normalises whatever the residual's write re
 from dataclasses import dataclass
 
 from addnorm.placement import PlacementSpec, Sockets
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +25,10 @@ class Post(PlacementSpec):
 
     embedding: bool = False
     """Also a norm on the embeddings, as BERT has."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(settings={"embedding": False}, given={"norm": "none"}, to={"placement": "none"}),)
 
     def sockets(self) -> Sockets:
         return Sockets(stream=True, embedding=self.embedding)

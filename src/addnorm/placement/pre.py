@@ -15,11 +15,16 @@ Differs from the source: nothing.
 from dataclasses import dataclass
 
 from addnorm.placement import PlacementSpec, Sockets
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Pre(PlacementSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def sockets(self) -> Sockets:
         return Sockets(branch_input=True, final=True)

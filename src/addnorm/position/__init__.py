@@ -110,6 +110,11 @@ class DistancePosition(Position):
 class PositionSpec(Spec):
     """Base of every position encoding's specification."""
 
+    @property
+    def refuses_qk_norm(self) -> str | None:
+        """The reason why queries and keys must not be normed before `rotate` sees them; None if they may be."""
+        return None
+
     @abstractmethod
     def build(self, shape: Shape) -> Position:
         """Build the module. Its method `initialise`, if it has one, fills its parameters later."""

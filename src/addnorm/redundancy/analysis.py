@@ -4,19 +4,19 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.redundancy.execution.checks import check_inputs, check_model
-from addnorm.redundancy.execution.copies import PROCESS_LOCK, call, copy_of, device_of, plain_copy, seeded
-from addnorm.redundancy.execution.float64 import Float64Mode
-from addnorm.redundancy.execution.fresh_inputs import accepts, cast
+from addnorm.redundancy.execution.checks import check_call, check_inputs, check_model
+from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of, device_of, plain_copy, seeded
+from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind, cloned
 from addnorm.redundancy.execution.memory import gb, left_bytes, model_bytes
@@ -32,6 +32,7 @@ from addnorm.redundancy.result import Audit, class_name
 from addnorm.redundancy.rewriting.audited_model import AuditedModel, parameter_versions
 from addnorm.redundancy.rewriting.folds import folds
 from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, joint_null, joint_unproved
+from addnorm.redundancy.verdict.drift import drift_notes
 from addnorm.redundancy.verdict.finding import Finding
 from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
 
@@ -49,6 +50,7 @@ def audit(
     training: bool = False,
     methods: Methods = "both",
     track: str = "bias",
+    on_progress: Callable[[str, int, int], None] | None = None,
 ) -> Audit:
     """Determine which additive parameters of a model are redundant, alone or jointly.
 
@@ -76,6 +78,7 @@ def audit(
         methods: `both`, or one of them.
         track: `bias` (every parameter that is only added to data), `bias+tables` (also embeddings and position tables),
             `scalars`, or a regular expression over parameter names.
+        on_progress: is called with a stage, and the number of its parts done and of all.
 
     Returns:
         The findings, from which the model can be rewritten.
@@ -96,19 +99,22 @@ def audit(
     check_model(model)
     bound = bind(inputs)
     check_inputs(bound)
-    log = _Log(notes=_memory_notes(model))
+    log = _Log(notes=_memory_notes(model), on_progress=on_progress)
     for note in log.notes:
         warnings.warn(note, stacklevel=2)
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         tracked = _tracked_parameters(model, bound, track, log)
         question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
-        static = _run_static(question, log) if methods != "numeric" else None
-        generic_copy = generic(model, torch.float64).train(training)
-        names = _observed_names(question, generic_copy)
-        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log)
+        made = cache(lambda: generic(model, torch.float64).train(training))
+        static = _run_static(question, made, log) if methods != "numeric" else None
+        generic_copy = made()
+        names, in_float64 = _observed_names(question, generic_copy)
+        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log, in_float64=in_float64)
+        log.progress("numerical method", 1, 1)
         null_space = static.space if static else numerical.space if numerical else None
         findings = _findings(question, generic_copy, static, numerical, null_space, _sizes_in_words(bound, lengths))
         log.notes.extend(joint_unproved(static.space, numerical) if static and numerical else ())
+        log.notes.extend(drift_notes(findings, dict(model.named_parameters())))
     log.seconds["total"] = time.perf_counter() - started
     return Audit(
         model=class_name(model),
@@ -149,6 +155,12 @@ class _Log:
 
     notes: list[str]
     seconds: dict[str, float] = field(default_factory=dict)
+    on_progress: Callable[[str, int, int], None] | None = None
+
+    def progress(self, stage: str, done: int, total: int) -> None:
+        """Report progress to the caller."""
+        if self.on_progress is not None:
+            self.on_progress(stage, done, total)
 
     @contextmanager
     def timed(self, name: str) -> Iterator[None]:
@@ -223,7 +235,7 @@ def _no_parameters(model: nn.Module, track: str, tracked: TrackedParameters) -> 
     )
 
 
-def _run_static(question: _Question, log: _Log) -> StaticAnalysis | None:
+def _run_static(question: _Question, generic_copy: Callable[[], nn.Module], log: _Log) -> StaticAnalysis | None:
     """Run the static method; None, with a note, if the model does not export."""
     with log.timed("static"):
         try:
@@ -233,6 +245,8 @@ def _run_static(question: _Question, log: _Log) -> StaticAnalysis | None:
                 tracked=question.tracked,
                 observe=question.observe,
                 training=question.training,
+                generic_copy=generic_copy,
+                on_node=lambda done, total: log.progress("operations of the graph", done, total),
             )
         except NotExported as error:
             log.notes.append(f"the model does not export, so only the numerical method ran: {error}")
@@ -240,11 +254,17 @@ def _run_static(question: _Question, log: _Log) -> StaticAnalysis | None:
 
 
 def _run_numerical(
-    question: _Question, generic_copy: nn.Module, static: StaticAnalysis | None, methods: Methods, log: _Log
+    question: _Question,
+    generic_copy: nn.Module,
+    static: StaticAnalysis | None,
+    methods: Methods,
+    log: _Log,
+    *,
+    in_float64: bool,
 ) -> tuple[NumericalAnalysis | None, tuple[int, ...]]:
     """Run the numerical method where it is wanted or needed; None, with a note, if the model does not allow it. Also
     returns the other lengths at which it ran."""
-    if static is not None and not accepts(generic_copy, cast(question.inputs, torch.float64), question.observe):
+    if static is not None and not in_float64:
         # The model ran when its parameters were tracked, so the number format is the cause.
         log.notes.append("the model does not run in float64, so only the static method ran")
         return None, ()
@@ -253,6 +273,7 @@ def _run_numerical(
     claim = static.space if static is not None else None
     limit = COUNTED_ALONE if claim is None else COUNTED_BESIDE
     size = question.tracked.size
+    log.progress("numerical method", 0, 1)
     with log.timed("numeric"):
         try:
             numerical, cases = numerical_analysis.analyse(
@@ -273,19 +294,17 @@ def _run_numerical(
     return numerical, cases.lengths
 
 
-def _observed_names(question: _Question, generic_copy: nn.Module) -> ObservedNames:
-    """Names of the observed parts of the output, and of the others. Calls the copy in float64, or one as the model is if it
-    does not run so."""
-    float64_inputs = cast(question.inputs, torch.float64)
-    with torch.no_grad():
-        if accepts(generic_copy, float64_inputs, question.observe):
-            with Float64Mode():
-                return observed_names(call(generic_copy, float64_inputs), question.observe)
+def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[ObservedNames, bool]:
+    """Names of the observed parts of the output, and of the others; and True if the copy runs in float64. If it does not, a
+    copy of the model as it is gives the names."""
+    try:
+        output = check_call(generic_copy, cast(question.inputs, torch.float64), question.observe)
+    except InputError:
         spare = plain_copy(question.model).train(question.training)
-        with seeded(0):
-            return observed_names(
-                spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs), question.observe
-            )
+        with torch.no_grad(), seeded(0):
+            output = spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs)
+        return observed_names(output, question.observe), False
+    return observed_names(output, question.observe), True
 
 
 def _findings(

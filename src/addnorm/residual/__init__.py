@@ -1,20 +1,26 @@
 """Room of the hidden-stream residuals: how a branch's output joins the stream.
 
-Four verbs, and the whole architecture is one line:
+Six verbs, and the whole architecture is one line:
 
-    state = residual.open(x)                      # embeddings -> state
-    h     = residual.read(state, site)            # input of the branch at `site`, before its norm
-    state = residual.write(state, y, site)        # the branch's output joins
-    x     = residual.close(state)                 # input of the final norm
+    state    = residual.open(x)                         # embeddings -> state
+    h, state = residual.read(state, site)               # input of the branch at `site`, before its norm
+    state    = residual.write(state, y, site)           # the branch's output joins
+    state    = residual.map_stream(state, norm, site)   # what a norm on the stream acts on
+    x        = residual.view(state)                     # what the final norm would see if the model ended here
+    x        = residual.close(state)                    # input of the final norm
 
-A state is the stream itself (a tensor) or a `NamedTuple` with a field `stream`; its other fields belong to the sibling.
-Post-norm can therefore normalise the stream of any residual: see `map_stream`.
+A state is the stream itself (a tensor) or a `NamedTuple`, whose fields belong to the sibling. `read` may hand on what it
+computed in the state, for the write at the same site to use. A residual with a field `stream` inherits every verb but `write`.
 
 Example: a residual that halves every branch, as a plug-in file
 
     @dataclass(frozen=True, kw_only=True)
     class Halved(ResidualSpec):
-        def build(self, shape: Shape) -> "HalvedResidual":
+        @classmethod
+        def reduces_to(cls) -> tuple[Reduction, ...]:
+            return (Reduction(to={"residual": {"kind": "scale", "alpha": 0.5}}),)
+
+        def build(self, shape: Shape, parts: Parts) -> "HalvedResidual":
             return HalvedResidual()
 
     class HalvedResidual(Residual):
@@ -27,16 +33,28 @@ Example: a residual that halves every branch, as a plug-in file
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.reduction import Reducible
 from addnorm.roles import ParameterRole
-from addnorm.shape import Shape
+from addnorm.shape import Place, Shape
 
-__all__ = ["Replay", "Residual", "ResidualSpec", "Site", "Stream", "map_stream", "stream_of"]
+__all__ = [
+    "Parts",
+    "Place",
+    "Read",
+    "Replay",
+    "Residual",
+    "ResidualSpec",
+    "SeparateReads",
+    "Site",
+    "Stream",
+    "separate",
+]
 
 Stream = Float[Tensor, "batch seq width"]
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
@@ -44,19 +62,44 @@ Replay = Callable[[Stream], Float[Tensor, "earlier batch seq width"]]
 
 
 @dataclass(frozen=True)
-class Site:
-    """The place of one branch in depth."""
+class Site(Place):
+    """The place of one branch, in a pass of the model."""
 
-    index: int
-    """Number of branches before this one."""
-    layer: int
-    """0-based layer; layer m of the formulas is `layer + 1`."""
-    role: Literal["attention", "feedforward"]
-    """Kind of the branch; of a pair of gated attention units, the kind that it stands for."""
     replay_layers: Replay | None = None
     """Runs every earlier layer again on a new input, each with the attention that it computed on its own input."""
     replay_feedforwards: Replay | None = None
     """Runs every earlier layer's feed-forward branch, or what stands for it, again on a new input."""
+
+
+class SeparateReads(NamedTuple):
+    """Inputs of an attention branch whose queries, keys and values read the state differently; each gets the input norm."""
+
+    query: Stream
+    key: Stream
+    value: Stream
+
+
+Read = Stream | SeparateReads
+
+
+def separate(read: Read) -> SeparateReads:
+    """The inputs of queries, keys and values, which are one input unless the residual reads them separately."""
+    return read if isinstance(read, SeparateReads) else SeparateReads(read, read, read)
+
+
+Change = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """The model around a residual, for which it is built."""
+
+    sites: tuple[Place, ...]
+    """Every site of the model, in order of depth."""
+    norm: Callable[[int], nn.Module]
+    """Builds a norm of the model's kind for vectors of this many entries."""
+    std: float
+    """Standard deviation of the entries of the model's matrices at the start."""
 
 
 class Residual(nn.Module, ABC):
@@ -64,6 +107,10 @@ class Residual(nn.Module, ABC):
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
+    sites: tuple[Place, ...] = ()
+    """Every site of the model that it was built for; the model sets them."""
+    frozen: bool = False
+    """True while weights that depend on the state are constants for derivatives; see `seen`."""
     replays: ClassVar[bool] = False
     """True if `write` calls a site's replay; the model then keeps what every layer's attention was computed from."""
 
@@ -71,50 +118,74 @@ class Residual(nn.Module, ABC):
         """The state before the first site."""
         return x
 
-    def read(self, state: Any, site: Site) -> Stream:
-        """The input of the branch at `site`, before its norm."""
-        return stream_of(state)
+    def read(self, state: Any, site: Site) -> tuple[Read, Any]:
+        """The input of the branch at `site`, before its norm; and the state that `write` gets at this site."""
+        return _stream_of(state), state
 
     @abstractmethod
     def write(self, state: Any, y: Stream, site: Site) -> Any:
         """The state after the branch's output `y` has joined."""
 
-    def coefficients(self) -> Coefficients:
-        """The effective coefficients: for every parameter, the layers of its entries and the coefficients there.
+    def map_stream(self, state: Any, change: Change, site: Place) -> Any:
+        """The state with a changed stream and all else kept: `change` is a norm on the stream, or a factor."""
+        return change(state) if isinstance(state, Tensor) else state._replace(stream=change(state.stream))
 
-        The base class covers parameters with one number per site, which are coefficients themselves; a sibling of another
-        form overrides this method.
-        """
-        return {
-            name: ([entry // 2 for entry in range(parameter.numel())], parameter.detach())
-            for name, parameter in self.named_parameters()
-            if parameter.ndim == 1
-        }
+    def view(self, state: Any) -> Stream:
+        """The input that the final norm would get if the model ended here."""
+        return _stream_of(state)
 
     def close(self, state: Any) -> Stream:
         """The input of the final norm."""
-        return stream_of(state)
+        return self.view(state)
+
+    def advance(self, step: int) -> None:
+        """Take note that the training step `step`, counted from 0, comes next. A residual that needs it keeps it in a buffer,
+        which checkpoints and exports then hold."""
+
+    def require_steps(self, steps: int) -> None:
+        """Check that a training of so many steps is long enough.
+
+        Raises:
+            InputError: it is too short for the residual to reach its final form.
+        """
+
+    def seen(self, x: Tensor) -> Tensor:
+        """Return `x`, as a constant if `frozen`: weights that depend on the state are computed from it.
+
+        With it, `addnorm.depth_matrix` finds how much of every earlier output a branch reads.
+        """
+        return x.detach() if self.frozen else x
+
+    def coefficients(self) -> Coefficients:
+        """The effective coefficients: for every parameter, the layers of its entries and the coefficients there.
+
+        The base class covers parameters of its own with one number per site, which are coefficients themselves; a sibling
+        of another form overrides this method.
+        """
+        return {
+            name: ([place.layer for place in self.sites], parameter.detach())
+            for name, parameter in self.named_parameters(recurse=False)
+            if parameter.shape == (len(self.sites),)
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResidualSpec(Spec):
+class ResidualSpec(Reducible, Spec):
     """Base of every residual's specification."""
 
-    @classmethod
-    def neutral(cls) -> "ResidualSpec | None":
-        """Settings that make it start as the plain residual; None if there are no such settings."""
-        return None
+    def refused_sockets(self) -> Mapping[str, str]:
+        """Sockets of the placement that must hold no norm with this residual, each with the reason."""
+        return {}
+
+    @property
+    def separate_reads(self) -> bool:
+        """True if queries, keys and values read the state separately."""
+        return False
 
     @abstractmethod
-    def build(self, shape: Shape) -> Residual:
+    def build(self, shape: Shape, parts: Parts) -> Residual:
         """Build the module. Its method `initialise`, if it has one, fills its parameters later."""
 
 
-def stream_of(state: Any) -> Tensor:
-    """Return the stream inside a state."""
+def _stream_of(state: Any) -> Tensor:
     return state if isinstance(state, Tensor) else state.stream
-
-
-def map_stream(state: Any, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the state with a changed stream and all other fields kept."""
-    return change(state) if isinstance(state, Tensor) else state._replace(stream=change(state.stream))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -21,10 +22,10 @@ class Add(ResidualSpec):
     """No settings."""
 
     @classmethod
-    def neutral(cls) -> "Add":
-        return cls()
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
-    def build(self, shape: Shape) -> "AddResidual":
+    def build(self, shape: Shape, parts: Parts) -> "AddResidual":
         return AddResidual()
 
 

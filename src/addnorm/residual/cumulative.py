@@ -17,7 +17,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from addnorm.residual import Coefficients, Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -28,7 +29,16 @@ class Cumulative(ResidualSpec):
     weights: Literal["mean", "softmax"] = "mean"
     """Equal weights, or one learned distribution per layer."""
 
-    def build(self, shape: Shape) -> Residual:
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        mean = {"residual": {"kind": "cumulative", "weights": "mean"}}
+        one_layer = [
+            Reduction(settings={"weights": weights}, given={"depth": 1}, to={"residual": "add"})
+            for weights in ("mean", "softmax")
+        ]
+        return (*one_layer, Reduction(settings={"weights": "softmax"}, to=mean))
+
+    def build(self, shape: Shape, parts: Parts) -> Residual:
         return MeanCumulative() if self.weights == "mean" else SoftmaxCumulative(shape)
 
 

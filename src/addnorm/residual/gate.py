@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -29,19 +30,22 @@ class Gate(ResidualSpec):
     width: Literal["scalar", "vector"] = "scalar"
     """One gate per position, or one per entry of the stream."""
 
-    def build(self, shape: Shape) -> "GateResidual":
-        return GateResidual(shape, 1 if self.width == "scalar" else shape.width)
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(parameters={"weight": 0.0, "bias": 1000.0}, to={"residual": "add"}),)
+
+    def build(self, shape: Shape, parts: Parts) -> "GateResidual":
+        return GateResidual(shape, len(parts.sites), 1 if self.width == "scalar" else shape.width)
 
 
 class GateResidual(Residual):
     parameter_roles = {"weight": "hidden_matrix", "bias": "bias"}
 
-    def __init__(self, shape: Shape, gates: int) -> None:
+    def __init__(self, shape: Shape, sites: int, gates: int) -> None:
         super().__init__()
-        sites = 2 * shape.depth
         self.weight = nn.Parameter(torch.zeros(sites, gates, shape.width))
         self.bias = nn.Parameter(torch.zeros(sites, gates))
 
     def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
-        gate = F.linear(state, self.weight[site.index], self.bias[site.index])
+        gate = F.linear(self.seen(state), self.weight[site.index], self.bias[site.index])
         return state + torch.sigmoid(gate) * y

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import AddnormError
-from addnorm.residual import Coefficients, Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 Weights = Literal["sum", "mean", "softmax"]
@@ -40,7 +41,16 @@ class Replay(ResidualSpec):
     scope: Scope = "layer"
     """Run again the whole layer (with the attention of its own input), or its feed-forward branch alone."""
 
-    def build(self, shape: Shape) -> "ReplayResidual":
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        mean = {"residual": {"kind": "replay", "weights": "mean"}}
+        one_layer = [
+            Reduction(settings={"weights": weights}, given={"depth": 1}, to={"residual": "add"})
+            for weights in ("sum", "mean", "softmax")
+        ]
+        return (*one_layer, Reduction(settings={"weights": "softmax"}, to=mean))
+
+    def build(self, shape: Shape, parts: Parts) -> "ReplayResidual":
         return ReplayResidual(shape, self.weights, self.scope)
 
 

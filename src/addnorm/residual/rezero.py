@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -25,19 +26,22 @@ class ReZero(ResidualSpec):
     """Value of every scalar at the start; 1 is the plain residual."""
 
     @classmethod
-    def neutral(cls) -> "ReZero":
-        return cls(alpha_init=1.0)
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"alpha_init": 1.0}, to={"residual": "add"}),
+            Reduction(parameters={"alpha": 0.5}, to={"residual": {"kind": "scale", "alpha": 0.5}}),
+        )
 
-    def build(self, shape: Shape) -> "ReZeroResidual":
-        return ReZeroResidual(shape, self.alpha_init)
+    def build(self, shape: Shape, parts: Parts) -> "ReZeroResidual":
+        return ReZeroResidual(len(parts.sites), self.alpha_init)
 
 
 class ReZeroResidual(Residual):
     parameter_roles = {"alpha": "scalar"}
 
-    def __init__(self, shape: Shape, alpha_init: float) -> None:
+    def __init__(self, sites: int, alpha_init: float) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(torch.full((2 * shape.depth,), alpha_init))
+        self.alpha = nn.Parameter(torch.full((sites,), alpha_init))
 
     def write(self, state: Tensor, y: Stream, site: Site) -> Tensor:
         return state + self.alpha[site.index] * y

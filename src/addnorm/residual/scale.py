@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 
@@ -24,10 +25,10 @@ class Scale(ResidualSpec):
     """Weight of every branch; 1 is the plain residual."""
 
     @classmethod
-    def neutral(cls) -> "Scale":
-        return cls(alpha=1.0)
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(settings={"alpha": 1.0}, to={"residual": "add"}),)
 
-    def build(self, shape: Shape) -> "ScaleResidual":
+    def build(self, shape: Shape, parts: Parts) -> "ScaleResidual":
         return ScaleResidual(self.alpha)
 
 

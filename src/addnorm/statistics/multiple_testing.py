@@ -28,12 +28,15 @@ Every function takes one table or a batch of tables with the same missing cells,
 code that ranks.
 """
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import ndtr, stdtr, stdtrit
 
+from addnorm.statistics.alpha_spending import nominal_level, sequential_p
 from addnorm.statistics.noise import ROUNDING, Noise, NoiseFloor, fit_noise, noise_floor
 from addnorm.statistics.noisy_variants import SET_APART_LEVEL, Doubt, doubt, own_noise, set_apart
 
@@ -229,6 +232,104 @@ class Decisions:
     equivalent: Bool[np.ndarray, "*batch pair"]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One of several looks at the same runs, or the only one."""
+
+    seeds: Bool[np.ndarray, " seed"]
+    """Seeds whose runs it uses."""
+    planned: tuple[int, ...]
+    """Seeds at every planned look; one number if there is one look only."""
+    place: int
+    """Place among the planned looks, from 0."""
+
+    def p_of_procedure(self, p_value: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape"]:
+        """The level at which the whole procedure claims what has this p value at this look."""
+        return sequential_p(self.planned, self.place, p_value) if len(self.planned) > 1 else p_value
+
+    def confidence(self, confidence: float, family: int) -> float:
+        """The confidence of `family` intervals at this look if all looks together have the given one."""
+        if len(self.planned) == 1:
+            return confidence
+        return 1 - family * nominal_level(self.planned, self.place, (1 - confidence) / family)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """Rule by which a family of comparisons is decided."""
+
+    family: int
+    """Number of comparisons that share the error rate, at least the number of pairs."""
+    confidence: float
+    """Of all claims together, and of all intervals together."""
+    margin: float
+    """Largest difference, in nats per token, that counts as none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """All that the looks so far have shown about each pair."""
+
+    tests: PairedTests
+    """Those of the newest look."""
+    p: Float[np.ndarray, "*batch pair"]
+    """Smallest p value of any look, before Holm's procedure."""
+    difference: Float[np.ndarray, "*batch pair"]
+    """Mean difference at the look that has it."""
+    one_sided: Float[np.ndarray, "*batch pair"]
+    """Smallest p value of the two one-sided tests of any look."""
+    interval: Float[np.ndarray, "*batch pair 2"]
+    """Simultaneous, at the narrowest bounds of all looks."""
+
+    @staticmethod
+    def at(
+        look: Look,
+        values: Float[np.ndarray, "*batch variant seed"],
+        present: Bool[np.ndarray, "variant seed"],
+        pairs: Int[np.ndarray, "pair 2"],
+        references: Int[np.ndarray, " reference"],
+        rule: Rule,
+    ) -> "Evidence":
+        """Evidence of one look."""
+        tests = paired_tests(values, present & look.seeds, pairs, references)
+        confidence = look.confidence(rule.confidence, rule.family)
+        return Evidence(
+            tests=tests,
+            p=look.p_of_procedure(tests.p_value),
+            difference=tests.difference,
+            one_sided=look.p_of_procedure(np.minimum(2 * equivalence_p(tests, margin=rule.margin), 1.0)) / 2,
+            interval=simultaneous_intervals(tests, confidence=confidence, family=rule.family),
+        )
+
+    def then(self, newer: "Evidence") -> "Evidence":
+        """Evidence with that of a further look: what a look has decided stands."""
+        stronger = (newer.p < self.p) | np.isnan(self.p)
+        low = np.fmax(self.interval[..., 0], newer.interval[..., 0])
+        high = np.fmin(self.interval[..., 1], newer.interval[..., 1])
+        # Bounds that exclude each other (with a probability below alpha) leave the newer ones.
+        meet = (low <= high)[..., None]
+        return Evidence(
+            tests=newer.tests,
+            p=np.fmin(self.p, newer.p),
+            difference=np.where(stronger, newer.difference, self.difference),
+            one_sided=np.fmin(self.one_sided, newer.one_sided),
+            interval=np.where(meet, np.stack([low, high], axis=-1), newer.interval),
+        )
+
+    def decisions(self, rule: Rule) -> Decisions:
+        """Decide every pair."""
+        p = holm(self.p, rule.family)
+        claimed = np.where(p <= 1 - rule.confidence, np.sign(self.difference), 0.0)
+        return Decisions(
+            tests=self.tests,
+            p=p,
+            p_equivalent=np.minimum(2 * rule.family * self.one_sided, 1.0),
+            interval=end_at_zero(self.interval, claimed),
+            claimed=claimed,
+            equivalent=np.max(np.abs(self.interval), axis=-1) < rule.margin,
+        )
+
+
 def decide(
     values: Float[np.ndarray, "*batch variant seed"],
     present: Bool[np.ndarray, "variant seed"],
@@ -238,6 +339,7 @@ def decide(
     family: int,
     confidence: float,
     margin: float,
+    looks: Sequence[Look] = (),
 ) -> Decisions:
     """Decide every pair of a family.
 
@@ -249,20 +351,12 @@ def decide(
         family: number of comparisons that share the error rate, at least the number of pairs.
         confidence: of all claims together, and of all intervals together.
         margin: largest difference, in nats per token, that counts as none.
+        looks: those of the planned looks that have been made, in order; empty if all runs are looked at once.
 
     Raises:
-        InputError: no cell is present.
+        InputError: no cell is present at a look.
     """
-    tests = paired_tests(values, present, pairs, references)
-    p = holm(tests.p_value, family)
-    wide = simultaneous_intervals(tests, confidence=confidence, family=family)
-    claimed = np.where(p <= 1 - confidence, np.sign(tests.difference), 0.0)
-    one_sided = equivalence_p(tests, margin=margin)
-    return Decisions(
-        tests=tests,
-        p=p,
-        p_equivalent=np.minimum(2 * family * one_sided, 1.0),
-        interval=end_at_zero(wide, claimed),
-        claimed=claimed,
-        equivalent=np.max(np.abs(wide), axis=-1) < margin,
-    )
+    rule = Rule(family=family, confidence=confidence, margin=margin)
+    once = Look(seeds=np.ones(present.shape[-1], bool), planned=(present.shape[-1],), place=0)
+    first, *later = [Evidence.at(look, values, present, pairs, references, rule) for look in looks or (once,)]
+    return functools.reduce(Evidence.then, later, first).decisions(rule)

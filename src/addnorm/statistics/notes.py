@@ -25,12 +25,39 @@ def _plan(ranking: Ranking, table: Table) -> list[Sentence]:
         # By name: at lengths, a run is in the table once for every switch.
         open_runs = {r.name for runs in table.runs.values() for r in runs if not r.ended}
         found.append(say("provisional", runs=len(open_runs)))
+    found += _stages(ranking)
     if ranking.added_after_look:
         found.append(say("added_after_look", seeds=listed("comma", ranking.added_after_look)))
     unplanned = [r for runs in table.runs.values() for r in runs if not r.planned and r.state == "finished"]
     unseen = sorted({r.seed for r in unplanned} - set(ranking.added_after_look))
     if unseen:
         found.append(say("unplanned", seeds=_seeds(unseen)))
+    return found
+
+
+def _stages(ranking: Ranking) -> list[Sentence]:
+    progress = ranking.stages
+    if progress is None:
+        return []
+    looks = progress.design.looks
+    found = [
+        say(
+            "stages",
+            complete=progress.complete,
+            looks=len(looks),
+            seeds=looks[max(progress.complete, 1) - 1],
+            most=looks[-1],
+            confidence=100 * ranking.confidence,
+        )
+    ]
+    if progress.continuing:
+        open_pairs = len(progress.undecided) - len(progress.hopeless)
+        found.append(say("stages_open", open=open_pairs, variants=listed("comma", progress.continuing)))
+    elif progress.complete:
+        found.append(say("stages_over", undecided=len(progress.undecided)))
+    if progress.hopeless:
+        pairs = listed("comma", (f"{one}–{other}" for one, other in progress.hopeless))
+        found.append(say("stages_hopeless", pairs=pairs, most=looks[-1]))
     return found
 
 

@@ -15,6 +15,7 @@ from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank
 from addnorm.statistics.result import Result
+from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.table import Table, tabulate
 from addnorm.statistics.tiers import reference_lines, tier_of
 from addnorm.statistics.verdicts import Family
@@ -30,6 +31,7 @@ def rank(
     assumed_sd: float | None = None,
     added_after_look: Collection[int] = (),
     left_out: Collection[str] = (),
+    design: SeedsInStages | None = None,
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
 
@@ -42,6 +44,8 @@ def rank(
             seeds needed where the runs themselves allow no verdict, and without the benefit of paired seeds.
         added_after_look: seeds that were added after results had been seen.
         left_out: variants whose runs take no part; a warning names them.
+        design: that of a study which adds seeds in stages. Verdicts are those of the completed stages, and all looks together
+            have the stated confidence.
 
     Raises:
         InputError: no runs, runs on different data, two runs of one variant and seed, or a number out of its range.
@@ -60,7 +64,9 @@ def rank(
             raise UnknownName("variant to be left out", name, known)
     results = [result for result in results if result.variant not in left_out]
     table = tabulate(results, references)
-    family = Family.of(table, references, margin, confidence, assumed_sd)
+    complete = 0 if design is None else design.complete(results)
+    looks = () if design is None else design.looks_at(table.seeds, complete)
+    family = Family.of(table, references, margin, confidence, assumed_sd, looks)
     levels = fit_levels(table.losses, table.present)
     comparisons = {
         name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
@@ -96,6 +102,7 @@ def rank(
         set_apart=family.set_apart,
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
+        stages=None if design is None else _stages(design, complete, family),
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
     return replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
@@ -117,6 +124,30 @@ def _check_numbers(margin: float, confidence: float, assumed_sd: float | None) -
         raise InputError(f"confidence: expected a number between 0.5 and 1, got {confidence}. For 95 % give 0.95.")
     if assumed_sd is not None and not (math.isfinite(assumed_sd) and assumed_sd > 0):
         raise InputError(f"assumed_sd: expected a positive number of nats per token, got {assumed_sd}.")
+
+
+def _stages(design: SeedsInStages, complete: int, family: Family) -> Stages:
+    """Progress of a study with a design, and the variants of its next stage."""
+    undecided: list[tuple[str, str]] = []
+    hopeless: list[tuple[str, str]] = []
+    continuing: tuple[str, ...] = ()
+    if family.decisions is not None and complete:
+        names = family.table.distinct
+        found = prospects(family.decisions, design, family.rule)
+        # A variant that diverged at a seed can be worse, which its first stage shows, but neither better nor equivalent.
+        diverged = np.array([any(family.table.diverged(names[row]) for row in pair) for pair in family.pairs], bool)
+        found = replace(found, hopeless=found.hopeless | (found.undecided & diverged))
+        undecided, hopeless = (
+            [(names[family.pairs[place][0]], names[family.pairs[place][1]]) for place in np.flatnonzero(which)]
+            for which in (found.undecided, found.hopeless)
+        )
+        if complete < len(design.looks):
+            rows = needed(found, np.array(family.pairs, int).reshape(-1, 2))
+            # A variant that repeats another stays a repeat only with the same seeds.
+            continuing = tuple(name for name in family.table.names if family.table.row(name) in rows)
+    return Stages(
+        design=design, complete=complete, undecided=tuple(undecided), hopeless=tuple(hopeless), continuing=continuing
+    )
 
 
 def _rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]]:

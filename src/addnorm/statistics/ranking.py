@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from addnorm.statistics.seeds_in_stages import Stages
 from addnorm.words import Sentence
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
@@ -196,6 +197,8 @@ class Ranking:
     """Standard deviation of one run from another source; used for `seeds_needed` alone, never for a verdict."""
     added_after_look: tuple[int, ...]
     """Seeds that were added after results had been seen."""
+    stages: Stages | None = None
+    """Progress of a study that adds seeds in stages; None if all seeds were fixed beforehand."""
 
     def __getitem__(self, variant: str) -> VariantRank:
         """The row of that variant.
@@ -230,6 +233,7 @@ class Ranking:
                 "assumed_sd": self.assumed_sd,
             },
             "added_after_look": list(self.added_after_look),
+            "stages": None if self.stages is None else self.stages.to_json(),
         }
 
 

@@ -8,7 +8,7 @@ many is a coincidence.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -44,6 +44,10 @@ class Table:
     def row(self, variant: str) -> int:
         """Row of `losses` that stands for the variant."""
         return self.distinct.index(self.same_as.get(variant, variant))
+
+    def at_seeds(self, seeds: Bool[np.ndarray, " seed"]) -> "Table":
+        """The table with the runs of some seeds alone; the list of runs stays whole."""
+        return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
 
     def failed(self, variant: str) -> bool:
         """True if every run of the variant has ended and none has finished."""

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, PairedTests, decide
+from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, Look, PairedTests, Rule, decide
 from addnorm.statistics.power import seeds_needed
 from addnorm.statistics.ranking import Comparison, Verdict
 from addnorm.statistics.result import Result
@@ -32,9 +32,16 @@ class Family:
 
     @staticmethod
     def of(
-        table: Table, references: Sequence[str], margin: float, confidence: float, assumed_sd: float | None
+        table: Table,
+        references: Sequence[str],
+        margin: float,
+        confidence: float,
+        assumed_sd: float | None,
+        looks: Sequence[Look] = (),
     ) -> "Family":
-        """Decide all variant × reference pairs of the table."""
+        """Decide all variant × reference pairs of the table; with `looks`, from the runs that they use alone."""
+        if looks:
+            table = table.at_seeds(looks[-1].seeds)
         candidates = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
         reference_rows = {table.row(name) for name in references}
         pairs = tuple(pair for pair in combinations(candidates, 2) if reference_rows.intersection(pair))
@@ -49,6 +56,7 @@ class Family:
                 family=size,
                 confidence=confidence,
                 margin=margin,
+                looks=[look for look in looks if (table.present & look.seeds).any()],
             )
         return Family(
             table=table,
@@ -59,6 +67,11 @@ class Family:
             confidence=confidence,
             assumed_sd=assumed_sd,
         )
+
+    @property
+    def rule(self) -> Rule:
+        """The rule by which the family is decided."""
+        return Rule(family=self.size, confidence=self.confidence, margin=self.margin)
 
     @property
     def noise_df(self) -> int:

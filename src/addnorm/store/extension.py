@@ -4,8 +4,14 @@ The first plan and its hash stay unchanged in `study.json`. Each extension is an
 
     {"plan_hash": hash of the extended plan, "seeds": [added seeds], "time": …, "looked": true if a ranking with results
      had been shown before, "runs": [added runs]}
+
+A plan with a `design` adds its seeds in stages. It names every seed and every look beforehand; which variants a stage trains
+follows from the runs of the stages before it. A stage is an extension too, with its number as `stage`; its seeds are planned,
+and whether a ranking had been shown changes nothing.
 """
 
+import hashlib
+import json
 import time
 from typing import Any
 
@@ -36,6 +42,31 @@ def only_adds_seeds(old: dict[str, Any], new: dict[str, Any]) -> bool:
     variants = {entry["variant"] for entry in old_runs.values()}
     seeds_are_new = not seeds & {entry["seed"] for entry in old_runs.values()}
     return bool(added) and seeds_are_new and cells == sorted((variant, seed) for variant in variants for seed in seeds)
+
+
+def with_stage(old: dict[str, Any], stage: int, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Content of `study.json` with the runs of a further stage of its design.
+
+    Args:
+        old: present content.
+        stage: number of the stage, from 1; the first plan is stage 0.
+        runs: what the stage trains.
+    """
+    content = json.dumps([old["plan_hash"], stage, [run["run"] for run in runs]])
+    extension = {
+        "plan_hash": hashlib.sha256(content.encode()).hexdigest(),
+        "seeds": sorted({run["seed"] for run in runs}),
+        "time": time.time(),
+        "looked": False,
+        "stage": stage,
+        "runs": runs,
+    }
+    return {**old, "extensions": [*old.get("extensions", []), extension]}
+
+
+def stages(plan: dict[str, Any]) -> int:
+    """Number of stages that have been planned in full, the first one included."""
+    return 1 + sum("stage" in extension for extension in plan.get("extensions", []))
 
 
 def extended(old: dict[str, Any], new: dict[str, Any], *, looked: bool) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from addnorm.errors import InputError
 from addnorm.statistics import Ranking, Result, rank
+from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store.files import Damaged
 from addnorm.store.status import RunStatus
 from addnorm.store.study import StudyFolder
@@ -21,8 +23,25 @@ def results(folder: StudyFolder) -> list[Result]:
 
 
 def added_later(folder: StudyFolder) -> frozenset[str]:
-    """Names of the runs that were added to the first plan."""
-    return frozenset(run["run"] for extension in folder.extensions for run in extension["runs"])
+    """Names of the runs that were added to the first plan, other than by its design."""
+    return frozenset(
+        run["run"] for extension in folder.extensions if "stage" not in extension for run in extension["runs"]
+    )
+
+
+def design(folder: StudyFolder) -> SeedsInStages | None:
+    """The design of a plan that adds seeds in stages; None for any other.
+
+    Raises:
+        Damaged: the design cannot be read.
+    """
+    content = folder.plan.get("design")
+    if content is None:
+        return None
+    try:
+        return SeedsInStages.from_json(content)
+    except InputError as error:
+        raise Damaged(f"{folder.path / 'study.json'} is damaged: {error} Restore it from a copy.") from error
 
 
 def result(folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str]) -> Result:
@@ -83,4 +102,5 @@ def ranking(
         added_after_look=[
             seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
         ],
+        design=design(folder),
     )

@@ -3,11 +3,12 @@
     spec.json            frozen specification          events.jsonl   events, appended by the worker
     env.json             versions, device, threads     log.txt        output of the worker
     lock                 held while a worker lives     checkpoints/   the newest two
+    claims/              who trains the run            STOP           asks the worker to stop
     final.safetensors    final weights                 DONE | FAILED | BLOCKED
 
 The state of a run is derived, not stored: finished with `DONE`; failed or diverged with `FAILED`; blocked with `BLOCKED`;
-otherwise running if the lock is held, interrupted if there are events, and queued if there are none. A crash therefore
-cannot leave a wrong state.
+otherwise running if the lock is held or a worker of another host has the claim, interrupted if there are events, and queued
+if there are none. A crash therefore cannot leave a wrong state.
 """
 
 import math
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from addnorm.errors import JobError
+from addnorm.store.claim import Claim, Claims, Holder, InForce
 from addnorm.store.events import Event, EventWriter
 from addnorm.store.files import Damaged, disk_error, read_json, sync, write_json
 from addnorm.store.follower import NewestEvents
@@ -39,8 +41,8 @@ _SPEC_FIELDS = ("run", "variant", "seed", "steps")
 class NotClaimed(JobError):
     """A worker claimed a run that must not be trained now; `state` is the reason (running, finished, failed, diverged)."""
 
-    def __init__(self, path: Path, state: State, by: int | None) -> None:
-        who = f" by process {by}" if by is not None else ""
+    def __init__(self, path: Path, state: State, by: str | None) -> None:
+        who = f" by {by}" if by is not None else ""
         super().__init__(f"{path} is {state}{who}: expected a run that has no worker and has not ended.")
         self.state: State = state
 
@@ -62,6 +64,8 @@ class RunFolder:
         self.path = Path(path)
         self._spec = spec
         self._newest = NewestEvents(self.events_path)
+        self._claims = Claims(self.path / "claims")
+        self._claim: Claim | None = None
 
     @property
     def name(self) -> str:
@@ -120,34 +124,99 @@ class RunFolder:
         write_json(self.path / "env.json", env)
 
     def is_held(self) -> bool:
-        """True while a worker lives."""
-        return is_held(self.path / "lock")
+        """True while a worker lives, here or on another host."""
+        return is_held(self.path / "lock") or self._claims.held_elsewhere() is not None
 
     def worker(self) -> int | None:
-        """Process id of the worker, or None."""
-        return Lock(self.path / "lock").held_by()
+        """Process id of the worker of this host, or None."""
+        pid, newest = Lock(self.path / "lock").held_by(), self._claims.newest()
+        # Over a network file system, the lock and the number in it may be another host's; the claim tells whose they are.
+        return pid if newest is None or (newest[1].is_here and newest[1].pid == pid) else None
+
+    def holder(self) -> Holder | None:
+        """The living worker with its id and host; None if there is none, or if it has not made its claim yet."""
+        if is_held(self.path / "lock"):
+            newest = self._claims.newest()
+            return newest[1] if newest is not None else None
+        return self._claims.held_elsewhere()
+
+    def claims_made(self) -> int:
+        """Number of the newest claim; it grows with every worker that begins."""
+        newest = self._claims.newest()
+        return newest[0] if newest is not None else 0
+
+    def is_superseded(self) -> bool:
+        """True if this process has claimed the run and another one has since, because this one gave no sign of life."""
+        return self._claim is not None and self._claim.is_superseded()
+
+    def require_claim(self) -> None:
+        """Make sure, once in each step, that this process's claim still stands. Costs nothing: the last beat has looked.
+
+        Raises:
+            JobError: another worker has taken the run over.
+        """
+        if self._claim is not None and self._claim.lost:
+            raise JobError(f"{self.path}: expected claim {self._claim.number} to be the newest, got a newer one.")
+
+    @property
+    def stop_path(self) -> Path:
+        """The file that asks the worker to stop, wherever it is."""
+        return self.path / "STOP"
+
+    def request_stop(self) -> None:
+        """Ask the worker to save a checkpoint and stop, by the file STOP. A run with that file is not started.
+
+        Raises:
+            DiskFull, JobError: the file cannot be written.
+        """
+        try:
+            self.stop_path.touch()
+        except OSError as error:
+            raise disk_error(error, self.stop_path) from error
+
+    def allow_start(self) -> None:
+        """Remove the file STOP.
+
+        Raises:
+            JobError: the file cannot be removed.
+        """
+        try:
+            self.stop_path.unlink(missing_ok=True)
+        except OSError as error:
+            raise disk_error(error, self.stop_path) from error
 
     @contextmanager
     def claim(self) -> Iterator[EventWriter]:
-        """Hold the run's lock during the block and open its events for a new attempt.
+        """Claim the run during the block and open its events for a new attempt.
 
         Raises:
-            NotClaimed: another worker holds the lock, or the run is finished, failed or diverged.
+            NotClaimed: another worker has the run, or it is finished, failed or diverged.
             DiskFull, JobError: the folder cannot be written.
         """
         lock = Lock(self.path / "lock")
         if not lock.try_acquire():
-            raise NotClaimed(self.path, "running", lock.held_by())
+            holder = lock.held_by()
+            raise NotClaimed(self.path, "running", None if holder is None else f"process {holder}")
         try:
             ended = self.ending()
             if ended is not None and ended["state"] != "blocked":
                 raise NotClaimed(self.path, ended["state"], None)
-            self._remove("blocked")
-            self._remove_temporary_files()
-            with EventWriter(self.events_path, attempt=self.attempts() + 1) as events:
-                yield events
-                events.sync()
+            try:
+                self._claim = self._claims.acquire(self.attempts() + 1)
+            except InForce as error:
+                raise NotClaimed(
+                    self.path, "running", f"worker {error.holder.worker} on {error.holder.host}"
+                ) from error
+            try:
+                self._remove("blocked")
+                self._remove_temporary_files()
+                with EventWriter(self.events_path, attempt=self._claim.number) as events:
+                    yield events
+                    events.sync()
+            finally:
+                self._claim.release()
         finally:
+            self._claim = None
             lock.release()
 
     def mark(self, state: Ending, *, reason: str | None = None, step: int, **values: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, JobError
-from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds
+from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds, stages, with_stage
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
 from addnorm.store.peeks import LOCK, NAME, peeks, record_peek
@@ -32,6 +32,8 @@ _RESERVED = frozenset(
         "audit.json",
         "explain.json",
         "supervisor.lock",
+        "supervisor-claims",
+        "slurm",
         "supervisor.jsonl",
         "index.db",
         "report",
@@ -100,11 +102,43 @@ class StudyFolder:
                 "only seeds may be added: choose another folder with --out, or undo the change to continue the old "
                 "plan."
             )
-        for run in study._runs:
+        study._make_run_folders()
+        return study
+
+    def add_stage(self, stage: int, runs: list[dict[str, Any]]) -> "StudyFolder":
+        """Add the runs of a further stage of the plan's design; nothing if another process has added it.
+
+        Args:
+            stage: number of the stage, from 1.
+            runs: entries as in the plan.
+
+        Returns:
+            The folder with the stage.
+
+        Raises:
+            DiskFull, JobError: the folder cannot be written, or a supervisor works in it.
+        """
+        lock = Lock(self.lock_path)
+        if not lock.try_acquire():
+            raise JobError(
+                f"{self.path}: expected no running supervisor while a stage is added, got process {lock.held_by()}. Run "
+                "the same command again when it has ended."
+            )
+        try:
+            present = read_json(self.path / "study.json")
+            if stages(present) == stage:
+                write_json(self.path / "study.json", with_stage(present, stage, runs))
+        finally:
+            lock.release()
+        folder = StudyFolder(self.path)
+        folder._make_run_folders()
+        return folder
+
+    def _make_run_folders(self) -> None:
+        for run in self._runs:
             make_folder(run.path)
             if not (run.path / "spec.json").exists():
                 write_json(run.path / "spec.json", run.spec)
-        return study
 
     @property
     def name(self) -> str:
@@ -118,7 +152,8 @@ class StudyFolder:
 
     @property
     def extensions(self) -> list[dict[str, Any]]:
-        """Seeds that were added later, oldest first: `plan_hash`, `seeds`, `time`, `looked`, `runs`."""
+        """Seeds that were added later, oldest first: `plan_hash`, `seeds`, `time`, `looked`, `runs`; `stage` for those that the
+        plan's design adds."""
         return list(self.plan.get("extensions", []))
 
     def record_peek(self) -> None:
@@ -134,6 +169,11 @@ class StudyFolder:
     def lock_path(self) -> Path:
         """Lock that the supervisor holds."""
         return self.path / "supervisor.lock"
+
+    @property
+    def claims_path(self) -> Path:
+        """Claims of the supervisors, which exclude one on another host."""
+        return self.path / "supervisor-claims"
 
     def runs(self) -> list[RunFolder]:
         """Runs in plan order; the same objects at every call."""

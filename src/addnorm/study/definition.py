@@ -21,12 +21,13 @@ from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
+from addnorm.study.executor import ExecutorSpec
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 BUDGETS = ("tokens", "flops", "tokens_per_parameter")
 """Fields of `Training` that set the length of a run in place of `steps`."""
 ONE_LENGTH = "one of steps, tokens, flops and tokens_per_parameter"
-_OMITTED = {"omitted_if_none": True}
+_OMITTED = {"omitted_at_default": True}
 """Metadata of a field that stays out of a spec while it is None, so that specs of earlier versions keep their hashes."""
 _POINT = re.compile(r"(, [A-Za-z0-9._+ -]+)+")
 """End of the name of a variant that a grid made: `, learning_rate 1e-3`."""
@@ -134,6 +135,8 @@ class Study:
     """Titles of variants in any script, shown beside their names."""
     plugins: tuple[str, ...] = ()
     """Files with the user's own mechanisms. Paths in a study file are relative to it; loading makes them absolute."""
+    executor: ExecutorSpec | None = None
+    """Executor that trains the runs; null for processes of this machine. Not part of the plan: no result depends on it."""
 
     def training_of(self, variant: str) -> Training:
         """Training settings of a variant: its own, or those of the study."""

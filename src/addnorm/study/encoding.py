@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -41,6 +41,14 @@ def digest(instance: object) -> str:
     return hashlib.sha256(canonical(instance)).hexdigest()
 
 
+def _is_omitted(field: Field[Any], value: Any) -> bool:
+    """True for a field that later versions added, at its default: what was written before keeps its identity."""
+    if not field.metadata.get("omitted_at_default"):
+        return False
+    default = field.default if field.default_factory is MISSING else field.default_factory()
+    return bool(value == default)
+
+
 def _encode(value: Any, hint: Any, path: str) -> Any:
     if value is None or isinstance(value, bool | str):
         return value
@@ -50,8 +58,7 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
         hints = get_type_hints(type(value))
         plain = {"kind": value.kind} if isinstance(value, Spec) else {}
         for field in fields(value):
-            omitted = field.metadata.get("omitted_if_none") and getattr(value, field.name) is None
-            if field.init and not omitted:
+            if field.init and not _is_omitted(field, getattr(value, field.name)):
                 plain[field.name] = _encode(getattr(value, field.name), hints[field.name], f"{path}.{field.name}")
         return plain
     if isinstance(value, Mapping):

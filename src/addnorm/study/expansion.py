@@ -42,7 +42,10 @@ def validate(study: Study) -> None:
     for name, model in study.variants.items():
         try:
             with torch.device("meta"):
-                model.build()
+                built = model.build()
+            training = study.training_of(name)
+            if not training.budget:  # its steps are not known yet
+                built.residual.require_steps(training.steps)
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
         except Exception as error:  # a user's plugin may raise anything; without one it is a bug here

@@ -144,11 +144,11 @@ def _score_sum_costs(
 ) -> Iterator[ScoreSumCost]:
     with torch.device("meta"):
         scores = model.build_scores()
-        replays = model.build_residual().replays
+        replays, sinks = model.build_residual().replays, model.build_sinks()
     if model.depth < 2 or scores.terms(1) == 1:
         return
     taken = "running" if as_configured.buffer_bytes else "streaming" if model.attention == "auto" else model.attention
-    can_run = scores.shared_weight(0) is not None and not replays
+    can_run = scores.shared_weight(0) is not None and not replays and sinks is None
     for attention in ("running", "streaming") if can_run else ("streaming",):
         step = step_cost(replace(model, attention=attention), training)
         yield ScoreSumCost(

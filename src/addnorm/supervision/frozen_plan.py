@@ -5,6 +5,7 @@ from typing import Any
 
 import addnorm
 from addnorm.data import prepare
+from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
@@ -12,8 +13,13 @@ from addnorm.study.expansion import expand, fit_models, run_name, validate
 from addnorm.supervision.budget import budgets, resolve_budgets
 
 
-def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
+def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None) -> dict[str, Any]:
     """Prepare the data set in `out` and write out the runs of a study.
+
+    Args:
+        study: the study; with a design, its seeds are those of the first stage.
+        out: folder of the study.
+        design: the seeds and looks of a study that adds seeds in stages.
 
     Returns:
         The content of `study.json`; `plan_hash` covers every other entry except the version.
@@ -28,6 +34,7 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
     given = budgets(study)
     if given:
         study = resolve_budgets(study, StudyFolder(out).plan if (out / "study.json").exists() else None)
+        validate(study)
     specs = expand(study, dataset.hash)
     plan: dict[str, Any] = {
         "study": study.name,
@@ -53,4 +60,6 @@ def frozen_plan(study: Study, out: Path) -> dict[str, Any]:
         plan["budgets"] = given
     if study.titles:
         plan["titles"] = dict(study.titles)
+    if design is not None:
+        plan["design"] = design.to_json()
     return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}

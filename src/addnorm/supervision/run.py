@@ -1,19 +1,29 @@
 """Training of a study: prepare the data, freeze the plan, supervise the workers."""
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
+from typing import Any, Literal
 
+from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset
-from addnorm.errors import InputError
+from addnorm.errors import InputError, UnknownName
+from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.study.definition import Study
+from addnorm.study.executor import ExecutorSpec
 from addnorm.study.expansion import fit_models
 from addnorm.supervision.cost_record import record_costs
-from addnorm.supervision.executors import EXECUTORS, WORKER
+from addnorm.supervision.executors import EXECUTORS, WORKER, Work
 from addnorm.supervision.frozen_plan import frozen_plan
 from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
+from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.supervisor import supervise
+from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
+
+MOST_SEEDS = 20
+"""Seeds per variant at most, where seeds are added until comparisons are decided."""
 
 
 def default_out(study: Study) -> Path:
@@ -26,10 +36,12 @@ def run(
     *,
     out: str | Path | None = None,
     workers: int | None = None,
-    executor: str = "local",
+    executor: str | ExecutorSpec | None = None,
     on_tick: Callable[[StudyFolder, list[RunStatus]], None] | None = None,
     say: Callable[[str], None] = lambda text: None,
     again: Collection[State] = (),
+    until: Literal["decided"] | None = None,
+    most: int = MOST_SEEDS,
 ) -> StudyFolder:
     """Train the runs of a study, or resume them after an interruption. Returns when every run has ended or is blocked.
 
@@ -44,18 +56,24 @@ def run(
     Args:
         study: the study to train.
         out: folder of the runs; `runs/NAME` by default.
-        workers: number of runs trained at the same time; by default one per GPU, or one per CPU core.
-        executor: name of the executor that starts the workers (a file of `addnorm.supervision.executors`).
+        workers: number of runs trained at the same time; by default one per GPU, or one per CPU core, or as many as a
+            scheduler has room for.
+        executor: where the runs are trained: a name, or settings such as
+            `addnorm.supervision.executors.slurm.Slurm(partition="gpu")`; by default what the study says, else this machine.
         on_tick: called about once a second with the study's folder and the status of every run; by default a notebook
             shows progress, and other programs show nothing.
         say: called with a line of text before each longer step.
         again: states of ended runs that are resumed from their newest checkpoint: "failed", "diverged".
+        until: "decided" adds seeds in stages where comparisons are open, by a design that the plan freezes.
+        most: largest number of seeds per variant with `until`.
 
     Returns:
         The study's folder.
 
     Raises:
-        InputError: the study cannot be trained, the code of a plugin fails, or the folder holds another plan.
+        InputError: the study cannot be trained, the code of a plugin fails, the folder holds another plan, or `most` is below
+            the study's own number of seeds; or the executor cannot be used here, or its settings are wrong. Nothing has
+            been started or submitted.
         UnknownName: no such executor.
         JobError: another supervisor works on the folder, or a file cannot be written.
     """
@@ -64,16 +82,78 @@ def run(
             f"run: expected a Study, got {study!r}. Load one by name or file: addnorm.run(addnorm.load_study({study!r}))."
         )
     out = Path(out) if out is not None else default_out(study)
-    # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
-    command = (*WORKER, *study.plugins)
-    starter = EXECUTORS.class_of(executor).create(threads=study.training.threads, slots=workers, command=command)
+    design = SeedsInStages.planned(study.seeds, most) if until == "decided" else None
+    if design is not None:
+        study = replace(study, seeds=design.stage(0))
+    spec = executor_spec(study, executor, workers)
+    starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
     try_plugins(study)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
-    folder = StudyFolder.create(out, frozen_plan(study, out))
-    record_costs(fit_models(study, Dataset.load(out / "data").vocab), out)
+    plan = frozen_plan(study, out, design)
+    fitted = fit_models(study, Dataset.load(out / "data").vocab)
+    require_checkpoint_in_time(fitted, spec, out)
+    folder = StudyFolder.create(out, plan)
+    record_costs(fitted, out)
     show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing
-    supervise(folder, starter, on_tick=lambda statuses: show(folder, statuses), again=again)
+
+    def train(folder: StudyFolder) -> None:
+        supervise(folder, starter, on_tick=lambda statuses: show(folder, statuses), again=again)
+
+    if design is not None:
+        return train_in_stages(folder, train, say)
+    train(folder)
     return folder
+
+
+def script(
+    study: Study,
+    *,
+    out: str | Path | None = None,
+    workers: int | None = None,
+    executor: str | ExecutorSpec | None = None,
+) -> str:
+    """The script that `run` with the same arguments would submit to a scheduler. Writes and submits nothing.
+
+    Raises:
+        InputError: the executor submits no script, or its settings are wrong.
+    """
+    out = Path(out) if out is not None else default_out(study)
+    spec = executor_spec(study, executor, workers)
+    runs = len(study.variants) * len(study.seeds)
+    text: str = EXECUTORS.class_of(spec.kind).script(spec, _work(study, out), runs)
+    return text
+
+
+def executor_spec(study: Study, executor: str | ExecutorSpec | None, workers: int | None) -> ExecutorSpec:
+    """Settings of the executor: those given, else the study's. A name alone takes the study's settings of that kind.
+
+    Raises:
+        UnknownName: no such executor.
+        InputError: a number of workers below 1.
+    """
+    own = study.executor
+    if executor is None:
+        executor = own if own is not None else "local"
+    if isinstance(executor, str):
+        executor = own if own is not None and own.kind == executor else _of_kind(executor)
+    if workers is None:
+        return executor
+    if workers < 1:
+        raise InputError(
+            f"workers: expected a whole number of at least 1, got {workers}. Omit it for one worker per device."
+        )
+    return replace(executor, at_once=workers)
+
+
+def _of_kind(kind: str) -> Any:
+    if kind not in ROOMS["executor"].kinds():
+        raise UnknownName("executor", kind, ROOMS["executor"].kinds())
+    return ROOMS["executor"].make(kind)
+
+
+def _work(study: Study, out: Path) -> Work:
+    # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
+    return Work(folder=out, threads=study.training.threads, command=(*WORKER, *study.plugins))
 
 
 def _show_nothing(folder: StudyFolder, statuses: list[RunStatus]) -> None:

@@ -11,7 +11,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class StopSignals:
     """Context in which SIGINT and SIGTERM are counted: the first requests an orderly stop, the second an immediate one.
 
-    Python delivers signals to the main thread only; in another thread the context changes nothing and counts nothing.
+    A context within another counts for both. Python delivers signals to the main thread only; in another thread the context
+    changes nothing and counts nothing.
     """
 
     def __init__(self) -> None:
@@ -39,3 +40,6 @@ class StopSignals:
     def _count(self, number: int, frame: FrameType | None) -> None:
         self.count += 1
         self._received.set()
+        outer = getattr(self._previous.get(signal.Signals(number)), "__self__", None)
+        if isinstance(outer, StopSignals):
+            outer._count(number, frame)

@@ -7,12 +7,12 @@ step every time is given up.
 
 import shutil
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from addnorm.store import Damaged, RunFolder, RunStatus
-from addnorm.supervision.executors import Worker
+from addnorm.store import Damaged, RunFolder, RunStatus, State
+from addnorm.supervision.executors import WorkerState
 
 _LONGEST_WAIT_S = 60.0
 _LEAST_FREE_BYTES = 16 << 20
@@ -28,9 +28,10 @@ class SupervisedRun:
     """One run under a supervisor."""
 
     folder: RunFolder
-    worker: Worker | None = None
-    stop_requested: bool = False
-    """True once the present worker has been asked to stop."""
+    worker: str | None = None
+    """Id of the present worker, also while it waits in a scheduler's queue."""
+    worker_state: WorkerState = field(default_factory=lambda: WorkerState(phase="working"))
+    """The present worker's state at the last tick."""
     failures: int = 0
     """Consecutive premature exits without progress."""
     furthest: int = -1
@@ -73,12 +74,19 @@ class SupervisedRun:
         self.suspended = True
         self.reason = reason
 
+    def is_over(self) -> bool:
+        """True if the run has finished, failed or diverged."""
+        ending = self.folder.ending()
+        return ending is not None and ending["state"] != "blocked"
+
     def is_startable(self) -> bool:
         """True if the run may be started, now or after its back-off (see `is_due`)."""
         if self.worker is not None or self.suspended:
             return False
-        ending = self.folder.ending()
-        if ending is not None and ending["state"] != "blocked":
+        if self.folder.stop_path.exists():
+            self.suspend(f"the file {self.folder.stop_path} asks it to stop")
+            return False
+        if self.is_over():
             return False
         return self.block is None or self.has_room()
 
@@ -103,6 +111,9 @@ class SupervisedRun:
         status = self.folder.status()
         if status.state in ("queued", "interrupted", "blocked"):
             if self.worker is not None:
+                if self.worker_state.phase == "waiting":
+                    state: State = "interrupted" if status.state == "interrupted" else "queued"
+                    return replace(status, state=state, reason=f"{self.worker}: {self.worker_state.note}")
                 return replace(status, state="running", reason=None)
             if self.block is not None:
                 return replace(status, state="blocked", reason=self.block["reason"])

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 from addnorm.errors import JobError
 from addnorm.store import DiskFull, Index, Lock, RunStatus, State, StudyFolder
-from addnorm.supervision.executors import Executor
+from addnorm.store.claim import Claims, InForce
+from addnorm.supervision.executors import Executor, WorkerState
 from addnorm.supervision.stop_signals import StopSignals
 from addnorm.supervision.supervised_run import SupervisedRun, free_bytes
 from addnorm.supervision.supervisor_log import SupervisorLog
@@ -31,7 +32,8 @@ def supervise(
     Runs start in the plan's order. A run that crashes is restarted; after more than `retries` consecutive crashes without
     progress it is marked FAILED, with the last lines of its log. A run blocked by a full disk waits for free space while
     other runs are training; a run blocked by anything else waits for the next call. The first Ctrl-C or SIGTERM asks the
-    workers to write a checkpoint and stop, and waits for them; the second one kills them.
+    workers to write a checkpoint and stop, and waits for them; the second one kills them. A run with the file STOP is not
+    started; the call removes the files that are there when it begins.
 
     Args:
         study: the study's folder.
@@ -46,17 +48,23 @@ def supervise(
         The status of every run at the end.
 
     Raises:
-        JobError: another supervisor works on the folder.
+        JobError: another supervisor works on the folder, on this host or another.
         DiskFull: no room for the supervisor's log.
     """
     lock = Lock(study.lock_path)
     if not lock.try_acquire():
-        raise JobError(
-            f"{study.path}: expected no other supervisor, got process {lock.held_by()}. "
-            f"Follow its progress with `addnorm status {study.path}`, or stop it first."
-        )
+        raise _second_supervisor(study, f"process {lock.held_by()}")
+    try:
+        claim = Claims(study.claims_path).acquire()
+    except InForce as error:
+        lock.release()
+        raise _second_supervisor(study, f"process {error.holder.pid} on {error.holder.host}") from error
+    except BaseException:
+        lock.release()
+        raise
     try:
         for run in study.runs():
+            run.allow_start()
             ending = run.ending()
             if ending is not None and ending["state"] in again:
                 run.retry()
@@ -70,7 +78,15 @@ def supervise(
                     return statuses
                 signals.wait(tick_s)
     finally:
+        claim.release()
         lock.release()
+
+
+def _second_supervisor(study: StudyFolder, holder: str) -> JobError:
+    return JobError(
+        f"{study.path}: expected no other supervisor, got {holder}. "
+        f"Follow its progress with `addnorm status {study.path}`, or stop it first."
+    )
 
 
 class _Supervisor:
@@ -92,13 +108,17 @@ class _Supervisor:
     def tick(self, stop_signals: int) -> None:
         """Check every run once and start, adopt, restart or stop workers. `stop_signals`: number received so far."""
         self.stop_signals = stop_signals
+        states = self.executor.poll([run.folder for run in self.runs if run.worker is not None])
         for run in self.runs:
-            if run.worker is not None and (outcome := run.worker.poll()) is not None:
-                self.end(run, outcome)
+            if run.name in states:
+                run.worker_state = states[run.name]
+                if run.worker_state.phase == "ended":
+                    self.end(run)
+        found = self.executor.find([run.folder for run in self.runs if run.worker is None and not run.is_over()])
         for run in self.runs:
-            if run.worker is None and run.folder.is_held():
-                run.worker, run.stop_requested = self.executor.adopt(run.folder.path), False
-                self.log.write("adopted", run=run.name, pid=run.worker.pid)
+            if run.name in found:
+                run.worker, run.worker_state = found[run.name], WorkerState(phase="working")
+                self.log.write("adopted", run=run.name, **_named(run.worker))
         if stop_signals:
             self.stop()
         else:
@@ -115,35 +135,34 @@ class _Supervisor:
         return [run.status() for run in self.runs]
 
     def start(self) -> None:
-        free_slots = self.executor.slots - sum(run.worker is not None for run in self.runs)
-        for run in self.runs:
-            if free_slots > 0 and run.is_startable() and run.is_due():
-                try:
-                    run.folder.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once
-                    run.worker, run.stop_requested = self.executor.start(run.folder.path), False
-                except DiskFull as error:
-                    self.block(run, {"reason": str(error), "cause": "disk"})
-                except JobError as error:
-                    run.suspend(str(error))
-                    self.log.write("not started", run=run.name, reason=str(error))
-                else:
-                    run.block = None
-                    free_slots -= 1
-                    self.log.write("started", run=run.name, pid=run.worker.pid)
+        due = {run.name: run for run in self.runs if run.is_startable() and run.is_due()}
+        answers = self.executor.start([run.folder for run in due.values()]) if due else {}
+        for name, answer in answers.items():
+            run = due[name]
+            if isinstance(answer, DiskFull):
+                self.block(run, {"reason": str(answer), "cause": "disk"})
+            elif isinstance(answer, JobError):
+                run.suspend(str(answer))
+                self.log.write("not started", run=name, reason=str(answer))
+            else:
+                run.block, run.worker, run.worker_state = None, answer, WorkerState(phase="working")
+                self.log.write("started", run=name, **_named(answer))
 
     def stop(self) -> None:
-        for run in self.runs:
-            if run.worker is None:
-                continue
+        at_work = [run.folder for run in self.runs if run.worker is not None]
+        if not at_work:
+            return
+        try:
             if self.stop_signals > 1:
-                run.worker.kill()
-            elif not run.stop_requested and run.worker.pid is not None:
-                run.worker.stop()
-                run.stop_requested = True
+                self.executor.kill(at_work)
+            else:
+                self.executor.stop(at_work)
+        except JobError as error:  # tried again with the next tick
+            self.log.write("not stopped", reason=str(error))
 
-    def end(self, run: SupervisedRun, outcome: str) -> None:
+    def end(self, run: SupervisedRun) -> None:
         """Handle the end of a worker. The run's files take precedence over the exit code."""
-        code = run.worker.code if run.worker else None
+        outcome, code = run.worker_state.note, run.worker_state.code
         run.worker = None
         ending = run.folder.ending()
         state = ending["state"] if ending else None
@@ -152,7 +171,7 @@ class _Supervisor:
             return  # the run has ended, or another worker holds it and is adopted in this tick
         if state == "blocked" or code == ExitCode.BLOCKED:
             self.block(run, ending or {"reason": "the disk was full", "cause": "disk"})
-        elif self.stop_signals:
+        elif self.stop_signals or run.folder.stop_path.exists():
             pass  # stopped or killed on request: interrupted, not failed
         elif code != ExitCode.STOPPED and free_bytes(run.folder.path) < run.required_bytes():
             # A full disk crashes a worker in many ways, none of which is the run's fault.
@@ -197,3 +216,9 @@ class _Supervisor:
         if problems != self.index_problems:
             self.index_problems = problems
             self.log.write("index", trouble=problems)
+
+
+def _named(worker: str) -> dict[str, Any]:
+    """A worker's id for the log, and its process id if it is a process."""
+    pid = worker.rpartition(":")[2]
+    return {"worker": worker, **({"pid": int(pid)} if pid.isdecimal() else {})}

@@ -13,9 +13,13 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError
+from addnorm.hugging_face.loading import load_hf
+from addnorm.hugging_face.own_class import MODEL_TYPE
 from addnorm.redundancy.execution.memory import needed_bytes
+from addnorm.targets.class_fit import best_class, some
 from addnorm.targets.example_inputs import example_inputs
 from addnorm.targets.input_spec import make_inputs
+from addnorm.targets.run import random_tokens
 from addnorm.targets.target import Target
 from addnorm.targets.transformers_class import (
     configuration_target,
@@ -43,8 +47,11 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
             Transformers lacks its class, or weights are missing.
     """
     content = _config(folder)
-    name = _architecture(folder, content)
+    if content.get("model_type") == MODEL_TYPE:
+        return _own_target(folder, given)
+    _require_plain(folder, content)
     weights = next((file for file in _WEIGHTS if (folder / file).is_file()), None)
+    name = _architecture(folder, content, weights)
     if weights is None:
         raise InputError(
             f"{folder}: expected weights in one of {', '.join(_WEIGHTS)}, got none of these files. Copy them next to "
@@ -56,10 +63,19 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
             needed = needed_bytes(num_parameters(cls, config))
         if needed > memory:
             return configuration_target(str(folder), "checkpoint", cls, config, given, memory)
-    model = _loaded(folder, name, weights)
+    model, ignored = _loaded(folder, name, weights)
     inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
-    notes = (f"weights: {weights}", *notes)
+    notes = (f"weights: {weights}", *([f"{name} ignores {some(ignored)} of {weights}"] if ignored else []), *notes)
     return Target(name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=notes)
+
+
+def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:
+    """An exported run, whose class is this library's own; its spec is in config.json."""
+    model = load_hf(folder)
+    inputs = make_inputs(given) if given is not None else random_tokens(model)
+    return Target(
+        name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=("weights: model.safetensors",)
+    )
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -70,6 +86,11 @@ def _config(folder: Path) -> dict[str, Any]:
         raise InputError(f"{path}: expected JSON, got an error: {error}. Copy the file again.") from error
     if not isinstance(content, dict):
         raise InputError(f"{path}: expected a JSON object, got {json.dumps(content)[:80]}.")
+    return content
+
+
+def _require_plain(folder: Path, content: dict[str, Any]) -> None:
+    path = folder / "config.json"
     for field, why in (
         ("auto_map", "its model is Python code in the folder or on a hub, which addnorm does not execute"),
         ("quantization_config", "its weights are quantised and cannot be changed by small amounts"),
@@ -78,15 +99,19 @@ def _config(folder: Path) -> dict[str, Any]:
             raise InputError(
                 f"{path} has {field!r}: {why}. Build the model yourself and give it as module:function instead."
             )
-    return content
 
 
-def _architecture(folder: Path, content: dict[str, Any]) -> str:
+def _architecture(folder: Path, content: dict[str, Any], weights: str | None) -> str:
     names = content.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+        fit = best_class(folder, content, folder / weights) if weights is not None else None
+        advice = (
+            f'The weights fit {fit.name} best{fit.in_words}. Add "architectures": ["{fit.name}"].'
+            if fit is not None
+            else 'Add the class, such as "architectures": ["BertModel"].'
+        )
         raise InputError(
-            f"{folder / 'config.json'}: expected one class in 'architectures', got {json.dumps(names)}. "
-            'Add the class, such as "architectures": ["BertModel"].'
+            f"{folder / 'config.json'}: expected one class in 'architectures', got {json.dumps(names)}. {advice}"
         )
     return names[0]
 
@@ -100,7 +125,8 @@ def _class_and_config(folder: Path, name: str) -> tuple[Any, Any]:
     return cls, config
 
 
-def _loaded(folder: Path, name: str, weights: str) -> nn.Module:
+def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]]:
+    """The model, and the names of weights in the file that its class does not read."""
     cls, config = _class_and_config(folder, name)
     with (
         quiet_transformers(),
@@ -135,4 +161,4 @@ def _loaded(folder: Path, name: str, weights: str) -> nn.Module:
             "'architectures' of config.json."
         )
     evaluated: nn.Module = model.eval()
-    return evaluated
+    return evaluated, sorted(loading_info["unexpected_keys"])

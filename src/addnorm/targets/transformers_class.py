@@ -2,7 +2,10 @@
 
 import contextlib
 import importlib
+import inspect
 import os
+import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -70,7 +73,13 @@ def model_class(name: str) -> Any:
         InputError: Transformers is not installed or lacks the class.
     """
     transformers = import_transformers()
-    found: Any = getattr(transformers, name, None) if not name.startswith("_") else None
+    try:
+        found: Any = getattr(transformers, name, None) if not name.startswith("_") else None
+    except Exception as error:  # a class's module may fail to import with any exception, such as a broken torchvision
+        raise InputError(
+            f"transformers.{name} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())[:300]} Mend or "
+            "remove the package that the message names."
+        ) from error
     is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
     if not is_model or getattr(found, "config_class", None) is None:
         endings = ("Model", "LM", "Generation", "Classification")
@@ -92,7 +101,7 @@ def import_transformers() -> Any:
     """
     try:
         import transformers
-    except ImportError as error:
+    except Exception as error:  # the library, or what it imports, may fail in any way
         raise InputError(
             f"this target needs Hugging Face Transformers, which cannot be imported ({error}). Install it: "
             "pip install 'addnorm[transformers]'."
@@ -120,7 +129,7 @@ def _config(cls: Any, settings: Mapping[str, Any]) -> Any:
     config_class = cls.config_class
     known = {*config_class().to_dict(), *config_class.attribute_map}
     for field in settings:
-        if field not in known:
+        if field not in known and not _reads(cls, field):
             raise InputError(
                 f"--config: {config_class.__name__} has no field {field!r}.{did_you_mean(field, known)} "
                 f"Known: {', '.join(sorted(known))}."
@@ -130,6 +139,16 @@ def _config(cls: Any, settings: Mapping[str, Any]) -> Any:
     if getattr(config, "use_cache", None):
         config.use_cache = False  # cached keys and values are not an output to audit
     return config
+
+
+def _reads(cls: Any, field: str) -> bool:
+    """True if the class's module reads a field that its configuration does not declare, as DeBERTa's reads
+    `position_buckets`."""
+    try:
+        source = inspect.getsource(sys.modules[cls.__module__])
+    except (OSError, TypeError):
+        return False
+    return field.isidentifier() and re.search(rf"config\.{field}\b|config, ['\"]{field}['\"]", source) is not None
 
 
 def _require_size(name: str, cls: Any, config: Any) -> None:

@@ -12,12 +12,12 @@ from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin
 from addnorm.errors import InputError, UnknownName
 from addnorm.model.architecture import Dropout
-from addnorm.model.presets import ROOM_OF_FIELD
+from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
+from addnorm.reduction import Reducible
 from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.laws import LAWS
-
-_FIELD_OF_ROOM = {name: field for field, name in ROOM_OF_FIELD.items()}
+from addnorm.testing.reductions import reduces_as_declared
 
 
 def check_any(mechanism: Any) -> None:
@@ -79,8 +79,11 @@ def check_mechanism(room_name: str, spec: Spec) -> None:
     model.build()  # an error about the sizes is the mechanism's own and is raised unchanged
     on_specs = {law.__name__: partial(law, room_name, spec) for law in (fields_are_documented, spec_round_trips)}
     on_models = {name: partial(law, model) for name, law in LAWS.items()}
+    on_classes = {}
+    if isinstance(spec, Reducible):
+        on_classes["reduces_as_declared"] = partial(reduces_as_declared, room_name, type(spec), plain())
     offender = f"{room_name} '{spec.kind}'"
-    for name, law in (on_specs | on_models).items():
+    for name, law in (on_specs | on_models | on_classes).items():
         try:
             law()
         except BrokenLaw as broken:
@@ -102,13 +105,18 @@ def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
     base = _base(room_name)
     if not isinstance(spec, base):
         raise InputError(f"a {room_name} must be a {base.__name__}, got {spec!r}.")
-    parts: dict[str, Any] = {"bias": Biases.all(True), "kv_heads": 2, _FIELD_OF_ROOM[room_name]: spec}
+    parts: dict[str, Any] = {"bias": Biases.all(True), "kv_heads": 2, FIELD_OF_ROOM[room_name]: spec}
     return shrunk(ModelSpec(**parts), **changes)
+
+
+def plain() -> ModelSpec:
+    """Return the toy model of two layers in which reductions are held."""
+    return shrunk(ModelSpec(bias=Biases.all(True), kv_heads=2), depth=2)
 
 
 def _base(room_name: str) -> type[Spec]:
     """Return the base class of all specs of a room of mechanisms."""
-    base: type[Spec] = get_type_hints(ModelSpec)[_FIELD_OF_ROOM[room_name]]
+    base: type[Spec] = get_type_hints(ModelSpec)[FIELD_OF_ROOM[room_name]]
     return base
 
 

@@ -6,9 +6,9 @@ it) and compare outputs. The tolerance is derived from the model itself: see `ro
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from torch.func import functional_call
 from addnorm.model.initialisation import generator_for
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
+from addnorm.residual import Site
 from addnorm.testing.broken_law import BrokenLaw
 from addnorm.testing.guard import floats, guard
 
@@ -26,10 +27,27 @@ Law = Callable[[ModelSpec], None]
 
 def runs(spec: ModelSpec) -> None:
     """The model can be built and computes logits."""
+    law = "runs"
     try:
-        spec.build()(some_tokens(spec))
+        model = spec.build()
+        _require_verbs(model)
+        model(some_tokens(spec))
+    except BrokenLaw:
+        raise
     except Exception as error:  # a user's code may raise anything
-        raise BrokenLaw("runs", f"{type(error).__name__}: {error}", "Make it work in a small model.") from error
+        raise BrokenLaw(law, f"{type(error).__name__}: {error}", "Make it work in a small model.") from error
+
+
+def _require_verbs(model: Transformer) -> None:
+    # A tensor with two rows would unpack into "input" and "state" and fail far from its cause.
+    x = torch.zeros(2, SEQ, model.spec.width)
+    read = model.residual.read(model.residual.open(x), Site(0, 0, model.spec.places[0].role))
+    if type(read) is not tuple or len(read) != 2:
+        raise BrokenLaw(
+            "runs",
+            f"read returns a {type(read).__name__}, not the pair of the branch's input and the state.",
+            "Return (input, state).",
+        )
 
 
 def keeps_shape_and_dtype(spec: ModelSpec) -> None:
@@ -71,13 +89,12 @@ def has_finite_gradients(spec: ModelSpec) -> None:
 
 def is_causal(spec: ModelSpec) -> None:
     """In evaluation mode, changing a token changes no earlier logit, and some logit from its position on."""
-    law, model, tokens = "is_causal", subject(replace(spec, objective="causal")), some_tokens(spec)
+    law, (model, tokens, logits, allowed) = "is_causal", _evaluated(replace(spec, objective="causal"))
     at = torch.arange(1, SEQ)
     changed = tokens.repeat(SEQ - 1, 1, 1)  # [changed position, batch, seq], read in one call
     changed[at - 1, :, at] = (changed[at - 1, :, at] + 1) % spec.vocab
     with torch.no_grad():
-        allowed = rounding(model, tokens)
-        move = (model(changed.flatten(0, 1)).unflatten(0, (SEQ - 1, -1)) - model(tokens)).abs().amax(dim=(1, 3))
+        move = (model(changed.flatten(0, 1)).unflatten(0, (SEQ - 1, -1)) - logits).abs().amax(dim=(1, 3))
     for position, moves in enumerate(move, start=1):
         if moves[:position].max() > allowed:
             raise BrokenLaw(
@@ -94,9 +111,8 @@ def is_causal(spec: ModelSpec) -> None:
 
 def decodes_with_a_cache(spec: ModelSpec) -> None:
     """Reading a sequence in pieces with a cache gives the logits of one full pass."""
-    law, model, tokens = "decodes_with_a_cache", subject(replace(spec, objective="causal")), some_tokens(spec)
+    law, (model, tokens, full, allowed) = "decodes_with_a_cache", _evaluated(replace(spec, objective="causal"))
     with torch.no_grad():
-        full, allowed = model(tokens), rounding(model, tokens)
         for pieces in ([1, 1, 3, 4], [5, 1, 3]):
             cache = model.new_cache()
             parts = [model(piece, cache=cache) for piece in tokens.split(pieces, dim=1)]
@@ -113,13 +129,11 @@ def decodes_with_a_cache(spec: ModelSpec) -> None:
 
 def ignores_padding(spec: ModelSpec) -> None:
     """Padding after a sequence changes no logit at its real positions."""
-    law, tokens = "ignores_padding", some_tokens(spec)
-    lengths = (5, SEQ)
+    law, lengths = "ignores_padding", (5, SEQ)
     padding = torch.arange(SEQ) < torch.tensor(lengths)[:, None]
     for objective in ("causal", "masked"):
-        model = subject(replace(spec, objective=objective))
+        model, tokens, _, allowed = _evaluated(replace(spec, objective=objective))
         with torch.no_grad():
-            allowed = rounding(model, tokens)
             together = model(tokens, padding=padding)
             for row, length in enumerate(lengths):
                 alone = model(tokens[row : row + 1, :length])
@@ -142,8 +156,8 @@ def leaves_inputs_alone(spec: ModelSpec) -> None:
 
 def survives_its_state_dict(spec: ModelSpec) -> None:
     """A model that loads the state dict of another one computes the same bits."""
-    law, tokens = "survives_its_state_dict", some_tokens(spec)
-    model, other = subject(spec), spec.build(seed=1).double().eval()
+    law, (model, tokens, logits, _) = "survives_its_state_dict", _evaluated(spec)
+    other = spec.build(seed=1).double().eval()
     missing = set(model.state_dict()) ^ set(other.state_dict())
     if missing:
         raise BrokenLaw(law, f"two builds differ in {sorted(missing)}.", "Create parameters in __init__.")
@@ -152,7 +166,7 @@ def survives_its_state_dict(spec: ModelSpec) -> None:
         _same(
             law,
             other(tokens),
-            model(tokens),
+            logits,
             0.0,
             "after load_state_dict a logit differs by",
             "Register every tensor as a parameter or a buffer.",
@@ -190,8 +204,7 @@ def starts_the_same(spec: ModelSpec) -> None:
 
 def shares_one_weight(spec: ModelSpec) -> None:
     """Scores that promise one weight for all layers so far join all of them, each with that weight."""
-    model = subject(spec)
-    scores = model.scores
+    scores = _evaluated(spec).model.scores
     for layer in range(spec.attention_shape.depth):
         promised = scores.shared_weight(layer)
         if promised is None:
@@ -237,6 +250,23 @@ def subject(spec: ModelSpec, seed: int = 0) -> Transformer:
     return model.eval()
 
 
+class _Evaluated(NamedTuple):
+    """A subject that laws read and do not change, its tokens, its logits, and what rounding explains in them."""
+
+    model: Transformer
+    tokens: Tensor
+    logits: Tensor
+    allowed: float
+
+
+@lru_cache(maxsize=2)  # the laws of one mechanism follow each other, most of them with the objective that it has
+def _evaluated(spec: ModelSpec) -> _Evaluated:
+    model, tokens = subject(spec), some_tokens(spec)
+    with torch.no_grad():
+        logits = model(tokens)
+        return _Evaluated(model, tokens, logits, _rounding_of(logits, model, tokens))
+
+
 def some_tokens(spec: ModelSpec, seed: int = 0) -> Tensor:
     """Draw two sequences of `SEQ` tokens."""
     return torch.randint(spec.vocab, (2, SEQ), generator=torch.Generator().manual_seed(seed))
@@ -248,12 +278,15 @@ def rounding(model: Transformer, tokens: Tensor) -> float:
     Every weight is moved by one unit of rounding, at random up or down; the change of the logits shows how the model
     amplifies an error of this size. A sum of n terms makes up to n such errors, and n is at most the longest axis of a sum.
     """
+    return _rounding_of(model(tokens), model, tokens)
+
+
+def _rounding_of(logits: Tensor, model: Transformer, tokens: Tensor) -> float:
     epsilon = torch.finfo(torch.float64).eps
     moved = {}
     for name, parameter in model.named_parameters():
         sign = torch.empty_like(parameter).uniform_(-1, 1, generator=generator_for(0, f"rounding:{name}")).sign()
         moved[name] = parameter.detach() * (1 + epsilon * sign)
-    logits = model(tokens)
     answer = (functional_call(model, moved, (tokens,)) - logits).abs().max()
     terms = model.spec.width + model.spec.hidden
     return terms * (answer.item() + epsilon * logits.abs().max().item())

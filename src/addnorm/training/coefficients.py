@@ -51,17 +51,20 @@ def coefficients_of_values(
     """The layers and coefficients of a model whose learned scalars have the given values, in float64.
 
     Args:
-        model: the model's spec; only its residual and scores are built.
+        model: the model's spec; only its residual, scores, values and sinks are built.
         names: the entries' names, those of one parameter in row-major order.
         values: the entries' values, in the order of the names.
 
     Raises:
         InputError: the names belong to another model.
     """
-    mechanisms: dict[str, nn.Module] = {
-        "residual": model.build_residual().double(),
-        "scores": model.build_scores().double(),
+    built = {
+        "residual": model.build_residual(),
+        "scores": model.build_scores(),
+        "values": model.build_values(),
+        "sink": model.build_sinks(),
     }
+    mechanisms: dict[str, nn.Module] = {path: part.double() for path, part in built.items() if part is not None}
     recorded: dict[str, list[float]] = {}
     for name, value in zip(names, values.tolist(), strict=True):
         recorded.setdefault(name.partition("[")[0], []).append(value)

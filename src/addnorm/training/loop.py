@@ -58,6 +58,7 @@ class Trainer:
         training, step = self.training, self.step
         self._reseed("step", step)
         self.model.train()
+        self.model.residual.advance(step)
         windows = train_batch(self.dataset, self.spec.seed, step, training.batch, training.seq)
         with self._precision():
             loss = measure(self.model, self._score(windows, step)).loss

@@ -21,15 +21,28 @@ from addnorm.training.exit_code import ExitCode
 
 
 class StopRequest:
-    """Records a request to stop (SIGTERM or SIGINT)."""
+    """A request to stop: SIGTERM, SIGINT, or the file STOP, which reaches a worker that no signal does.
 
-    def __init__(self) -> None:
-        self.received = False
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run, self._received = run, False
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._receive)
 
+    def is_received(self) -> bool:
+        """True once the worker has been asked to stop.
+
+        Raises:
+            JobError: another worker has taken the run over.
+        """
+        self._run.require_claim()
+        return self._received or self._run.stop_path.exists()
+
     def _receive(self, number: int, frame: FrameType | None) -> None:
-        self.received = True
+        self._received = True
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +52,11 @@ def main(arguments: list[str] | None = None) -> int:
         print("usage: python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
         return 2
     *plugins, folder = arguments
-    run, stop = RunFolder(Path(folder)), StopRequest()
+    run = RunFolder(Path(folder))
+    stop = StopRequest(run)
+    if run.stop_path.exists():
+        _log(f"{run.stop_path} asks the run to stop")
+        return ExitCode.STOPPED
     try:
         with run.claim() as events:
             return _train(run, events, stop, plugins)
@@ -51,22 +68,32 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _train(run: RunFolder, events: EventWriter, stop: StopRequest, plugins: Sequence[str]) -> int:
-    from addnorm.training.attempt import Attempt, CannotContinue
+    from addnorm.training.attempt import Attempt
 
     try:
-        return Attempt(run, events, lambda: stop.received, plugins).train()
+        return Attempt(run, events, stop.is_received, plugins).train()
     except DiskFull:
         raise
-    except CannotContinue as error:
-        return _end(run, error.state, str(error), ExitCode.FAILED, **({"cause": error.cause} if error.cause else {}))
     except AddnormError as error:
-        return _end(run, "failed", str(error), ExitCode.FAILED)
+        if run.is_superseded():
+            # This process slept, or its host was cut off, and another one went on. The run is that one's now.
+            _log(f"{run.path} was taken over by another worker: {error}")
+            return ExitCode.STOPPED
+        return _fail(run, error)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
             raise
         _log(traceback.format_exc())
         reason = str(error).partition("\n")[0]
         return _end(run, "failed", "out of memory" + (f": {reason}" if reason else ""), ExitCode.FAILED)
+
+
+def _fail(run: RunFolder, error: AddnormError) -> int:
+    from addnorm.training.attempt import CannotContinue
+
+    if isinstance(error, CannotContinue):
+        return _end(run, error.state, str(error), ExitCode.FAILED, **({"cause": error.cause} if error.cause else {}))
+    return _end(run, "failed", str(error), ExitCode.FAILED)
 
 
 def _end(run: RunFolder, state: Any, reason: str, code: int, **values: Any) -> int:

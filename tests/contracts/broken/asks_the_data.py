@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "exports"
@@ -22,7 +22,7 @@ BREAKS = "exports"
 class AsksTheData(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "AsksTheDataResidual":
+    def build(self, shape: Shape, parts: Parts) -> "AsksTheDataResidual":
         return AsksTheDataResidual()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "fields_are_documented"
@@ -24,7 +24,7 @@ class BareField(ResidualSpec):
 
     alpha: float = 1.0
 
-    def build(self, shape: Shape) -> "BareFieldResidual":
+    def build(self, shape: Shape, parts: Parts) -> "BareFieldResidual":
         return BareFieldResidual()
 
 

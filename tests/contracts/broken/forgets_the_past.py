@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "decodes_with_a_cache"
@@ -23,7 +23,7 @@ BREAKS = "decodes_with_a_cache"
 class ForgetsThePast(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "ForgetsThePastResidual":
+    def build(self, shape: Shape, parts: Parts) -> "ForgetsThePastResidual":
         return ForgetsThePastResidual()
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "starts_the_same"
@@ -23,7 +23,7 @@ BREAKS = "starts_the_same"
 class GlobalGenerator(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "GlobalGeneratorResidual":
+    def build(self, shape: Shape, parts: Parts) -> "GlobalGeneratorResidual":
         return GlobalGeneratorResidual(shape)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "survives_its_state_dict"
@@ -23,7 +23,7 @@ BREAKS = "survives_its_state_dict"
 class HiddenNumber(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "HiddenNumberResidual":
+    def build(self, shape: Shape, parts: Parts) -> "HiddenNumberResidual":
         return HiddenNumberResidual(shape)
 
 

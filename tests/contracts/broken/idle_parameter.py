@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "has_finite_gradients"
@@ -23,7 +23,7 @@ BREAKS = "has_finite_gradients"
 class IdleParameter(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "IdleParameterResidual":
+    def build(self, shape: Shape, parts: Parts) -> "IdleParameterResidual":
         return IdleParameterResidual(shape)
 
 

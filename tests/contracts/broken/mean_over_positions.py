@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "is_causal"
@@ -22,7 +22,7 @@ BREAKS = "is_causal"
 class MeanOverPositions(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "MeanOverPositionsResidual":
+    def build(self, shape: Shape, parts: Parts) -> "MeanOverPositionsResidual":
         return MeanOverPositionsResidual()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "spec_round_trips"
@@ -25,7 +25,7 @@ class MutableField(ResidualSpec):
     alphas: list[float] = field(default_factory=lambda: [1.0])
     """Weights."""
 
-    def build(self, shape: Shape) -> "MutableFieldResidual":
+    def build(self, shape: Shape, parts: Parts) -> "MutableFieldResidual":
         return MutableFieldResidual()
 
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.reduction import Reduction
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "docstring_is_complete"
@@ -21,7 +22,11 @@ BREAKS = "docstring_is_complete"
 class NoSource(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "NoSourceResidual":
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(to={"residual": "add"}),)
+
+    def build(self, shape: Shape, parts: Parts) -> "NoSourceResidual":
         return NoSourceResidual()
 
 

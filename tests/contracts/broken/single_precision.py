@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "keeps_shape_and_dtype"
@@ -22,7 +22,7 @@ BREAKS = "keeps_shape_and_dtype"
 class SinglePrecision(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "SinglePrecisionResidual":
+    def build(self, shape: Shape, parts: Parts) -> "SinglePrecisionResidual":
         return SinglePrecisionResidual()
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.residual import Residual, ResidualSpec, Site, Stream
+from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape
 
 BREAKS = "leaves_inputs_alone"
@@ -22,7 +22,7 @@ BREAKS = "leaves_inputs_alone"
 class WritesInPlace(ResidualSpec):
     """A broken residual."""
 
-    def build(self, shape: Shape) -> "WritesInPlaceResidual":
+    def build(self, shape: Shape, parts: Parts) -> "WritesInPlaceResidual":
         return WritesInPlaceResidual()
 
 

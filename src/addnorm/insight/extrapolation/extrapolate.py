@@ -15,6 +15,7 @@ from addnorm.insight.extrapolation.segments import num_segments
 from addnorm.insight.extrapolation.summary import Line, Scoring, summarise
 from addnorm.insight.extrapolation.switches import Combination, name_of, parse_switches, require_all
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
+from addnorm.model.architecture import Architecture
 from addnorm.statistics import require_margin
 from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
@@ -81,8 +82,7 @@ def extrapolate(
     runs = [run for run in study.runs() if run.spec["variant"] in selected]
     specs = {variant: run_spec(next(run for run in runs if run.spec["variant"] == variant)) for variant in selected}
     tested = Lengths(trained=specs[selected[0]].training.seq, multiples=parse_lengths(lengths))
-    parsed = parse_switches(switches) if isinstance(switches, str) else switches
-    combinations: tuple[Combination, ...] = tuple(dict.fromkeys(((), *parsed)))
+    combinations = parsed_switches(switches)
     request = EvaluationRequest(lengths=tested, windows=windows, switches=combinations)
     margin = study.plan["margin"] if margin is None else margin
     require_margin(margin)
@@ -156,15 +156,30 @@ def _require_positions(specs: dict[str, RunSpec], lengths: Lengths) -> None:
     """
     for variant, spec in specs.items():
         with _naming(variant):
-            _require_position(spec, lengths)
+            require_position(spec.model, lengths)
 
 
-def _require_position(spec: RunSpec, lengths: Lengths) -> None:
+def parsed_switches(switches: str | Sequence[Combination]) -> tuple[Combination, ...]:
+    """The unchanged model and then the given combinations, each once.
+
+    Raises:
+        UnknownName, InputError: as `parse_switches`.
+    """
+    parsed = parse_switches(switches) if isinstance(switches, str) else switches
+    return tuple(dict.fromkeys(((), *parsed)))
+
+
+def require_position(model: Architecture, lengths: Lengths) -> None:
+    """Require that a model's position reaches the longest length.
+
+    Raises:
+        InputError: it does not.
+    """
     with torch.device("meta"):
-        position = spec.model.position.build(spec.model.attention_shape)
+        position = model.position.build(model.attention_shape)
         for multiple, length in zip(lengths.multiples, lengths.tokens, strict=True):
             try:
-                embedded = position.embed(torch.empty(1, length, spec.model.width, dtype=torch.float32), 0)
+                embedded = position.embed(torch.empty(1, length, model.width, dtype=torch.float32), 0)
                 position.prepare(0, length, embedded)
             except InputError as error:
                 shorter = ",".join(f"{m}x" for m in lengths.multiples if m < multiple)

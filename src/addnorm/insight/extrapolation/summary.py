@@ -196,11 +196,33 @@ def _row(
     confidence: float,
     ranking: Ranking | None,
 ) -> dict[str, Any]:
-    evaluations = [
-        cell.evaluation
-        for cell in cells
-        if cell.evaluation is not None and cell.evaluation[scoring]["loss"] is not None
-    ]
+    evaluations = [cell.evaluation for cell in cells if cell.evaluation is not None]
+    return {
+        **row_of(line, length, trained, evaluations, scoring, confidence),
+        "values": [
+            {"run": cell.run.name, "seed": cell.run.spec["seed"], "state": cell.state, "reason": cell.reason}
+            | {
+                name: None if cell.evaluation is None else cell.evaluation[scoring][name]
+                for name in ("loss", "accuracy")
+            }
+            for cell in cells
+        ],
+        "versus": {}
+        if ranking is None
+        else {name: comparison.to_json() for name, comparison in ranking[line.label].versus.items()},
+    }
+
+
+def row_of(
+    line: Line,
+    length: int,
+    trained: int,
+    evaluations: Sequence[Mapping[str, Any]],
+    scoring: Scoring,
+    confidence: float,
+) -> dict[str, Any]:
+    """Means over evaluations of one line at one length, with intervals, of the whole windows and by position."""
+    evaluations = [evaluation for evaluation in evaluations if evaluation[scoring]["loss"] is not None]
     scores = [evaluation[scoring] for evaluation in evaluations]
     loss = _over_seeds([score["loss"] for score in scores], confidence)
     accuracy = _over_seeds([score["accuracy"] for score in scores], confidence)
@@ -221,17 +243,6 @@ def _row(
             _bucket([evaluation["buckets"][index] for evaluation in evaluations], confidence)
             for index in range(_num_buckets(evaluations))
         ],
-        "values": [
-            {"run": cell.run.name, "seed": cell.run.spec["seed"], "state": cell.state, "reason": cell.reason}
-            | {
-                name: None if cell.evaluation is None else cell.evaluation[scoring][name]
-                for name in ("loss", "accuracy")
-            }
-            for cell in cells
-        ],
-        "versus": {}
-        if ranking is None
-        else {name: comparison.to_json() for name, comparison in ranking[line.label].versus.items()},
     }
 
 

@@ -15,6 +15,5 @@ def exits(model: Transformer, trace: Trace, batch: Scored) -> dict[int, Measured
     """The loss after each layer of a traced pass; the last one is the model's own."""
     last_of_layer = {site.site.layer: site for site in trace.sites}
     return {
-        layer: compare(model.head(model.final_norm(model.residual.close(site.state))), batch)
-        for layer, site in last_of_layer.items()
+        layer: compare(model.read_out(model.residual.view(site.state)), batch) for layer, site in last_of_layer.items()
     }

@@ -16,6 +16,7 @@ from addnorm.insight.extrapolation.run_record import digest_of, require_finished
 from addnorm.insight.extrapolation.segments import held_out_segments, num_segments
 from addnorm.insight.score_terms import hugging_face, ours
 from addnorm.insight.score_terms.measured import measure
+from addnorm.model.transformer import Transformer
 from addnorm.store import RunFolder, write_json
 from addnorm.study.definition import RunSpec
 from addnorm.training.run_spec import run_spec
@@ -77,6 +78,7 @@ def require_terms(
         )
     spec = run_spec(run)
     ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
+    ours.require_plain_projections(spec.model)
     require_finished(run)
     dataset = Dataset.load(run.path.parent / "data")
     num_segments(len(dataset.held), Lengths(trained=spec.training.seq, multiples=(multiple,)), samples)
@@ -86,7 +88,7 @@ def require_terms(
 def terms_of_model(
     model: nn.Module, tokens: Int64[Tensor, "sample seq"], *, label: str, trained_at: int | None = None
 ) -> dict[str, Any]:
-    """Measure the four terms of a Transformers model in memory on these tokens; nothing is written.
+    """Measure the four terms of a model in memory, of Transformers or of this library, on these tokens; nothing is written.
 
     Args:
         trained_at: the train length, marked in the plot; None if unknown.
@@ -94,16 +96,22 @@ def terms_of_model(
     Raises:
         InputError: the model's attention is not supported, or its scores do not consist of the four terms.
     """
-    modules = hugging_face.attention_modules(model)
-    biased = tuple(any(getattr(module, name).bias is not None for module in modules) for name in ("q_proj", "k_proj"))
+    biased: Sequence[bool]
+    if isinstance(model, Transformer):
+        causal = model.spec.objective == "causal"
+        biased, parts = (model.spec.bias.q, model.spec.bias.k), ours.parts_of(model, tokens)
+    else:
+        modules = hugging_face.attention_modules(model)
+        causal, parts = True, hugging_face.parts_of(model, tokens)
+        biased = [any(getattr(module, name).bias is not None for module in modules) for name in ("q_proj", "k_proj")]
     return _described(
         name=label,
         label=label,
         trained_at=trained_at,
         tokens=tokens,
-        causal=True,
+        causal=causal,
         biased=biased,
-        measured=measure(hugging_face.parts_of(model, tokens), causal=True),
+        measured=measure(parts, causal=causal),
     )
 
 

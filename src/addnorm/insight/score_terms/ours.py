@@ -12,20 +12,23 @@ from torch.nn import functional as F
 
 from addnorm.errors import InputError
 from addnorm.insight.score_terms.parts import Parts
+from addnorm.model.architecture import Architecture
 from addnorm.model.attention import Attention
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.trace import AttentionTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.position import Position
+from addnorm.residual import Read, separate
 
 
 def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
     """Iterate over the parts of every attention layer, computed by a copy of the model in float64.
 
     Raises:
-        InputError: the model's position encoding does not rotate queries and keys.
+        InputError: the model's position encoding does not rotate queries and keys, or they are normed.
     """
     require_rotation(model.spec.position.kind, model.position)
+    require_plain_projections(model.spec)
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
     trace = Trace()
     model(tokens, trace=trace)
@@ -34,7 +37,7 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     for site, branch in zip(trace.sites, model.branches(), strict=True):
         if site.attention is not None:
             body = cast(Attention | GatedAttentionUnit, branch.body)
-            yield _parts(model, body, branch.input_norm(site.read), site.attention, prepared)
+            yield _parts(model, body, branch.normed_read(site.read), site.attention, prepared)
 
 
 def require_rotation(kind: str, position: Position) -> None:
@@ -45,6 +48,17 @@ def require_rotation(kind: str, position: Position) -> None:
         raise InputError(
             f"the four terms: expected a rotary position, got '{kind}', with which no term of a bias depends on the distance. "
             "Inspect a run with rope or xpos."
+        )
+
+
+def require_plain_projections(spec: Architecture) -> None:
+    """Raises:
+    InputError: a norm stands between the biases and the scores.
+    """
+    if spec.qk_norm is not None:
+        raise InputError(
+            f"the four terms: expected queries and keys without a norm, got qk_norm {spec.qk_norm.kind!r}, which divides each "
+            "by its own size, so that a score is no sum of terms with and without the biases. Inspect a run without qk_norm."
         )
 
 
@@ -59,12 +73,13 @@ class _Projected:
     summands: int
 
 
-def _projected(body: Attention | GatedAttentionUnit, x: Tensor) -> _Projected:
+def _projected(body: Attention | GatedAttentionUnit, x: Read) -> _Projected:
     if isinstance(body, Attention):
-        weights = body.query.weight, body.key.weight
-        plain = (body.split(F.linear(x, weight)) for weight in weights)
-        sizes = (body.split(F.linear(x.abs(), weight.abs())) for weight in weights)
-        summands = x.shape[-1]
+        of = separate(x)
+        pairs = (of.query, body.query.weight), (of.key, body.key.weight)
+        plain = (body.split(F.linear(read, weight)) for read, weight in pairs)
+        sizes = (body.split(F.linear(read.abs(), weight.abs())) for read, weight in pairs)
+        summands = of.query.shape[-1]
     else:  # Z is computed as in the forward pass; only its scaling differs
         base = F.silu(body.input(x)).split(body.sizes, dim=-1)[-1].unsqueeze(1)
         scales = body.query_scale, body.key_scale
@@ -77,7 +92,7 @@ def _projected(body: Attention | GatedAttentionUnit, x: Tensor) -> _Projected:
 
 
 def _parts(
-    model: Transformer, body: Attention | GatedAttentionUnit, x: Tensor, attention: AttentionTrace, prepared: Any
+    model: Transformer, body: Attention | GatedAttentionUnit, x: Read, attention: AttentionTrace, prepared: Any
 ) -> Parts:
     query, key = attention.query, attention.key
     a, b = body.qk_bias.vectors() if body.qk_bias is not None else (None, None)

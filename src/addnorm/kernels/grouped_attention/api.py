@@ -41,6 +41,7 @@ def attend(
     dropout: float = 0.0,
     seed: Int64[Tensor, ""] | None = None,
     normalisation: str = "softmax",
+    sinks: Float[Tensor, " heads"] | None = None,
     impl: str = "auto",
 ) -> Float[Tensor, "batch heads query value_dim"]:
     r"""Attend with summed scores: softmax( Σ_i weights_i Q_i K_iᵀ + bias + mask ) V, exactly.
@@ -65,6 +66,8 @@ def attend(
             global generator.
         normalisation: "squared_relu" replaces the softmax by relu(score)² / n, where n is the number of keys that the row
             sees; available in "reference" and "streaming".
+        sinks: the score of one further key per head, which every row sees and which has no value: a row's probabilities
+            then add up to less than one. Not available in "sdpa".
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
             and has first derivatives. "sdpa" passes one concatenated term to torch's attention; no dropout, and a
             bias by distance becomes a matrix. "triton" is streaming in GPU kernels: float32, bfloat16 and float16,
@@ -95,6 +98,7 @@ def attend(
         dropout=dropout,
         seed=seed,
         normalisation=normalisation,
+        sinks=sinks,
     )
     return solve(problem, impl)
 
@@ -115,8 +119,8 @@ def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch
 def choose(problem: AttentionProblem) -> str:
     """Name the implementation for impl="auto": "sdpa" or "streaming", outside of torch.export never one that holds a matrix.
 
-    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix. A loop over tiles would be unrolled,
-    for one length, to writes into one flat buffer, in which the softmax cannot be recognised.
+    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix, and with sinks "reference". A loop over
+    tiles would be unrolled, for one length, to writes into one flat buffer, in which the softmax cannot be recognised.
 
     Otherwise "sdpa" where it holds no matrix, for a softmax without dropout, and either for one term of equal widths, or for
     several terms whose widths add up to at least value_dim and at most 32. In all other cases "streaming".
@@ -134,8 +138,8 @@ def choose(problem: AttentionProblem) -> str:
     if p.normalisation != "softmax":
         return "streaming"
     if torch.compiler.is_exporting() and p.seed is None:
-        return "sdpa"
-    if p.seed is not None or holds_matrix(p):
+        return "sdpa" if p.sinks is None else "reference"
+    if p.seed is not None or p.sinks is not None or holds_matrix(p):
         return "streaming"
     if p.value.is_meta:
         # Operations are only counted here. On the meta device torch's attention keeps the matrix, on real devices it does not.

@@ -28,6 +28,7 @@ def problem_of(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     normalisation: str = "softmax",
+    sinks: Tensor | None = None,
 ) -> AttentionProblem:
     """Check the arguments of `attend` and bring them into one form.
 
@@ -73,6 +74,8 @@ def problem_of(
         raise InputError(f"dropout is a share of at least 0 and below 1, got {dropout!r}.")
     if normalisation not in get_args(Normalisation):
         raise UnknownName("normalisation", normalisation, get_args(Normalisation))
+    if sinks is not None:
+        _check_sinks(sinks, heads, value, normalisation)
     return AttentionProblem(
         queries=q,
         keys=k,
@@ -86,6 +89,7 @@ def problem_of(
         dropout=float(dropout),
         seed=_seed(seed, dropout, value),
         normalisation=cast(Normalisation, normalisation),
+        sinks=None if sinks is None else sinks[None],
     )
 
 
@@ -160,6 +164,17 @@ def _check_distances(bias: DistanceBias, heads: int, query: int, key: int, *, ca
         raise InputError(
             f"a bias by distance must cover every distance that a query sees: expected {nearest} to {farthest} ({query} "
             f"queries, {key} keys, causal={causal}), got {bias.first} to {last}."
+        )
+
+
+def _check_sinks(sinks: Tensor, heads: int, value: Tensor, normalisation: str) -> None:
+    if tuple(sinks.shape) != (heads,):
+        raise InputError(f"sinks must have shape [heads] = [{heads}], got {_shape(sinks)}.")
+    _check_like("sinks", sinks, value, FLOATING)
+    if normalisation != "softmax":
+        raise InputError(
+            f"sinks: expected normalisation='softmax', because a sink takes its share from a sum that other functions do not "
+            f"divide by, got {normalisation!r}. Attend without sinks."
         )
 
 

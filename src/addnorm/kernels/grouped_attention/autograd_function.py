@@ -43,7 +43,7 @@ class _Settings:
             from addnorm.kernels.grouped_attention.triton.passes import attend_on_device
 
             return attend_on_device(problem)
-        return attend_tiles(problem, self.budget), problem.value.new_empty(problem.batch, 0)
+        return attend_tiles(problem, self.budget)
 
     def differentiate(
         self, problem: AttentionProblem, out: Tensor, log_sum: Tensor, grad: Tensor, *, bias_needed: bool
@@ -79,14 +79,15 @@ class _Attend(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _grad_log_sum: Tensor) -> tuple[Tensor | None, ...]:
-        out, log_sum, weights, bias, *rest = ctx.saved_tensors
-        bias_needed = bias is not None and ctx.needs_input_grad[2]
+        out, log_sum, sinks, weights, bias, *rest = ctx.saved_tensors
+        bias_needed = bias is not None and ctx.needs_input_grad[3]
         with without_autocast(grad):
-            tensors = (grad, out, log_sum, weights, bias, *rest)
+            tensors = (grad, out, log_sum, sinks, weights, bias, *rest)
             found = iter(_apply(_Differentiate, False, ctx.settings, bias_needed, *tensors))
+        d_sinks = next(found) if sinks is not None else None
         d_weights = next(found) if weights is not None else None
         d_bias = next(found) if bias_needed else None
-        return None, d_weights, d_bias, None, None, *found
+        return None, d_sinks, d_weights, d_bias, None, None, *found
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], settings: _Settings, *tensors: Tensor | None) -> tuple[Any, Any]:
@@ -96,7 +97,7 @@ class _Attend(torch.autograd.Function):
 
 
 class _Differentiate(torch.autograd.Function):
-    """(grad, out, log_sum, inputs of _Attend) -> gradients of weights and bias, if needed, and of the other inputs."""
+    """(grad, out, log_sum, inputs of _Attend) -> gradients of sinks, weights and bias, if needed, and of the other inputs."""
 
     @staticmethod
     def forward(settings: _Settings, bias_needed: bool, grad: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
@@ -106,6 +107,8 @@ class _Differentiate(torch.autograd.Function):
         problem = settings.of_problem.problem(tuple(inputs))
         found = settings.differentiate(problem, out, log_sum, grad, bias_needed=bias_needed)
         shared = []
+        if problem.sinks is not None:
+            shared.append(_sink_gradient(problem.sinks, out, log_sum, grad))
         if isinstance(problem.weights, Tensor) and found.weights is not None:
             shared.append(found.weights.sum_to_size(problem.weights.shape).to(problem.weights.dtype))
         if problem.bias is not None and found.bias is not None:
@@ -129,15 +132,22 @@ class _Differentiate(torch.autograd.Function):
     ) -> tuple[Any, Any]:
         folded = _fold(settings, info.batch_size, in_dims[2:], tensors)
         grads = _Differentiate.apply(settings, bias_needed, *folded)  # type: ignore[no-untyped-call]
-        _, _, _, weights, bias, _, _, *rest = (
+        _, _, _, sinks, weights, bias, _, _, *rest = (
             _one_sample(info.batch_size, dim, tensor) for dim, tensor in zip(in_dims[2:], tensors, strict=True)
         )
-        wanted = [weights, bias if bias_needed else None, *rest]
+        wanted = [sinks, weights, bias if bias_needed else None, *rest]
         shapes = [tensor.shape for tensor in wanted if tensor is not None]
         # The items of a sample may share weights and bias: their gradients are summed over the items.
         apart = [grad.unflatten(0, (info.batch_size, -1)) for grad in grads]
         summed = tuple(grad.sum_to_size(shape) for grad, shape in zip(apart, shapes, strict=True))
         return summed, (0,) * len(summed)
+
+
+def _sink_gradient(sinks: Tensor, out: Tensor, log_sum: Tensor, grad: Tensor) -> Tensor:
+    """A sink of probability p has no value, so its score gets p (0 - Σ grad * out) from every row."""
+    probabilities = (sinks.to(log_sum.dtype)[..., None] - log_sum).exp()
+    through = (grad.to(log_sum.dtype) * out.to(log_sum.dtype)).sum(-1)
+    return -(probabilities * through).sum(-1).sum_to_size(sinks.shape).to(sinks.dtype)
 
 
 def _one_sample(samples: int, dim: int | None, tensor: Tensor | None) -> Tensor | None:

@@ -17,7 +17,7 @@ from addnorm.kernels.grouped_attention.api import solve
 from addnorm.kernels.grouped_attention.arguments import with_value
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.reference import weigh
+from addnorm.kernels.grouped_attention.reference import softmax_beside, weigh
 
 Values = Float[Tensor, "layers batch kv_heads key value_dim"]
 Attended = Float[Tensor, "batch heads query value_dim"]
@@ -81,7 +81,11 @@ def solve_many(
     """Every problem with other values, as one call where every problem has one term and all have the same weight."""
     first = problems[0]
     foldable = all(
-        len(p.queries) == 1 and p.bias is None and isinstance(p.weights, float) and p.weights == first.weights
+        len(p.queries) == 1
+        and p.bias is None
+        and isinstance(p.weights, float)
+        and p.weights == first.weights
+        and (p.sinks is None) == (first.sinks is None)
         for p in problems
     )
     if not foldable:
@@ -91,6 +95,7 @@ def solve_many(
         first,
         queries=(torch.cat([p.queries[0] for p in problems], dim=1),),
         keys=(torch.cat([p.keys[0] for p in problems], dim=1),),
+        sinks=None if first.sinks is None else torch.cat([p.sinks for p in problems if p.sinks is not None], dim=1),
     )
     attended = solve(with_value(folded, values.transpose(0, 1).flatten(1, 2)), impl)
     return attended.unflatten(1, (len(problems), -1)).transpose(0, 1)
@@ -109,7 +114,10 @@ class HeldScores(LayerwiseAttention):
 
     def attend(self, problem: AttentionProblem, *, next_terms: int) -> Attended:
         scores = self.scores(problem, next_terms)
-        attention = torch.softmax(scores, dim=-1) if problem.normalisation == "softmax" else weigh(scores)
+        if problem.sinks is not None:
+            attention = softmax_beside(scores, problem.sinks)
+        else:
+            attention = torch.softmax(scores, dim=-1) if problem.normalisation == "softmax" else weigh(scores)
         # A bias by distance is wider than narrow queries, and so is the score that it joined.
         attention = _dropped(problem, attention.to(problem.queries[0].dtype))
         if self.keep:

@@ -33,6 +33,8 @@ class Panel:
     """Weight that all terms share, a factor of the matrix product; 1 if weights differ."""
     weights: tuple[Tensor, ...] | None
     """Weight of each term, Float[Tensor, "#item #head 1 1"]; None if all share one."""
+    sinks: Tensor | None
+    """Float[Tensor, "#item head 1 1"]."""
 
     def __init__(
         self, problem: AttentionProblem, batch: slice, kv_heads: slice, dtype: torch.dtype | None = None
@@ -50,6 +52,7 @@ class Panel:
         self.queries = self._side_by_side(queries).unflatten(0, (-1, problem.group))
         self.keys = self._side_by_side([key[batch, kv_heads] for key in problem.keys])
         self.value = self._side_by_side([problem.value[batch, kv_heads]])
+        self.sinks = None if problem.sinks is None else self.share(problem.sinks)[..., None, None].to(problem.dtype)
         self._diagonal: dict[int, Tensor | None] = {}
 
     def _side_by_side(self, tensors: Sequence[Tensor]) -> Tensor:
@@ -112,10 +115,25 @@ class Panel:
         if (visible := band(p, rows, front)) is not None:
             by_head[..., : front.stop - front.start].masked_fill_(~visible, float("-inf"))
 
-    def probabilities(self, buffer: Tensor, rows: slice) -> Tensor:
-        """Compute "slab line key" in `buffer`: the softmax of the scores; zeros in a row without a visible key."""
+    def probabilities(self, buffer: Tensor, rows: slice, log_sum: Tensor | None = None) -> Tensor:
+        """Compute "slab line key" in `buffer`: the softmax of the scores; zeros in a row without a visible key.
+
+        With sinks, the logarithms of the rows' sums are written to `log_sum`, "item head row 1", where it is given.
+        """
         scores = self.scores(buffer, rows)
-        return self.normalise(scores, scores)
+        if self.sinks is None:
+            return self.normalise(scores, scores)
+        highest = scores.amax(-1, keepdim=True)
+        probabilities = self.normalise(scores, scores)
+        # The largest probability is exp(highest) / Σ exp(scores); in a row without a visible key the sink has everything.
+        sums = (
+            highest.to(self.problem.dtype) - probabilities.amax(-1, keepdim=True).to(self.problem.dtype).log()
+        ).view(self.num_items, self.num_heads, -1, 1)
+        sums = sums.masked_fill(self.heads_first(highest) == float("-inf"), float("-inf"))
+        if log_sum is not None:
+            log_sum.copy_(torch.logaddexp(sums, self.sinks))
+        shares = torch.sigmoid(sums - self.sinks).to(probabilities.dtype).flatten(0, 1).view(*highest.shape)
+        return probabilities * shares if torch.compiler.is_exporting() else probabilities.mul_(shares)
 
     def normalise(self, scores: Tensor, out: Tensor) -> Tensor:
         """Write the softmax of masked scores to `out`, which may be the scores; zeros in a row without a visible key."""

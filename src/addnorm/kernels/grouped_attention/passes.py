@@ -29,25 +29,27 @@ class Gradients:
     """None unless needed."""
 
 
-def attend_tiles(problem: AttentionProblem, budget: int | None = None) -> Tensor:
-    """Compute the attended values."""
+def attend_tiles(problem: AttentionProblem, budget: int | None = None) -> tuple[Tensor, Tensor]:
+    """Compute the attended values; and with sinks the log-sum-exp of each row, "batch heads query", without them nothing."""
     p, tile = problem, tile_of(problem, budget)
     # In memory positions come before heads, so that the caller can join the heads without a copy.
     out = p.value.new_empty(p.batch, p.query, p.heads, p.value_dim).transpose(1, 2)
+    log_sum = p.value.new_empty(p.batch, *((0,) if p.sinks is None else (p.heads, p.query)), dtype=p.dtype)
     if at_once(p):
         count_tiles(p, tile, width=len(p.queries) * p.head_dim + p.value_dim)
-        return out
+        return out, log_sum
     buffer = p.value.new_empty(tile.slabs * p.group * tile.rows * tile.keys, dtype=p.tile_dtype)
     for batch in spans(p.batch, tile.batch):
         for kv_heads in spans(p.kv_heads, tile.kv_heads):
             panel = Panel(p, batch, kv_heads)
             for rows in spans(p.query, tile.rows):
-                probabilities = panel.probabilities(buffer, rows)
+                sums = None if p.sinks is None else log_sum[batch, panel.heads, rows, None]
+                probabilities = panel.probabilities(buffer, rows, sums)
                 if (kept := panel.kept(rows)) is not None:
                     probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
                 attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
                 out[batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
-    return out
+    return out, log_sum
 
 
 def differentiate_tiles(

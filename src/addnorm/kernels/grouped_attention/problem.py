@@ -52,6 +52,8 @@ class AttentionProblem:
     seed: Tensor | None
     """int64 scalar that selects the dropped probabilities; None only without dropout."""
     normalisation: Normalisation
+    sinks: Tensor | None = None
+    """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"]; None without one."""
 
     @property
     def offset(self) -> int:
@@ -139,7 +141,7 @@ class ProblemSettings:
 
     def problem(self, tensors: Sequence[Tensor | None]) -> AttentionProblem:
         """The problem of these settings and of the tensors in the order of `tensors_of`."""
-        weights, bias, padding, seed, value, *projections = tensors
+        sinks, weights, bias, padding, seed, value, *projections = tensors
         shared = weights if weights is not None else self.scale
         assert value is not None
         assert shared is not None
@@ -156,11 +158,12 @@ class ProblemSettings:
             dropout=self.dropout,
             seed=seed,
             normalisation="softmax",
+            sinks=sinks,
         )
 
 
 def tensors_of(problem: AttentionProblem) -> tuple[Tensor | None, ...]:
-    """The tensors of a problem: weights, bias, padding, seed, value, queries and keys."""
+    """The tensors of a problem: sinks, weights, bias, padding, seed, value, queries and keys."""
     p = problem
     weights = p.weights if isinstance(p.weights, Tensor) else None
-    return weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys
+    return p.sinks, weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys

@@ -15,7 +15,9 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem
 def reference(problem: AttentionProblem) -> Tensor:
     """The attended values, Float[Tensor, "batch heads query value_dim"]; differentiable to any order."""
     p, scores = problem, masked_scores(problem)
-    if p.normalisation == "softmax":
+    if p.sinks is not None:
+        attention = softmax_beside(scores, p.sinks)
+    elif p.normalisation == "softmax":
         alive = (scores > float("-inf")).any(-1, keepdim=True)
         attention = scores.masked_fill(~alive, 0.0).softmax(-1) * alive
     else:
@@ -26,6 +28,12 @@ def reference(problem: AttentionProblem) -> Tensor:
         attention = attention * kept / (1 - p.dropout)
     value = p.value.repeat_interleave(p.group, 1).to(p.dtype)
     return (attention @ value).to(p.value.dtype)
+
+
+def softmax_beside(scores: Tensor, sinks: Tensor) -> Tensor:
+    """Softmax of every row of scores and its head's sink, without the sink's own share: exp(s) / (exp(sink) + Σ exp(s))."""
+    further = sinks.to(scores.dtype)[:, :, None, None].expand(*scores.shape[:3], 1)
+    return torch.cat([scores, further], -1).softmax(-1)[..., :-1]
 
 
 def weigh(scores: Tensor) -> Tensor:

@@ -64,8 +64,8 @@ def check_model(model: Any) -> None:
             )
 
 
-def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tensor, ...]:
-    """Call a float64 copy of the model once and return the observed tensors.
+def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> Any:
+    """Call a float64 copy of the model once and return its output.
 
     Raises:
         InputError: the inputs do not fit the model (its own error is quoted), or its output contains no finite number.
@@ -86,7 +86,7 @@ def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> tuple[Tens
         raise InputError(
             "expected finite outputs, got none at these inputs, so nothing can be compared. Check the inputs."
         )
-    return tensors
+    return output
 
 
 def describe(inputs: Inputs) -> str:

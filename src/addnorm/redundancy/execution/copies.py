@@ -39,6 +39,7 @@ def copy_of(
         for tensor in [*owner.parameters(recurse=False), *owner.buffers(recurse=False)]:
             if id(tensor) not in memo:
                 memo[id(tensor)] = _converted(tensor, numbers(tensor), dtype)
+    memo.update({id(tensor): _converted(tensor, tensor.detach(), dtype) for tensor in _computed(model)})
     return _copied(model, memo)
 
 
@@ -48,7 +49,14 @@ def plain_copy(model: nn.Module) -> nn.Module:
     Raises:
         InputError: the model cannot be copied.
     """
-    return _copied(model, {})
+    return _copied(model, {id(tensor): tensor.detach().clone() for tensor in _computed(model)})
+
+
+def _computed(model: nn.Module) -> Iterator[Tensor]:
+    """Attributes that a hook computes from parameters before each call, as `torch.nn.utils.weight_norm` does: deepcopy refuses
+    them."""
+    for module in model.modules():
+        yield from (each for each in vars(module).values() if isinstance(each, Tensor) and not each.is_leaf)
 
 
 def _copied(model: nn.Module, memo: dict[int, object]) -> nn.Module:

@@ -1,6 +1,6 @@
 """Uses of a model's parameters, recorded during one call."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +49,12 @@ _MOVES = frozenset(
     }
 )
 """Operations that return the parameter's numbers, or their negatives, in another order or shape."""
+_MADE = frozenset(
+    f"{kind}{end}"
+    for kind in ("zeros", "ones", "empty", "full", "new_zeros", "new_ones", "new_empty", "new_full")
+    for end in ("", "_like")
+)
+"""Operations that make a tensor without reading another one's numbers."""
 _ADDITIONS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _BIAS_AT = {
     "addmm": 0,
@@ -93,12 +99,16 @@ class Use:
 class _UseRecorder(TorchDispatchMode):
     """Follows parameters through views and copies, and records how each is used."""
 
-    def __init__(self, parameters: dict[str, torch.Tensor], original: nn.Module) -> None:
+    def __init__(
+        self, parameters: dict[str, torch.Tensor], buffers: Iterable[torch.Tensor], original: nn.Module
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.original = {each.untyped_storage().data_ptr(): name for name, each in original.named_parameters()}
         self.foreign = ""
         """The first parameter of the original, not of the copy, that the copy reads."""
         self.names = {id(parameter): {name} for name, parameter in parameters.items()}
+        self.constant = {id(buffer) for buffer in buffers}
+        """Tensors that depend neither on data nor on parameters."""
         self.kept: list[torch.Tensor] = []  # an id stays unique only while its tensor lives
         self.recorded: dict[str, list[Use]] = {}
 
@@ -112,16 +122,29 @@ class _UseRecorder(TorchDispatchMode):
         for leaf in given:
             if leaf.numel() and leaf.layout == torch.strided and not self.foreign:
                 self.foreign = self.original.get(leaf.untyped_storage().data_ptr(), "")
+        if op in _MADE or (not tracked and all(id(leaf) in self.constant for leaf in given)):
+            self._note_constants(func, out)
+            return out
+        self.constant -= {id(leaf) for leaf in tree_leaves(out)}  # data were written into it
         if tracked:
             self._record(op, args, out, tracked)
         return out
 
+    def _note_constants(self, func: Any, out: Any) -> None:
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            return
+        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
+        self.constant |= {id(leaf) for leaf in made}
+        self.kept += made
+
     def _record(self, op: str, args: tuple[Any, ...], out: Any, tracked: list[torch.Tensor]) -> None:
         tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-        alone = all(id(leaf) in self.names for leaf in tensors)
+        alone = all(id(leaf) in self.names or id(leaf) in self.constant for leaf in tensors)
         scaled = op in ("mul", "div") and len(tensors) - len(tracked) <= (1 if op == "mul" else 0)
         moved = op in _MOVES or (op in ("cat", "stack", "constant_pad_nd") and alone)
-        combined = op in _ADDITIONS and alone  # a sum of parameters is not a use; the use of the sum is
+        combined = op in _ADDITIONS and all(
+            id(leaf) in self.names for leaf in tensors
+        )  # a sum of parameters is not a use; the use of the sum is
         if moved or combined or (scaled and all(leaf.dim() == 0 for leaf in tensors if id(leaf) not in self.names)):
             names = set().union(*(self.names[id(leaf)] for leaf in tracked))
             for leaf in tree_leaves(out):
@@ -168,7 +191,7 @@ def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
         parameter.requires_grad_(parameter.is_floating_point())
-    recorder = _UseRecorder(dict(spare.named_parameters()), model)
+    recorder = _UseRecorder(dict(spare.named_parameters()), spare.buffers(), model)
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         try:
             with recorder:

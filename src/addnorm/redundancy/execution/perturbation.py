@@ -28,11 +28,15 @@ def perturbed(model: nn.Module, seed: int) -> Iterator[None]:
     parameters = [parameter.detach() for parameter in model.parameters() if parameter.is_floating_point()]
     clones = [None if _is_float32(parameter) else parameter.clone() for parameter in parameters]
     generator = torch.Generator().manual_seed(seed)
+    longest = max((piece.numel() for parameter in parameters for piece in _pieces(parameter)), default=0)
+    # Signs cost more to draw than to use. Each piece reads them from another place, so that no two weights share them.
+    signs = torch.randint(0, 2, (2 * longest,), generator=generator, dtype=torch.int8)
+    factors = 1 + STEP * (2 * signs - 1).double()
     try:
         for parameter in parameters:
             for piece in _pieces(parameter):
-                signs = torch.randint(0, 2, piece.shape, generator=generator, dtype=torch.int8)
-                piece.mul_(1 + STEP * (2 * signs - 1).double())
+                start = int(torch.randint(0, 2 * longest - piece.numel() + 1, (), generator=generator))
+                piece.mul_(factors[start : start + piece.numel()].view(piece.shape))
         yield
     finally:
         for parameter, value in zip(parameters, clones, strict=True):

@@ -22,8 +22,15 @@ import torch
 
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense, identity
 from addnorm.redundancy.algebra.rank import conditioned, rank
-from addnorm.redundancy.graph.equations import compressed, differences, equations, kernel_by_components, levelled
-from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, without_rounding
+from addnorm.redundancy.graph.equations import (
+    compressed,
+    differences,
+    equations,
+    kernel_by_components,
+    levelled,
+    without_repeats,
+)
+from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, reduce_equal, without_rounding
 
 OnLoss = Callable[[int, int], None]
 """Receives a block and the number of degrees of freedom that a demand takes from it."""
@@ -93,7 +100,7 @@ class Elimination:
         # decomposition. Only the last one decides a rank, which depends on rounding.
         terms = {
             block: term
-            for block, term in shift.terms.items()
+            for block, term in without_repeats(shift.terms).items()
             if axes is None or any(term.reduced[axis] > 1 for axis in axes)
         }
         if not terms or self._diagonal(terms, axes, on_loss):
@@ -111,7 +118,7 @@ class Elimination:
         if together:
             matrices = {block: levelled(matrix, group, terms[block].noise) for block, matrix in matrices.items()}
         for block, matrix in matrices.items():
-            on_loss(block, rank(differences(matrix, group).numpy() if together else matrix.numpy()))
+            on_loss(block, _taken(terms[block], matrix, group if together else None))
         rows = prod(reduced)
         if rows * columns > _LARGEST_SYSTEM:
             whole = torch.cat(list(matrices.values()), dim=1)
@@ -136,7 +143,7 @@ class Elimination:
             solved: dict[int, LinearMap] = {}
             for other, term in others.items():
                 matrix = equations(term, pivot.reduced, [])
-                on_loss(other, rank(matrix.numpy()) if axes is None else rank(differences(matrix, size).numpy()))
+                on_loss(other, _taken(term, matrix, None if axes is None else size))
                 solved[other] = dense(
                     size, -matrix / pivot.scale[:, None], regular=term.regular, condition=term.condition
                 )
@@ -274,6 +281,17 @@ class Elimination:
             self.solutions[block] = solved
 
 
+def _taken(term: Term, matrix: torch.Tensor, group: int | None) -> int:
+    """Number of a block's directions that a demand concerns: the rank of its equations, or of the differences inside groups of
+    entries that have to be equal."""
+    entries, coordinates = matrix.shape
+    if term.regular and group is None:
+        return coordinates
+    if term.regular and group == entries == coordinates:
+        return coordinates - 1  # exactly one direction moves all entries equally
+    return rank((differences(matrix, group) if group is not None else matrix).numpy())
+
+
 def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
     if block not in terms:
         terms[block] = term
@@ -304,7 +322,10 @@ def _substituted(term: Term, path: LinearMap) -> Term:
         return replace(term, numbers=selected)
     numbers = (matrix.T @ selected.reshape(len(selected), -1)).reshape(path.width, *term.reduced)
     gain = max(float(matrix.norm(dim=0).max()), 1.0)
-    return Dense(numbers, (term.noise + 8 * EPS * float(selected.abs().max())) * gain, *_facts(term, path))
+    # A demanded constant is constant: the axis has size 1 from here on.
+    return Dense(
+        reduce_equal(numbers), (term.noise + 8 * EPS * float(selected.abs().max())) * gain, *_facts(term, path)
+    )
 
 
 def _facts(term: Term, path: LinearMap) -> tuple[bool, float]:

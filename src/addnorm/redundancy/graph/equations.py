@@ -1,6 +1,7 @@
 """Demands as systems of linear equations in the free coordinates."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -8,7 +9,36 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from addnorm.redundancy.algebra.rank import kernel_and_clarity
-from addnorm.redundancy.graph.shift import Diagonal, Term
+from addnorm.redundancy.graph.shift import Dense, Diagonal, Term
+
+
+def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
+    """Return the maps without the entries along each axis that equal their predecessor in all maps: the tokens of an image, the
+    inside of a padded grid.
+
+    Equal entries give equal equations, and are constant along any axis if one of them is.
+    """
+    dims = max((len(term.reduced) for term in terms.values()), default=0)
+    for axis in range(dims):
+        varying = [term for term in terms.values() if isinstance(term, Dense) and term.reduced[axis] > 1]
+        if not varying or any(isinstance(term, Diagonal) and term.axis == axis for term in terms.values()):
+            continue
+        size = varying[0].reduced[axis]
+        others = [at for at in range(dims + 1) if at != axis + 1]
+        fresh = torch.ones(size, dtype=torch.bool)
+        fresh[1:] = False
+        for term in varying:
+            one, next_one = (term.numbers.narrow(axis + 1, start, size - 1) for start in (0, 1))
+            fresh[1:] |= (one != next_one).any(dim=others)
+        if not bool(fresh.all()):
+            kept = torch.nonzero(fresh).flatten()
+            terms = {
+                block: replace(term, numbers=term.numbers.index_select(axis + 1, kept))
+                if isinstance(term, Dense) and term.reduced[axis] > 1
+                else term
+                for block, term in terms.items()
+            }
+    return dict(terms)
 
 
 def equations(term: Term, reduced: tuple[int, ...], together: Sequence[int]) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 A non-strict export is followed by `run_decompositions({})` if the graph is not functional yet. With the empty table the graph
 becomes functional and inlined, but linear, layer_norm, attention and softmax stay single operations, for which there are rules.
+Regions without gradients, such as a rotary table's, are inlined here, because most models need that alone.
 """
 
 import logging
@@ -31,6 +32,13 @@ _PREFIX = "model."
 
 _UPDATING = torch.ops.aten._native_batch_norm_legit_functional.default
 """A batch norm that returns new running statistics; in training it reads the old ones only to update them."""
+
+
+_WITHOUT_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
+"""A region under `torch.no_grad`: a flag, a graph of its own, and the graph's inputs."""
+
+_FUNCTIONAL_FORMS: dict[Any, Any] = {torch.ops.aten.detach_.default: torch.ops.aten.detach.default}
+"""Operations whose schema says that they write their argument, although no number changes: tracing detaches constants."""
 
 
 class NotExported(AddnormError):
@@ -167,7 +175,10 @@ def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
         # Only the graph is read, so that torch need not write and compile Python for it after every one of its passes.
         with _use_lazy_graph_module(True):
             program = torch.export.export(model, inputs.args, inputs.kwargs, strict=False)
-        return program if _plain(program.graph) else program.run_decompositions({})
+        if not _plain(program.graph_module):
+            return program.run_decompositions({})
+        _inline(program.graph_module)
+        return program
     except InputError:
         raise
     # Tracing runs the user's code on fake tensors and may raise anything that this code raises.
@@ -176,13 +187,51 @@ def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
         raise NotExported(f"torch.export cannot follow this model: {type(error).__name__}: {line.strip()}") from error
 
 
-def _plain(graph: fx.Graph) -> bool:
-    """True if every operation is functional already, so that the second, slower half of the export is not needed."""
-    return all(
-        isinstance(node.target, torch._ops.OpOverload) and not node.target._schema.is_mutable
-        for node in graph.nodes
-        if node.op == "call_function" and node.target is not operator.getitem
-    ) and not any(node.op in ("call_module", "get_attr") for node in graph.nodes)
+def _plain(module: fx.GraphModule) -> bool:
+    """True if every operation is functional already, also inside of regions without gradients, so that the second, slower
+    half of the export is not needed."""
+    bodies: list[Any] = []
+    for node in module.graph.nodes:
+        if node.op == "call_function" and node.target is _WITHOUT_GRADIENT:
+            # What leaves the region as an output of the model is listed by the name of its getitem node, which inlining loses.
+            if any(user.target is not operator.getitem or _is_output(user) for user in node.users):
+                return False
+            body: Any = node.args[1]
+            bodies.append(body)
+            if not _plain(getattr(module, body.target)):
+                return False
+        elif node.op == "call_function" and node.target is not operator.getitem:
+            if not isinstance(node.target, torch._ops.OpOverload):
+                return False
+            if node.target._schema.is_mutable and node.target not in _FUNCTIONAL_FORMS:
+                return False
+    return not any(
+        node.op == "call_module" or (node.op == "get_attr" and node not in bodies) for node in module.graph.nodes
+    )
+
+
+def _is_output(node: fx.Node) -> bool:
+    return any(user.op == "output" for user in node.users)
+
+
+def _inline(module: fx.GraphModule) -> None:
+    """Replace every region without gradients by its operations, and operations by their functional forms."""
+    graph = module.graph
+    for node in graph.nodes:
+        node.target = _FUNCTIONAL_FORMS.get(node.target, node.target)
+    for node in [node for node in graph.nodes if node.target is _WITHOUT_GRADIENT]:
+        arguments: tuple[Any, ...] = node.args
+        _, body, *operands = arguments
+        region = getattr(module, body.target)
+        _inline(region)
+        places = [each for each in region.graph.nodes if each.op == "placeholder"]
+        with graph.inserting_before(node):
+            results: Any = graph.graph_copy(region.graph, dict(zip(places, operands, strict=True)))
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])
+            graph.erase_node(user)
+        graph.erase_node(node)
+        graph.erase_node(body)
 
 
 @contextmanager
@@ -203,16 +252,20 @@ def _undisturbed() -> Iterator[None]:
 def _without_logs() -> Iterator[None]:
     """Keep torch's own logs off the terminal, which print a whole graph if an export fails, unless TORCH_LOGS asks for
     them."""
-    names = [] if os.environ.get("TORCH_LOGS") else [*logging.root.manager.loggerDict]
-    loggers = [logging.getLogger(name) for name in names if name.partition(".")[0] == "torch"]
-    levels = [logger.level for logger in loggers]
+    known = {} if os.environ.get("TORCH_LOGS") else dict(logging.root.manager.loggerDict)
+    # Not by their levels: each change of a level clears the caches of all loggers, and torch has hundreds.
+    loggers = [
+        each
+        for name, each in known.items()
+        if name.partition(".")[0] == "torch" and isinstance(each, logging.Logger) and not each.disabled
+    ]
     try:
         for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
+            logger.disabled = True
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for logger in loggers:
+            logger.disabled = False
 
 
 def source_of(node: fx.Node) -> tuple[str, str]:

@@ -136,8 +136,10 @@ class NullSpace:
         if component is None:
             return 0
         maps = self._maps[name]
-        if any(each.matrix is None and len(each.rows) == each.height for each in maps.values()):
+        if any(each.regular and each.width == each.height for each in maps.values()):
             return self.tracked[name].size
+        if len(maps) == 1 and all(each.regular for each in maps.values()):
+            return next(iter(maps.values())).width
         return rank(torch.cat([each.dense() for each in maps.values()], dim=1).numpy())
 
     def sample(self, generator: torch.Generator) -> Delta:

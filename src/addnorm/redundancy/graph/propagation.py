@@ -48,7 +48,12 @@ class Propagation:
     assumptions: tuple[str, ...]
 
 
-def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> Propagation:
+def propagate(
+    program: Program,
+    weights: Callable[[str], torch.Tensor],
+    tracked: TrackedParameters,
+    on_node: Callable[[int, int], None] | None = None,
+) -> Propagation:
     """Derive the null space from a graph.
 
     Args:
@@ -56,10 +61,13 @@ def propagate(program: Program, weights: Callable[[str], torch.Tensor], tracked:
         weights: returns a parameter's or buffer's numbers by name; called when the graph first reads it. The numbers are freed
             after the last reader.
         tracked: the parameters that may move.
+        on_node: is called with the number of operations done and of all.
     """
     walk = _GraphWalk(program, weights, tracked)
-    for node in program.nodes:
+    for done, node in enumerate(program.nodes):
         walk.visit(node)
+        if on_node is not None:
+            on_node(done + 1, len(program.nodes))
     walk.observe()
     return walk.result()
 

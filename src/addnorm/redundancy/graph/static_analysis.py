@@ -47,6 +47,8 @@ def analyse(
     tracked: TrackedParameters,
     observe: Observe = "logits",
     training: bool = False,
+    generic_copy: Callable[[], nn.Module] | None = None,
+    on_node: Callable[[int, int], None] | None = None,
 ) -> StaticAnalysis:
     """Analyse a model without running it. The model, torch's random state, default dtype and modes are not changed.
 
@@ -58,6 +60,9 @@ def analyse(
         tracked: the parameters to track, from `track_parameters` on the same model.
         observe: the observed output.
         training: analyse training mode (batch statistics, dropout) instead of evaluation.
+        generic_copy: returns a copy of the model in float64 with generic weights, called once the export's own copy is
+            freed; without it these weights are computed one by one.
+        on_node: is called with the number of the graph's operations done and of all.
 
     Raises:
         NotExported: `torch.export` fails on this model.
@@ -65,7 +70,9 @@ def analyse(
     """
     started = time.perf_counter()
     program = export(model, inputs, observe=observe, training=training)
-    propagation = propagate(program, GenericWeights(model).named, tracked)
+    propagation = propagate(
+        program, _generic_weights(model, generic_copy() if generic_copy else None), tracked, on_node
+    )
     return StaticAnalysis(
         space=propagation.space,
         blockers=propagation.blockers,
@@ -74,6 +81,13 @@ def analyse(
         seconds=time.perf_counter() - started,
         own_null_space=lambda: propagate(program, _tensors_of(model), tracked).space,
     )
+
+
+def _generic_weights(model: nn.Module, generic_copy: nn.Module | None) -> Callable[[str], torch.Tensor]:
+    """Generic numbers by name: parameters from the copy if there is one. Buffers keep the model's own precision."""
+    computed = GenericWeights(model)
+    copied = dict(generic_copy.named_parameters(remove_duplicate=False)) if generic_copy is not None else {}
+    return lambda name: copied[name] if name in copied else computed.named(name)
 
 
 def _tensors_of(model: nn.Module) -> Callable[[str], torch.Tensor]:

@@ -17,8 +17,17 @@ from addnorm.words import phrases
 
 _PLACES = {"bias": "qk_bias"}
 """Field of a model's spec that holds a room's mechanism, where it is not named like the room."""
-_PLAIN = {("residual", "add"), ("scores", "own"), ("bias", "linear")}
+_PLAIN = {
+    ("residual", "add"),
+    ("scores", "own"),
+    ("values", "own"),
+    ("sink", "none"),
+    ("attended", "plain"),
+    ("bias", "linear"),
+}
 """Mechanisms of a standard Transformer; shown after those that distinguish a model."""
+_JOINTS = ("residual", "scores", "values", "sink", "attended")
+"""Rooms whose mechanisms are shown first, unless they are plain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +45,11 @@ class Mechanism:
     is_known: bool
     """False for a plugin's mechanism: pages do not open files that a study names."""
     is_plain: bool
+
+    @property
+    def stands_out(self) -> bool:
+        """True for a joint other than a standard Transformer's, which the page shows first."""
+        return not self.is_plain and self.room in _JOINTS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +128,7 @@ def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism
         kind = place.get("kind") if isinstance(place, Mapping) else None
         if isinstance(kind, str) and _is_built(name, spec):
             built.append(_mechanism(name, kind, spec, language))
-    return tuple(
-        sorted(built, key=lambda mechanism: mechanism.is_plain or mechanism.room not in ("residual", "scores"))
-    )
+    return tuple(sorted(built, key=lambda mechanism: not mechanism.stands_out))
 
 
 def _is_built(room: str, spec: Mapping[str, Any]) -> bool:
@@ -134,7 +146,7 @@ def _has_norms(placement: object) -> bool:
         spec = ROOMS["placement"].make(**placement)
     except InputError:
         return True  # settings of another version's
-    return any(asdict(spec.sockets()).values())
+    return any(value is True for value in asdict(spec.sockets()).values())
 
 
 def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> Mechanism:

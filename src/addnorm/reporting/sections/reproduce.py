@@ -56,10 +56,15 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     run = ["addnorm", "run", str(file), "--out", again]
     versions = plan.get("addnorm_version")
     commands = [(f"addnorm {versions}", "reproduce.needs")] if versions else []
+    design = plan.get("design")
+    if design is not None:  # one command adds all stages
+        run += ["--until", "decided", "--most", str(len(design["seeds"]))]
     commands.append((shlex.join(run), "reproduce.run"))
     seeds = list(plan.get("seeds", []))
     extensions = plan.get("extensions", [])
     for extension in extensions:
+        if "stage" in extension:
+            continue
         seeds += extension["seeds"]
         text = f"seeds=[{','.join(map(str, seeds))}]"
         commands.append((shlex.join([*run, "--set", text]), "reproduce.extend"))

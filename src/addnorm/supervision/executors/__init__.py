@@ -1,82 +1,135 @@
 """Room of the executors: where workers run. One file each.
 
-An executor starts the worker command for a run's folder, observes the end of the process, and stops it on request:
+An executor has the worker command started for a run's folder, on this machine or by a scheduler on another:
 
     python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR
 
-The state of a run is in its folder, so any executor can resume a run that another one started.
+A file holds two classes: a spec with the settings that a study file and `--executor.FIELD` may give, and an `Executor`. The
+state of a run is in its folder, so any executor can resume a run that another one started, and whatever a scheduler answers
+is a hint: a run that is neither done nor known to it is started again.
+
+Example: an executor that trains each run before `start` returns
+
+    @dataclass(frozen=True, kw_only=True)
+    class Here(ExecutorSpec):
+        pass
+
+    class HereExecutor(Executor):
+        ...
+        def start(self, runs):
+            return {run.name: self.train(run) for run in runs[:1]}
 """
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
 
-from addnorm.catalogue import Siblings
+from addnorm.catalogue import ROOMS, Siblings
+from addnorm.errors import InputError, JobError
+from addnorm.store import RunFolder
+from addnorm.study.executor import ExecutorSpec
 
-EXECUTORS = Siblings("executor", "addnorm.supervision.executors", "Executor")
-"""The executors by file name."""
+__all__ = ["EXECUTORS", "WORKER", "Executor", "ExecutorSpec", "Work", "WorkerState"]
 
 WORKER = (sys.executable, "-m", "addnorm.training.worker")
 """The worker command; the paths of plugins and the run's folder are appended."""
 
 
-class Worker(ABC):
-    """A worker process that was started or adopted."""
+@dataclass(frozen=True, kw_only=True)
+class Work:
+    """Facts of a study that an executor needs."""
 
-    @property
-    @abstractmethod
-    def pid(self) -> int | None:
-        """Process id; None if it is not known."""
+    folder: Path
+    """The study's folder."""
+    threads: int = 1
+    """CPU threads of each worker."""
+    command: Sequence[str] = WORKER
+    """The worker command, to which the run's folder is appended."""
 
-    @abstractmethod
-    def poll(self) -> str | None:
-        """None while the worker is alive; afterwards its outcome for the log (`exit code 0`, `signal 9`)."""
 
-    @property
-    @abstractmethod
-    def code(self) -> int | None:
-        """Exit code after the end, -N after signal N; None while the worker is alive or if the code is not known."""
+@dataclass(frozen=True, kw_only=True)
+class WorkerState:
+    """State of a worker, as its executor knows it."""
 
-    @abstractmethod
-    def stop(self) -> None:
-        """Ask the worker to finish its step, write a checkpoint and exit with `ExitCode.STOPPED`. Returns at once."""
-
-    @abstractmethod
-    def kill(self) -> None:
-        """Kill the worker and its children. Returns at once."""
+    phase: Literal["waiting", "working", "ended"]
+    """`waiting` in a scheduler's queue, `working` once started."""
+    note: str = ""
+    """The reason why it waits (`PENDING, Resources`), or how it ended (`exit code 0`, `signal 9`)."""
+    code: int | None = None
+    """Exit code after the end, -N after signal N; None if it is not known."""
 
 
 class Executor(ABC):
-    """Starts and adopts workers."""
+    """Starts workers, finds those that are at work, and stops them. At most one worker of a run is known at a time.
+
+    Nothing here waits for a worker. A worker's id is a text that its claim records.
+    """
 
     @classmethod
     @abstractmethod
-    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> "Executor":
-        """An executor for the resources that are available.
-
-        Args:
-            threads: CPU threads of each worker.
-            slots: number of workers at the same time; None for as many as the resources allow.
-            command: the worker command, to which the run's folder is appended.
+    def of(cls, spec: Any, work: Work) -> "Executor":
+        """An executor with the given settings.
 
         Raises:
-            InputError: threads or slots below 1.
+            InputError: it cannot be used here, or the settings are wrong. Nothing has been started or submitted.
         """
 
-    @property
+    @classmethod
     @abstractmethod
-    def slots(self) -> int:
-        """Number of workers that may be alive at the same time."""
+    def obstacle(cls) -> str | None:
+        """The reason why it cannot be used on this machine; None if it can."""
 
-    @abstractmethod
-    def start(self, run_dir: Path) -> Worker:
-        """Start a worker for a run. The caller makes sure that a slot is free.
+    @classmethod
+    def script(cls, spec: Any, work: Work, runs: int) -> str:
+        """The script that would be submitted for that many runs.
 
         Raises:
-            JobError: the worker cannot be started.
+            InputError: this executor submits none.
+        """
+        raise InputError(f"executor: expected one that submits a script, got {spec.kind!r}. Leave out --dry-run.")
+
+    @abstractmethod
+    def start(self, runs: Sequence[RunFolder]) -> Mapping[str, str | JobError]:
+        """Start workers, in the order of the runs, for as many as there is room for.
+
+        Returns:
+            By the names of the runs that were taken on: the worker's id, or why it could not be started.
         """
 
     @abstractmethod
-    def adopt(self, run_dir: Path) -> Worker:
-        """Take over a living worker that another supervisor started; it occupies a slot."""
+    def find(self, runs: Sequence[RunFolder]) -> Mapping[str, str]:
+        """Take over the living workers of runs whose workers are not known, because another supervisor started them.
+
+        Returns:
+            The workers' ids by the names of their runs.
+        """
+
+    @abstractmethod
+    def poll(self, runs: Sequence[RunFolder]) -> Mapping[str, WorkerState]:
+        """States of the workers of these runs, by the runs' names. One that has ended is no longer known."""
+
+    @abstractmethod
+    def stop(self, runs: Sequence[RunFolder]) -> None:
+        """Ask the workers of these runs to finish their step, save a checkpoint and end. May be called again."""
+
+    @abstractmethod
+    def kill(self, runs: Sequence[RunFolder]) -> None:
+        """End the workers of these runs at once."""
+
+
+class _Executors(Siblings):
+    """The executors by the kinds of their specs, those of plugins included."""
+
+    def kinds(self) -> tuple[str, ...]:
+        return ROOMS["executor"].kinds()
+
+    def _module(self, kind: str) -> ModuleType:
+        return ROOMS["executor"].module_of(kind)
+
+
+EXECUTORS = _Executors("executor", "addnorm.supervision.executors", "Executor")
+"""The executors by file name."""

@@ -1,22 +1,24 @@
 """Workers as processes of this machine, each in a session of its own.
 
-With a session of its own, a worker does not receive Ctrl-C from the terminal and outlives its supervisor. Every worker has
-the same number of threads, because the number of threads changes the last bits of the loss.
+Why: it needs nothing. With a session of its own, a worker does not receive Ctrl-C from the terminal and outlives its
+supervisor. Every worker has the same number of threads, because the number of threads changes the last bits of the loss.
 """
 
 import os
-import signal
 import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
-from addnorm.errors import InputError
+from addnorm.errors import InputError, JobError
 from addnorm.store import RunFolder
+from addnorm.store.claim import process_id
 from addnorm.store.files import disk_error
-from addnorm.supervision.executors import WORKER, Executor, Worker
+from addnorm.supervision.executors import WORKER, Executor, ExecutorSpec, Work, WorkerState
+from addnorm.supervision.executors._found import FoundWorker, device_of, kill_session
 
-_THREADS = (
+THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -24,6 +26,33 @@ _THREADS = (
     "VECLIB_MAXIMUM_THREADS",
     "RAYON_NUM_THREADS",
 )
+"""Environment variables that set the number of a worker's threads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Local(ExecutorSpec):
+    """One run per visible GPU, or without GPUs one per `training.threads` available CPU cores, unless `at_once` is set."""
+
+
+class Worker(Protocol):
+    """A process that trains one run."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None if it is not known."""
+
+    @property
+    def code(self) -> int | None:
+        """Exit code after the end, -N after signal N; None while it is alive or if the code is not known."""
+
+    def poll(self) -> str | None:
+        """None while it is alive; afterwards how it ended."""
+
+    def stop(self) -> None:
+        """Ask it to save a checkpoint and end."""
+
+    def kill(self) -> None:
+        """Kill it and its children."""
 
 
 class LocalExecutor(Executor):
@@ -46,11 +75,20 @@ class LocalExecutor(Executor):
             raise InputError(f"executor: expected slots and threads of at least 1, got {slots} and {threads}.")
         if devices and len(devices) != slots:
             raise InputError(f"executor: expected one device per slot, got {len(devices)} devices for {slots} slots.")
-        self._slots = slots
+        self.slots = slots
         self.threads = threads
         self.devices = tuple(devices)
         self.command = tuple(command)
-        self._alive: list[tuple[Worker, str | None]] = []
+        self._workers: dict[Path, tuple[Worker, str | None]] = {}
+        self._asked: set[Path] = set()
+
+    @classmethod
+    def of(cls, spec: ExecutorSpec, work: Work) -> "LocalExecutor":
+        return cls.create(work.threads, slots=spec.at_once, command=work.command)
+
+    @classmethod
+    def obstacle(cls) -> str | None:
+        return None
 
     @classmethod
     def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> "LocalExecutor":
@@ -79,12 +117,60 @@ class LocalExecutor(Executor):
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return cls(max(1, cores // threads) if slots is None else slots, threads, command=command)
 
-    @property
-    def slots(self) -> int:
-        return self._slots
+    def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
+        answers: dict[str, str | JobError] = {}
+        for run in runs[: max(0, self.slots - len(self._workers))]:
+            device = self._free_device()
+            try:
+                run.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once
+                worker = self.spawn(run.path, device)
+            except JobError as error:
+                answers[run.name] = error
+            else:
+                self._add(run, worker, device)
+                answers[run.name] = process_id(worker.pid) if worker.pid is not None else run.name
+        return answers
 
-    def start(self, run_dir: Path) -> Worker:
-        device = self._free_device()
+    def find(self, runs: Sequence[RunFolder]) -> dict[str, str]:
+        found = {}
+        for run in runs:
+            if run.path not in self._workers and run.is_held():
+                worker = FoundWorker(run)
+                self._add(run, worker, device_of(worker.pid))
+                found[run.name] = worker.id
+        return found
+
+    def poll(self, runs: Sequence[RunFolder]) -> dict[str, WorkerState]:
+        states = {}
+        for run in runs:
+            worker, _ = self._workers[run.path]
+            outcome = worker.poll()
+            if outcome is None:
+                states[run.name] = WorkerState(phase="working")
+            else:
+                del self._workers[run.path]
+                states[run.name] = WorkerState(phase="ended", note=outcome, code=worker.code)
+        return states
+
+    def stop(self, runs: Sequence[RunFolder]) -> None:
+        for run in runs:
+            worker, _ = self._workers[run.path]
+            if run.path not in self._asked:
+                worker.stop()
+                # One that is just starting cannot be reached before it has written its process id.
+                if worker.pid is not None or run.stop_path.exists():
+                    self._asked.add(run.path)
+
+    def kill(self, runs: Sequence[RunFolder]) -> None:
+        for run in runs:
+            self._workers[run.path][0].kill()
+
+    def spawn(self, run_dir: Path, device: str | None) -> Worker:
+        """Start the worker command for one run.
+
+        Raises:
+            JobError: the worker cannot be started.
+        """
         log_path = RunFolder(run_dir).log_path
         try:
             with open(log_path, "ab") as log:
@@ -98,27 +184,24 @@ class LocalExecutor(Executor):
                 )
         except OSError as error:
             raise disk_error(error, log_path) from error
-        worker = Child(process)
-        self._alive.append((worker, device))
-        return worker
+        return Child(process)
 
-    def adopt(self, run_dir: Path) -> Worker:
-        worker = Adopted(RunFolder(run_dir))
-        self._alive.append((worker, _device_of(worker.pid)))
-        return worker
+    def _add(self, run: RunFolder, worker: Worker, device: str | None) -> None:
+        self._workers[run.path] = (worker, device)
+        self._asked.discard(run.path)
 
     def _free_device(self) -> str | None:
-        self._alive = [(worker, device) for worker, device in self._alive if worker.poll() is None]
-        used = {device for _, device in self._alive}
+        used = {device for _, device in self._workers.values()}
         return next((device for device in self.devices if device not in used), None)
 
     def _environment(self, device: str | None) -> dict[str, str]:
-        environment = os.environ | dict.fromkeys(_THREADS, str(self.threads))
+        environment = os.environ | dict.fromkeys(THREADS, str(self.threads))
         environment |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment.pop("ADDNORM_WORKER", None)  # the supervisor may itself be a scheduler's job
         return environment if device is None else environment | {"CUDA_VISIBLE_DEVICES": device}
 
 
-class Child(Worker):
+class Child:
     """A worker that this process started."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -141,51 +224,4 @@ class Child(Worker):
 
     def kill(self) -> None:
         if self._process.poll() is None:
-            _kill_session(self._process.pid)
-
-
-class Adopted(Worker):
-    """A worker that another process started: alive while the run's lock is held; its exit code is unknown."""
-
-    def __init__(self, run: RunFolder) -> None:
-        self._run = run
-
-    @property
-    def pid(self) -> int | None:
-        return self._run.worker()
-
-    @property
-    def code(self) -> int | None:
-        return None
-
-    def poll(self) -> str | None:
-        return None if self._run.is_held() else "its lock is free"
-
-    def stop(self) -> None:
-        pid = self.pid
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGTERM)
-
-    def kill(self) -> None:
-        pid = self.pid
-        if pid is not None:
-            _kill_session(pid)
-
-
-def _kill_session(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        if os.getpgid(pid) == pid:
-            os.killpg(pid, signal.SIGKILL)
-        else:  # started by hand, in a process group with other processes
-            os.kill(pid, signal.SIGKILL)
-
-
-def _device_of(pid: int | None) -> str | None:
-    """The CUDA device assigned to a living process; None if it has none or /proc is not readable."""
-    with suppress(OSError):
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
-            name, _, value = entry.partition(b"=")
-            if name == b"CUDA_VISIBLE_DEVICES":
-                return value.decode(errors="replace")
-    return None
+            kill_session(self._process.pid)

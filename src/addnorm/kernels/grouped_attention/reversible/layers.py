@@ -39,6 +39,8 @@ def why_not_running(problem: AttentionProblem) -> str | None:
     device = problem.value.device.type
     if problem.normalisation != "softmax":
         return f"expected the softmax, got {problem.normalisation}"
+    if problem.sinks is not None:
+        return "expected scores without sinks"
     if device != "cpu" and not at_once(problem):
         return f"expected a CPU, got a device of type {device}"
     if torch.compiler.is_compiling():
@@ -71,7 +73,7 @@ class ReversibleSum(LayerwiseAttention):
             self._layout = Layout.of(p)
         weight = p.weights if isinstance(p.weights, float) else p.weights[0, 0, -1]
         if index == len(self._weights):  # else this layer is computed again
-            self._weights.append(weight if isinstance(weight, float) else weight.item())
+            self._weights.append(_number(weight))
         layer = SummedLayer(
             buffers=self._buffers,
             number=self._number,
@@ -95,6 +97,13 @@ class ReversibleSum(LayerwiseAttention):
         )
 
 
+def _number(weight: float | Tensor) -> float:
+    if isinstance(weight, float):
+        return weight
+    # Tensors on the meta device have no values; `addnorm plan` counts operations there.
+    return 1.0 if weight.is_meta else weight.item()
+
+
 class _Layer(torch.autograd.Function):
     """(weight, token, tensors of the problem with the own term alone) -> (attended values, next token)."""
 
@@ -109,7 +118,7 @@ class _Layer(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         *shared, query, key = tensors
         half = len(earlier) // 2
-        summed = layer.settings.problem([None, *shared, *earlier[:half], query, *earlier[half:], key])
+        summed = layer.settings.problem([None, None, *shared, *earlier[:half], query, *earlier[half:], key])
         attended = attend_layer(layer, summed)
         ctx.set_materialize_grads(False)
         ctx.layer = layer
@@ -120,7 +129,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_token: Tensor | None) -> tuple[Any, ...]:
         layer: SummedLayer = ctx.layer
-        summed = layer.settings.problem([None, *ctx.saved_tensors])
+        summed = layer.settings.problem([None, None, *ctx.saved_tensors])
         _, _, weight_needed, token_needed, bias_needed, *_ = ctx.needs_input_grad
         under_way = None
         if grad_token is not None:

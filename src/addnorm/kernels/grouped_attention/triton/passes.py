@@ -36,9 +36,12 @@ def refusal(problem: AttentionProblem) -> str | None:
 
 
 def attend_on_device(problem: AttentionProblem) -> tuple[Tensor, Tensor]:
-    """The attended values and each row's log-sum-exp, as `attend_tiles` gives them."""
+    """The attended values and the log-sum-exp of each row's scores, and of its sink if there is one."""
     out, log_sum = attend_grouped(*_arguments(problem))
-    return out, log_sum
+    if problem.sinks is None:
+        return out, log_sum
+    total = torch.logaddexp(log_sum, problem.sinks.to(log_sum.dtype)[..., None])
+    return (out * (log_sum - total).exp()[..., None]).to(out.dtype), total
 
 
 def differentiate_on_device(

@@ -63,18 +63,21 @@ def _mean_cell(values: Sequence[float]) -> str:
 
 def _run(run: Mapping[str, Any], width: int) -> str:
     weights, data = run["weights"], run["data"]
-    rows = [
-        {**end, "gradient_start": start["gradient"]}
-        for start, end in zip(run["start"]["layers"], run["end"]["layers"], strict=True)
-    ]
+    rows = run["end"]["layers"]
+    if "start" in run:  # a checkpoint has none
+        rows = [
+            {**end, "gradient_start": start["gradient"]}
+            for start, end in zip(run["start"]["layers"], rows, strict=True)
+        ]
+        losses = f"held-out loss {_number(run['start']['loss'])} at the start, {_number(run['end']['loss'])} now"
+        state = f"step {weights['step']} of {weights['steps']}, {losses}"
+    else:
+        state = f"loss {_number(run['end']['loss'])} on {data['text']}"
     shown = {key: title for key, title in columns().items() if any(key in row for row in rows)}
     lines = [[*shown.values()]]
     lines += [[_cell(row, key) for key in shown] for row in rows]
-    head = (
-        f"{run['run']}: step {weights['step']} of {weights['steps']}, held-out loss "
-        f"{_number(run['start']['loss'])} at the start, {_number(run['end']['loss'])} now "
-        f"({data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']})"
-    )
+    amount = f"{data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']}"
+    head = f"{run['run']}: {state} ({amount})"
     return f"{textwrap.fill(head, width)}\n\n{aligned(lines, width=width)}"
 
 

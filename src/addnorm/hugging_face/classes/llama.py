@@ -1,0 +1,25 @@
+"""Llama: pre-norm RMS, rotary positions, SwiGLU, biases on all attention or all feed-forward matrices or on none.
+
+Source: `modeling_llama.py` of Transformers 5.23; Touvron et al. 2023, arXiv:2302.13971.
+"""
+
+from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Field, ForeignClass
+from addnorm.hugging_face.classes._llama_like import CONSTANTS, FIELDS, FIXED, IGNORED, WEIGHTS
+
+
+class Llama(ForeignClass):
+    """`LlamaForCausalLM`."""
+
+    architecture = "LlamaForCausalLM"
+    fixed = FIXED
+    fields = (
+        *FIELDS,
+        Field(theirs="max_position_embeddings", ours="max_seq", default=2048),
+        *(Field(theirs="attention_bias", ours=f"bias.{name}", default=False) for name in ("q", "k", "v", "o")),
+        *(Field(theirs="mlp_bias", ours=f"bias.{name}", default=False) for name in ("up", "down")),
+    )
+    constants = CONSTANTS
+    weights = WEIGHTS
+    ignored = IGNORED
+    vllm = HAS_CLASS
+    gguf = OWN_TOKENIZER

@@ -1,0 +1,68 @@
+"""A text as the held-out data of a checkpoint, which has no data set of its own."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+
+from addnorm.data import Dataset
+from addnorm.errors import InputError
+from addnorm.hugging_face.text import mask_id, require_vocab, text_ids
+from addnorm.model.architecture import Architecture
+
+LENGTH = 512
+"""Default number of tokens of a sequence, or the model's `max_seq` if that is less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldText:
+    """The ids of a text as a data set whose held-out side is all of it."""
+
+    dataset: Dataset
+    mask: int | None
+    """Id of the mask token of a masked model."""
+
+    def with_mask(self, inputs: Int64[np.ndarray, "*batch seq"]) -> Int64[np.ndarray, "*batch seq"]:
+        """Put the model's own mask token where the data set's, the id after its vocabulary, stands."""
+        return inputs if self.mask is None else np.where(inputs == self.dataset.mask_id, self.mask, inputs)
+
+
+def held_text(folder: Path, file: Path | None, spec: Architecture) -> HeldText:
+    """Encode a text with a checkpoint's tokenizer.
+
+    Raises:
+        InputError: no text is given, or as `text_ids`, `require_vocab` and `mask_id`.
+    """
+    if file is None:
+        raise InputError(f"{folder} is a checkpoint, which has no text of its own: expected --text FILE.")
+    found = text_ids(folder, file)
+    require_vocab(folder, found, spec.vocab)
+    ids = np.array(found, dtype=np.uint32)
+    dataset = Dataset(
+        folder=folder,
+        hash=hashlib.sha256(ids.tobytes()).hexdigest(),
+        tokenizer_hash="",
+        vocab=spec.vocab,
+        train=ids,
+        held=ids,
+        train_bytes=file.stat().st_size,
+        held_bytes=file.stat().st_size,
+        corpus={"kind": "text", "path": str(file)},
+        tokenizer_spec={},
+    )
+    return HeldText(dataset=dataset, mask=mask_id(folder) if spec.objective == "masked" else None)
+
+
+def require_no_text(path: Path, **given: object) -> None:
+    """Require that options of checkpoints are not given for runs.
+
+    Raises:
+        InputError: one is given.
+    """
+    for name, value in given.items():
+        if value is not None:
+            raise InputError(
+                f"--{name}: expected a checkpoint as target, got {path}. Runs have their own: leave --{name} out."
+            )

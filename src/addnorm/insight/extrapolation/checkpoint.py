@@ -1,0 +1,89 @@
+"""Evaluation of a Transformers checkpoint on longer texts than it was trained on; nothing is written."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from addnorm.hugging_face.loading import load_hf
+from addnorm.insight.checkpoint_text import held_text
+from addnorm.insight.extrapolation.extrapolate import WINDOWS, parsed_switches, require_position
+from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_lengths
+from addnorm.insight.extrapolation.measure import measure_length
+from addnorm.insight.extrapolation.run_record import settings_of
+from addnorm.insight.extrapolation.segments import held_out_segments
+from addnorm.insight.extrapolation.summary import CONFIDENCE, Line, Scoring, row_of
+from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, require_all, switched
+
+
+def extrapolate_checkpoint(
+    folder: str | Path,
+    text: str | Path | None,
+    *,
+    trained: int | None = None,
+    lengths: str = DEFAULT,
+    windows: int = WINDOWS,
+    switches: str | Sequence[Combination] = (),
+    scoring: Scoring = "window",
+) -> dict[str, Any]:
+    """Evaluate a checkpoint at several lengths on a text. The command is `addnorm extrapolate CHECKPOINT --text FILE`.
+
+    Args:
+        folder: of the checkpoint, of a class that `addnorm.load_hf` takes.
+        text: a UTF-8 file.
+        trained: the train length in tokens; None for the length in config.json.
+        lengths, windows, switches, scoring: as in `addnorm.extrapolate`.
+
+    Returns:
+        The result of `addnorm.extrapolate`, with one line per switch and without references.
+
+    Raises:
+        InputError: as `load_hf`; no text, or one shorter than the longest window; the position is limited to a shorter length;
+            or a switch does not apply.
+    """
+    folder = Path(folder)
+    model = load_hf(folder)
+    spec = model.spec
+    tested = Lengths(trained=spec.max_seq if trained is None else trained, multiples=parse_lengths(lengths))
+    combinations = parsed_switches(switches)
+    for combination in combinations:
+        require_all(combination, spec)
+    require_position(spec, tested)
+    held = held_text(folder, None if text is None else Path(text), spec)
+    segments = held_out_segments(held.dataset, spec.objective, tested, windows)
+    segments = replace(segments, inputs=held.with_mask(segments.inputs))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = model.to(device)
+    lines = [
+        Line(variant=folder.name, switch=name_of(combination), settings=tuple(settings_of(combination)))
+        for combination in combinations
+    ]
+    rows = []
+    for length in tested.tokens:
+        reach = Reach(trained=tested.trained, length=length, causal=spec.objective == "causal")
+        for line, combination in zip(lines, combinations, strict=True):
+            view = switched(model, combination, reach)
+            evaluation = measure_length(view, segments, tested, length, device).to_json(tested, length)
+            row = row_of(line, length, tested.trained, [evaluation], scoring, CONFIDENCE)
+            rows.append({**row, "values": [], "versus": {}})
+    return {
+        "study": folder.name,
+        "trained": tested.trained,
+        "lengths": list(tested.tokens),
+        "scoring": scoring,
+        "ending": tested.ending,
+        "data_hash": held.dataset.hash,
+        "stretch": tested.segment_tokens,
+        "stretches": len(segments.inputs),
+        "lines": [{"label": line.label, "variant": line.variant, "switch": line.switch} for line in lines],
+        "references": [],
+        "margin": None,
+        "confidence": CONFIDENCE,
+        "rows": rows,
+        "rankings": {},
+        "warnings": [],
+        "notes": [],
+        "problems": {},
+    }

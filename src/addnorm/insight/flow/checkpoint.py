@@ -1,0 +1,66 @@
+"""Flow of a Transformers checkpoint, measured on a text; nothing is written, and there is no start to compare with."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import addnorm
+from addnorm.data import held_batches
+from addnorm.hugging_face.loading import load_hf
+from addnorm.insight.checkpoint_text import LENGTH, HeldText, held_text
+from addnorm.insight.flow.measure import Windows, flow
+from addnorm.insight.flow.runs import FORMAT, Settings
+from addnorm.training.objective import Scored, score
+
+_BATCH = 4
+"""Sequences of a forward pass."""
+
+
+def inspect_checkpoint(folder: Path, text: Path | None, length: int | None, settings: Settings) -> dict[str, Any]:
+    """Measure a checkpoint on a text.
+
+    Args:
+        folder: of the checkpoint.
+        text: a UTF-8 file.
+        length: tokens of a sequence; None for 512, or the model's own length if that is less.
+        settings: amount of text.
+
+    Returns:
+        As `inspect_run`, without `start`, and with the weights' folder in place of a file and a step.
+
+    Raises:
+        InputError: as `load_hf`; no text, or one shorter than a sequence.
+    """
+    model = load_hf(folder)
+    held = held_text(folder, text, model.spec)
+    seq = min(LENGTH, model.spec.max_seq) if length is None else length
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def batches(size: int, sequences: int) -> tuple[Scored, ...]:
+        windows = held_batches(held.dataset, size, seq, sequences)
+        return tuple(_scored(model.spec.objective, window, held, step, device) for step, window in enumerate(windows))
+
+    windows = Windows(batches=batches(_BATCH, settings.sequences), maps=batches(1, settings.map_sequences))
+    return {
+        "format": FORMAT,
+        "run": folder.name,
+        "addnorm": addnorm.__version__,
+        "weights": {"folder": str(folder)},
+        "data": {
+            "hash": held.dataset.hash,
+            "text": str(text),
+            "seq": seq,
+            "sequences": sum(len(batch.inputs) for batch in windows.batches),
+            "map_sequences": len(windows.maps),
+        },
+        "end": flow(model.to(device), windows),
+    }
+
+
+def _scored(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Scored:
+    made = score(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
+    inputs = torch.from_numpy(np.ascontiguousarray(held.with_mask(made.inputs.numpy())))
+    where = None if made.where is None else made.where.to(device)
+    return Scored(inputs=inputs.to(device), targets=made.targets.to(device), where=where)

@@ -1,0 +1,127 @@
+"""Residuals of several streams, by the form of the weights with which they are read, mixed and written."""
+
+from abc import abstractmethod
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.residual import Residual, Site, Stream
+from addnorm.residual._arithmetic import wide
+from addnorm.residual._mixing import permutation_matrices, sinkhorn
+
+Mixing = Literal["free", "sinkhorn", "permutations", "identity"]
+_FACTOR = 0.01
+_EPS = 1e-8
+
+
+class Wired(NamedTuple):
+    streams: Tensor
+    """[batch, seq, streams, width]"""
+    mix: Tensor | None = None
+    """Weights of the streams in each stream, between read and write; None for the identity."""
+    post: Tensor | None = None
+    """Weight of the branch's output in each stream, between read and write."""
+
+
+class StreamsResidual(Residual):
+    """Base of all forms: given the weights of a site, streams are read and written alike."""
+
+    def __init__(self, streams: int) -> None:
+        super().__init__()
+        self.streams = streams
+
+    def open(self, x: Stream) -> Wired:
+        return Wired(x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1]))
+
+    @abstractmethod
+    def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
+        """pre [.. streams], mix [.. target source] or None, post [.. streams] of a site."""
+
+    def read(self, state: Wired, site: Site) -> tuple[Stream, Wired]:
+        with without_autocast(state.streams):
+            pre, mix, post = self.weights(self.seen(state.streams), site)
+            read = torch.matmul(pre.unsqueeze(-2), state.streams).squeeze(-2)
+        return read, Wired(state.streams, mix, post)
+
+    def write(self, state: Wired, y: Stream, site: Site) -> Wired:
+        assert state.post is not None  # set by the read at the same site
+        joined = state.post.unsqueeze(-1) * y.unsqueeze(-2)
+        if state.mix is None:
+            return Wired(state.streams + joined)
+        with without_autocast(state.streams):
+            return Wired(torch.matmul(state.mix, state.streams) + joined)
+
+    def view(self, state: Wired) -> Stream:
+        return state.streams.mean(dim=-2)
+
+
+class FreeStreams(StreamsResidual):
+    parameter_roles = {"pre": "vector", "mix": "table", "post": "vector", "weight": "hidden_matrix", "factor": "scalar"}
+
+    def __init__(self, width: int, sites: int, streams: int, *, dynamic: bool) -> None:
+        super().__init__(streams)
+        self.pre = nn.Parameter(torch.eye(streams)[torch.arange(sites) % streams])
+        self.mix = nn.Parameter(torch.eye(streams).repeat(sites, 1, 1))
+        self.post = nn.Parameter(torch.ones(sites, streams))
+        # Of each stream: its weight in the read, the weight of the output in it, its weight in every stream.
+        self.weight = nn.Parameter(torch.zeros(sites, streams + 2, width)) if dynamic else None
+        self.factor = nn.Parameter(torch.full((sites, 3), _FACTOR)) if dynamic else None
+
+    def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
+        dtype = streams.dtype
+        pre, mix, post = (part[site.index].to(dtype) for part in (self.pre, self.mix, self.post))
+        if self.weight is None or self.factor is None:
+            return pre, mix, post
+        normed = F.rms_norm(streams, streams.shape[-1:], eps=_EPS)
+        moved = torch.tanh(F.linear(normed, self.weight[site.index].to(dtype)))  # [batch, seq, streams, streams + 2]
+        factor = self.factor[site.index].to(dtype)
+        return (
+            pre + factor[0] * moved[..., 0],
+            mix + factor[2] * moved[..., 2:].transpose(-1, -2),
+            post + factor[1] * moved[..., 1],
+        )
+
+
+class BalancedStreams(StreamsResidual):
+    parameter_roles = {"offset": "vector", "weight": "hidden_matrix", "factor": "scalar"}
+    permutations: Tensor
+
+    def __init__(
+        self, width: int, sites: int, streams: int, mixing: Mixing, rounds: int, *, dynamic: bool, std: float
+    ) -> None:
+        super().__init__(streams)
+        self.mixing, self.rounds, self.std = mixing, rounds, std
+        mixed = {"sinkhorn": streams**2, "identity": 0}
+        if mixing == "permutations":
+            self.register_buffer("permutations", permutation_matrices(streams), persistent=False)
+            mixed["permutations"] = len(self.permutations)
+        self.sizes = [streams, streams, mixed[mixing]]
+        self.offset = nn.Parameter(torch.zeros(sites, sum(self.sizes)))
+        self.weight = nn.Parameter(torch.empty(sites, sum(self.sizes), streams * width)) if dynamic else None
+        self.factor = nn.Parameter(torch.full((sites, 3), _FACTOR)) if dynamic else None
+
+    def initialise(self, name: str, generator: torch.Generator) -> None:
+        if name == "weight" and self.weight is not None:
+            nn.init.normal_(self.weight, std=self.std, generator=generator)
+
+    def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
+        pre, post, mixed = wide(self.offset[site.index]).split(self.sizes)
+        if self.weight is not None and self.factor is not None:
+            flat = streams.flatten(-2)
+            moved = wide(F.linear(F.rms_norm(flat, flat.shape[-1:], eps=_EPS), self.weight[site.index].to(flat.dtype)))
+            factor = wide(self.factor[site.index])
+            of_pre, of_post, of_mixed = moved.split(self.sizes, dim=-1)
+            pre, post, mixed = pre + factor[0] * of_pre, post + factor[1] * of_post, mixed + factor[2] * of_mixed
+        dtype = streams.dtype
+        mix = None if self.mixing == "identity" else self._matrix(mixed).to(dtype)
+        return torch.sigmoid(pre).to(dtype), mix, (2 * torch.sigmoid(post)).to(dtype)
+
+    def _matrix(self, mixed: Tensor) -> Tensor:
+        if self.mixing == "permutations":
+            matrices = self.permutations.to(mixed.dtype)
+            return torch.einsum("...k,kij->...ij", torch.softmax(mixed, dim=-1), matrices)
+        square = mixed.unflatten(-1, (self.streams, self.streams))
+        return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds).movedim((0, 1), (-2, -1))

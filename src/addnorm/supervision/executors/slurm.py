@@ -1,0 +1,358 @@
+"""Workers as jobs of Slurm: one array for a study, each of its jobs with one run or several.
+
+Why: it needs nothing but Slurm's own commands, and no process that must stay alive. A job that is warned before its time
+limit, preempted, or whose node dies is queued again and resumes its runs. The supervisor submits what is neither done nor in
+the queue, and may be stopped and started again anywhere the study's folder is seen.
+
+    OUT/slurm/TOKEN/runs        names of the runs, one a line, in the order of the array
+    OUT/slurm/TOKEN/array.sh    submitted with sbatch; its jobs are called addnorm-TOKEN
+    OUT/slurm/TOKEN/worker.sh   run by each job for each of its runs
+    OUT/slurm/TOKEN/3.code      exit code of the worker of run 3
+
+The folder exists before the array is submitted, and the queue gives the array's name, so nothing has to be recorded
+afterwards: a supervisor that dies in between leaves a folder without jobs.
+"""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import ClassVar
+
+from addnorm.errors import InputError, JobError
+from addnorm.fields import require, require_at_least
+from addnorm.store import RunFolder
+from addnorm.store.files import disk_error, make_folder, write_atomic
+from addnorm.supervision.executors import Executor, ExecutorSpec, Work, WorkerState
+from addnorm.supervision.executors import _slurm_commands as commands
+from addnorm.supervision.executors._found import FoundWorker
+from addnorm.supervision.executors._slurm_script import array_script, job_name, worker_script
+from addnorm.training.exit_code import ExitCode
+
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm(ExecutorSpec):
+    """One array of jobs for a study. `at_once` limits the runs at work; null leaves it to Slurm."""
+
+    partition: str | None = None
+    """Partition; the cluster's default if null."""
+    account: str | None = None
+    qos: str | None = None
+    time_limit: str | None = None
+    """Longest attempt, as Slurm writes it: minutes, `HH:MM:SS` or `D-HH:MM:SS`. A run that needs longer is queued again."""
+    gpus: int = 0
+    """GPUs of a job, which all of its runs share."""
+    pack: int = 1
+    """Runs in a job, trained side by side: several small runs fill a GPU."""
+    cpus: int | None = None
+    """Cores for each run; as many as `training.threads` if null."""
+    memory: str | None = None
+    """Memory of a job, such as `16G`."""
+    options: tuple[str, ...] = ()
+    """Further options of sbatch, such as `--constraint=a100`."""
+    setup: tuple[str, ...] = ()
+    """Lines of the job's script before its workers start, such as `module load cuda`."""
+    notice_s: int = 60
+    """Seconds before the time limit at which workers are asked to save a checkpoint."""
+    poll_s: float = 10.0
+    """Seconds between two looks at the queue."""
+    probe_s: int = 10
+    """Seconds to wait for a free node that says whether it sees the study's folder; without one, each job looks itself."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_at_least(self, 1, "pack", "notice_s", "probe_s")
+        require_at_least(self, 0, "gpus")
+        require(self, "cpus", self.cpus is None or self.cpus >= 1, "a whole number of at least 1, or null")
+        require(self, "poll_s", self.poll_s > 0, "a positive number of seconds")
+        require(self, "options", all(option.startswith("-") for option in self.options), "options such as --mem=16G")
+        if self.time_limit is not None:
+            require(self, "time_limit", _TIME.fullmatch(self.time_limit) is not None, "minutes, HH:MM:SS or D-HH:MM:SS")
+            require(
+                self, "time_limit", self.longest_attempt_s > 0, f"more than {self.notice_s} s, the notice before it"
+            )
+
+    @property
+    def longest_attempt_s(self) -> float:
+        if self.time_limit is None:
+            return float("inf")
+        return _seconds(self.time_limit) - self.notice_s
+
+    @property
+    def trains_on_gpus(self) -> bool:
+        return self.gpus > 0
+
+
+@dataclass(frozen=True)
+class _Job:
+    """The job of one run."""
+
+    token: str
+    """Of its array."""
+    place: int
+    """Of the run in its array."""
+    task: int
+    """Of the job in its array."""
+    id: str
+    submitted: float
+    """By the monotonic clock; answers of the queue that were asked for before say nothing."""
+    claims: int
+    """Claims of the run before its worker began: without a new one, it never did."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return job_name(self.token), self.task
+
+
+class SlurmExecutor(Executor):
+    """Jobs of Slurm.
+
+    Args:
+        spec: the settings.
+        work: the study's folder, threads and worker command.
+    """
+
+    _PREFIX: ClassVar = "slurm:"
+
+    def __init__(self, spec: Slurm, work: Work) -> None:
+        self.spec, self.work = spec, work
+        self.folder = work.folder / "slurm"
+        self._queue = commands.Queue(spec.poll_s)
+        self._jobs: dict[Path, _Job] = {}
+        self._others: dict[Path, FoundWorker] = {}
+        self._not_started: dict[str, str] = {}
+        """Why Slurm held jobs that are cancelled but may still be in its queue, by id."""
+        self._asked: dict[str, float] = {}
+        self._probed = False
+
+    @classmethod
+    def of(cls, spec: Slurm, work: Work) -> "SlurmExecutor":
+        obstacle = cls.obstacle()
+        if obstacle is not None:
+            raise InputError(f"executor slurm: expected a machine that submits to Slurm, got {obstacle}.")
+        commands.require_partition(spec.partition)
+        trial = array_script(spec, work, work.folder / "slurm" / "trial", tasks=1, at_once=None)
+        result = commands.ask("sbatch", "--test-only", stdin=trial)
+        if result.returncode != 0:
+            raise InputError(
+                f"executor slurm: expected settings that Slurm accepts, got: {commands.last_line(result.stderr)}. "
+                "Look at partition, gpus, cpus, memory and options."
+            )
+        return cls(spec, work)
+
+    @classmethod
+    def obstacle(cls) -> str | None:
+        command = commands.missing_command()
+        return None if command is None else f"no command {command} on the PATH"
+
+    @classmethod
+    def script(cls, spec: Slurm, work: Work, runs: int) -> str:
+        chunks = _chunks(ceil(runs / spec.pack), _jobs_at_once(spec), commands.largest_array())
+        tasks, at_once = chunks[0]
+        folder = work.folder / "slurm" / "TOKEN"
+        more = f"\n# {len(chunks)} arrays of at most {tasks} jobs, of which this is the first.\n" if chunks[1:] else ""
+        return (
+            f"# {folder}/array.sh\n{array_script(spec, work, folder, tasks=tasks, at_once=at_once)}{more}\n"
+            f"# {folder}/worker.sh\n{worker_script(spec, work)}"
+        )
+
+    def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
+        room = self._room()
+        if room is not None and room < 1:
+            return {}
+        self._probe()
+        answers: dict[str, str | JobError] = {}
+        left = list(runs)
+        for tasks, at_once in _chunks(ceil(len(left) / self.spec.pack), room, commands.largest_array()):
+            chunk, left = left[: tasks * self.spec.pack], left[tasks * self.spec.pack :]
+            try:
+                answers |= self._submit(chunk, tasks, at_once)
+            except JobError as error:
+                if not self._jobs:
+                    raise  # nothing of this study is in the queue, and the reason is the user's to read
+                answers |= dict.fromkeys((run.name for run in chunk), error)
+        return answers
+
+    def find(self, runs: Sequence[RunFolder]) -> dict[str, str]:
+        found: dict[str, str] = {}
+        unknown = {run.name: run for run in runs if run.path not in self._jobs and run.path not in self._others}
+        if not unknown:
+            return found
+        arrays = {path.parent.name: path.read_text().splitlines() for path in self.folder.glob("*/runs")}
+        entries = self._queue.look([job_name(token) for token in arrays])
+        for token, names in arrays.items():
+            for place, name in enumerate(names):
+                entry = entries.get((job_name(token), place // self.spec.pack))
+                if entry is not None and name in unknown:
+                    claims = unknown[name].claims_made() if entry.is_waiting else -1
+                    job = _Job(token, place, place // self.spec.pack, entry.id, time.monotonic(), claims)
+                    # Of two jobs with one run, the one at work counts; the other one ends when it sees the claim.
+                    if name not in found or not entry.is_waiting:
+                        self._jobs[unknown[name].path] = job
+                        found[name] = self._PREFIX + job.id
+        for name, run in unknown.items():
+            if name not in found and run.is_held():
+                self._others[run.path] = FoundWorker(run)
+                found[name] = self._others[run.path].id
+        return found
+
+    def poll(self, runs: Sequence[RunFolder]) -> dict[str, WorkerState]:
+        names = {job_name(job.token) for job in self._jobs.values()}
+        entries = self._queue.look(names) if any(run.ending() is None for run in runs if run.path in self._jobs) else {}
+        states = {}
+        for run in runs:
+            other = self._others.get(run.path)
+            if other is not None:
+                outcome = other.poll()
+                states[run.name] = WorkerState(phase="working" if outcome is None else "ended", note=outcome or "")
+            else:
+                states[run.name] = self._state(run, self._jobs[run.path], entries)
+            if states[run.name].phase == "ended":
+                self._jobs.pop(run.path, None)
+                self._others.pop(run.path, None)
+        return states
+
+    def stop(self, runs: Sequence[RunFolder]) -> None:
+        for run in runs:
+            if run.path in self._others:
+                self._others[run.path].stop()
+            elif not run.stop_path.exists():
+                run.request_stop()  # before the cancellation: a job that begins now ends at once
+        self._cancel(runs, waiting=True)
+
+    def kill(self, runs: Sequence[RunFolder]) -> None:
+        for run in runs:
+            if run.path in self._others:
+                self._others[run.path].kill()
+        self._cancel(runs, waiting=False)
+
+    def _state(self, run: RunFolder, job: _Job, entries: dict[tuple[str, int], commands.Entry]) -> WorkerState:
+        held = run.is_held()
+        ending = run.ending()
+        if ending is not None and not held:
+            return WorkerState(phase="ended", note=f"job {job.id} is over", code=self._code(run, job))
+        entry = entries.get(job.key)
+        if entry is not None and entry.could_not_start:
+            # Slurm holds it until somebody releases it; another job may get a node that is well. It ends when the queue no
+            # longer shows it, seconds after the cancellation: before, `find` would take it for a job that is still to come.
+            try:
+                commands.cancel([job.id], waiting=False)
+            except JobError as error:  # tried again with the next look
+                return WorkerState(phase="waiting", note=str(error))
+            self._not_started[job.id] = entry.reason
+            return WorkerState(phase="waiting", note=entry.reason)
+        if entry is not None:
+            note = self._queue.trouble or f"{entry.state}, {entry.reason}"
+            return WorkerState(phase="waiting" if entry.is_waiting and not held else "working", note=note)
+        if held or self._queue.asked <= job.submitted:
+            return WorkerState(phase="working" if held else "waiting", note=self._queue.trouble or "submitted")
+        if job.id in self._not_started:
+            note = f"job {job.id}: {self._not_started.pop(job.id)}"
+            return WorkerState(phase="ended", note=note, code=int(ExitCode.STOPPED))
+        code, note = self._code(run, job), f"job {job.id} has left the queue"
+        if run.claims_made() <= job.claims:
+            note += f" before its worker began, see {self.folder / job.token / str(job.task)}.out"
+        return WorkerState(phase="ended", note=note, code=code)
+
+    def _code(self, run: RunFolder, job: _Job) -> int | None:
+        try:
+            return int((self.folder / job.token / f"{job.place}.code").read_text())
+        except (OSError, ValueError):
+            # Killed, or cancelled before it began, which is nothing that the run has done.
+            return None if run.claims_made() > job.claims else int(ExitCode.STOPPED)
+
+    def _submit(self, runs: Sequence[RunFolder], tasks: int, at_once: int | None) -> dict[str, str | JobError]:
+        token = secrets.token_hex(5)
+        folder = self.folder / token
+        make_folder(folder)
+        for run in runs:
+            run.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once
+        write_atomic(folder / "runs", "".join(f"{run.name}\n" for run in runs).encode())
+        write_atomic(folder / "worker.sh", worker_script(self.spec, self.work).encode())
+        script = array_script(self.spec, self.work, folder, tasks=tasks, at_once=at_once)
+        write_atomic(folder / "array.sh", script.encode())
+        number = commands.submit(str(folder / "array.sh"))
+        answers: dict[str, str | JobError] = {}
+        for place, run in enumerate(runs):
+            task = place // self.spec.pack
+            job = _Job(token, place, task, f"{number}_{task}", time.monotonic(), run.claims_made())
+            self._jobs[run.path] = job
+            answers[run.name] = self._PREFIX + job.id
+        return answers
+
+    def _cancel(self, runs: Sequence[RunFolder], *, waiting: bool) -> None:
+        """Cancel the jobs of runs; each again only after a look at the queue."""
+        now = time.monotonic()
+        jobs = sorted({self._jobs[run.path].id for run in runs if run.path in self._jobs})
+        due = [job for job in jobs if now - self._asked.get(f"{waiting} {job}", -float("inf")) >= self.spec.poll_s]
+        if due:
+            commands.cancel(due, waiting=waiting)
+            self._asked |= dict.fromkeys((f"{waiting} {job}" for job in due), now)
+
+    def _room(self) -> int | None:
+        """Number of further jobs that may be at work at the same time; None for any."""
+        limit = _jobs_at_once(self.spec)
+        return None if limit is None else limit - len({job.id for job in self._jobs.values()})
+
+    def _probe(self) -> None:
+        """Have a node read a file of the study's folder, once, before anything is submitted."""
+        if self._probed:
+            return
+        marker, content = self.folder / f"marker-{os.getpid()}", secrets.token_hex(8)
+        make_folder(self.folder)
+        write_atomic(marker, content.encode())
+        wanted = {"partition": self.spec.partition, "account": self.spec.account, "qos": self.spec.qos}
+        look = 'if [ "$(cat "$0" 2> /dev/null)" = "$1" ]; then echo seen; else echo "not seen by $(hostname)"; fi'
+        try:
+            result = commands.ask(
+                *("srun", f"--immediate={self.spec.probe_s}", "--ntasks=1", "--time=1", "--job-name=addnorm-probe"),
+                *(f"--{name}={value}" for name, value in wanted.items() if value is not None),
+                *("bash", "-c", look, str(marker.absolute()), content),
+            )
+        finally:
+            try:
+                marker.unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error(error, marker) from error
+        if "not seen by" in result.stdout:
+            raise InputError(
+                f"executor slurm: expected a folder that every node sees, got {self.work.folder.absolute()}, which is "
+                f"{result.stdout.strip()}. Choose one on the cluster's file system with --out."
+            )
+        self._probed = True
+
+
+def _jobs_at_once(spec: Slurm) -> int | None:
+    return None if spec.at_once is None else max(1, spec.at_once // spec.pack)
+
+
+def _chunks(jobs: int, at_once: int | None, largest: int) -> list[tuple[int, int | None]]:
+    """Number of jobs of each array, and how many of them may be at work; what there is no room for is left out."""
+    sizes = [min(largest, jobs - first) for first in range(0, jobs, largest)]
+    if at_once is None:
+        return [(size, None) for size in sizes]
+    count = min(len(sizes), at_once)
+    return [(size, at_once // count + (place < at_once % count)) for place, size in enumerate(sizes[:count])]
+
+
+def _seconds(limit: str) -> int:
+    """Seconds of a time limit: M, M:S, H:M:S, D-H, D-H:M or D-H:M:S."""
+    match = _TIME.fullmatch(limit)
+    if match is None:
+        return 0
+    days, *parts = match.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is not None:
+        hours, minutes, seconds = (*numbers, 0, 0)[:3]
+        return ((int(days) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if len(numbers) == 1:
+        return numbers[0] * 60
+    if len(numbers) == 2:
+        return numbers[0] * 60 + numbers[1]
+    return (numbers[0] * 60 + numbers[1]) * 60 + numbers[2]

@@ -1,0 +1,96 @@
+"""The law of reductions: a mechanism equals what it declares to equal, with all other parameters at random."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from addnorm.model.presets import FIELD_OF_ROOM, preset
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
+from addnorm.norm.rms import RMS
+from addnorm.reduction import Reducible, Reduction
+from addnorm.testing.broken_law import BrokenLaw
+from addnorm.testing.laws import rounding, some_tokens, subject
+
+_LAW = "reduces_as_declared"
+_SMALLEST_EPS = 1e-30
+"""Far below the mean square of any stream: what is left of an equality "after the next norm" is rounding."""
+
+
+def reduces_as_declared(room: str, cls: type[Reducible], toy: ModelSpec) -> None:
+    """Hold every reduction of a sibling on small models.
+
+    Args:
+        toy: the sizes and the other mechanisms.
+
+    Raises:
+        BrokenLaw: no declaration, or one that is not true.
+    """
+    declared = cls.reduces_to()
+    if declared is None:
+        raise BrokenLaw(
+            _LAW,
+            f"{cls.__name__} does not say what it equals.",
+            "Define `reduces_to`: the settings and parameters with which it equals another mechanism, or () if there are none.",
+        )
+    for reduction in declared:
+        _hold(room, cls, reduction, toy)
+
+
+def _hold(room: str, cls: type[Reducible], reduction: Reduction, toy: ModelSpec) -> None:
+    model_fields: dict[str, Any] = dict(reduction.given)
+    if reduction.equal == "after the next norm":
+        model_fields.setdefault("norm", RMS(eps=_SMALLEST_EPS))
+    shared = _changed(toy, model_fields)
+    field = FIELD_OF_ROOM[room]
+    sibling: Any = cls(**reduction.settings)
+    mine = subject(replace(shared, **{field: sibling}))
+    theirs = _changed(shared, reduction.to)
+    other = theirs.build().double().eval()
+    _fill(mine, field, reduction.parameters)
+    own = mine.state_dict()
+    other.load_state_dict(other.state_dict() | {name: own[name] for name in other.state_dict() if name in own})
+    tokens = some_tokens(shared)
+    with torch.no_grad():
+        logits, allowed = mine(tokens), rounding(mine, tokens)
+        gap = (logits - other(tokens)).abs().max().item()
+    if not gap <= allowed:
+        raise BrokenLaw(
+            _LAW,
+            f"with {_in_words(reduction)}, a logit differs from {dict(reduction.to)} by {gap:.2e}; rounding "
+            f"explains {allowed:.0e}.",
+            "Correct the declaration, or the mechanism.",
+        )
+
+
+def _changed(spec: ModelSpec, changes: Mapping[str, Any]) -> ModelSpec:
+    """Change fields as `preset` takes them."""
+    made = preset("llama", **changes)
+    return replace(spec, **{name: getattr(made, name) for name in changes})
+
+
+def _fill(model: Transformer, field: str, parameters: Mapping[str, Any] | str) -> None:
+    """Set the mechanism's own parameters and buffers as the reduction says."""
+    start = cast(ModelSpec, model.spec).build().double().state_dict()
+    for name, value in model.state_dict().items():
+        if f".{field}." not in f".{name}":
+            continue
+        if parameters == "start":
+            _set(value, start[name])
+        elif isinstance(parameters, Mapping):
+            key = next((key for key in parameters if f".{name}".endswith(f".{key}")), None)
+            if key is not None:
+                _set(value, start[name] if parameters[key] == "start" else torch.as_tensor(parameters[key]))
+
+
+def _set(value: Tensor, number: Tensor) -> None:
+    with torch.no_grad():
+        value.copy_(number.expand_as(value))
+
+
+def _in_words(reduction: Reduction) -> str:
+    held = reduction.parameters if reduction.parameters == "start" else dict(reduction.parameters)
+    return f"settings {dict(reduction.settings)}, parameters {held} and {dict(reduction.given)}"

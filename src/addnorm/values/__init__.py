@@ -1,0 +1,96 @@
+"""Room of the value residuals: what joins a layer's own values before they are attended.
+
+A layer's values are a linear map of its input. A sibling may join what earlier layers' maps gave at the same positions, or what
+a table holds for the token. All of it acts position by position, so a cache of the joined values is all that decoding needs.
+
+Example: the mean of this layer's values and those of the layer before it, as a plug-in file
+
+    @dataclass(frozen=True, kw_only=True)
+    class Averaged(ValuesSpec):
+        @classmethod
+        def reduces_to(cls) -> tuple[Reduction, ...]:
+            return (Reduction(given={"depth": 1}, to={"values": "own"}),)
+
+        def build(self, shape: Shape, *, vocab: int, std: float) -> "AveragedValues":
+            return AveragedValues()
+
+    class AveragedValues(Values):
+        def sources(self, layer: int) -> tuple[int, ...]:
+            return (layer - 1,) if layer else ()
+
+        def join(self, layer: int, own: Tensor, earlier: Sequence[Tensor], x: Tensor, tokens: Tensor) -> Tensor:
+            return (own + earlier[0]) / 2 if layer else own
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+
+from addnorm.catalogue import Spec
+from addnorm.reduction import Reducible
+from addnorm.roles import ParameterRole
+from addnorm.shape import Shape
+
+__all__ = ["LayerValues", "Values", "ValuesSpec"]
+
+LayerValues = Float[Tensor, "batch kv_heads seq value_dim"]
+Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
+
+
+class Values(nn.Module, ABC):
+    """A value residual. One instance serves all layers of a model; layers count from 0."""
+
+    parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
+    """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
+    read: frozenset[int] = frozenset()
+    """Layers in the `sources` of another one; the model sets them."""
+
+    def sources(self, layer: int) -> tuple[int, ...]:
+        """The earlier layers whose own values, before anything joined them, `join` reads at `layer`."""
+        return ()
+
+    @abstractmethod
+    def join(
+        self,
+        layer: int,
+        own: LayerValues | None,
+        earlier: Sequence[LayerValues],
+        x: Float[Tensor, "batch seq width"],
+        tokens: Int64[Tensor, "batch seq"],
+    ) -> LayerValues:
+        """The values that the layer attends to.
+
+        Args:
+            layer: the layer.
+            own: the layer's own values; None where the spec's `projects` says that it has none.
+            earlier: those of the layers in `sources(layer)`, in their order.
+            x: what the branch reads, after its norm.
+            tokens: ids of the same positions.
+        """
+
+    def coefficients(self) -> Coefficients:
+        """The effective coefficients: for every parameter, the layers of its entries and the coefficients there."""
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValuesSpec(Reducible, Spec):
+    """Base of every value residual's specification."""
+
+    def projects(self, layer: int) -> bool:
+        """True if the layer has a matrix for values of its own."""
+        return True
+
+    @abstractmethod
+    def build(self, shape: Shape, *, vocab: int, std: float) -> Values | None:
+        """Build the module; None if nothing joins.
+
+        Args:
+            shape: sizes; `shape.value_dim` is the width of one value head.
+            vocab: number of tokens.
+            std: standard deviation of the entries of the model's matrices at the start.
+        """

@@ -1,0 +1,123 @@
+"""Checkpoints whose configuration names no class, and folders written by `addnorm audit --strip`."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file
+from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification, BertModel
+
+from addnorm.cli import main
+from addnorm.errors import InputError
+from addnorm.targets import resolve
+from addnorm.targets.checkpoint_folder import every_name
+
+SMALL = {
+    "num_hidden_layers": 1,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "intermediate_size": 12,
+    "vocab_size": 50,
+    "max_position_embeddings": 16,
+}
+
+
+def saved(cls: type, folder: Path, **config: object) -> Path:
+    torch.manual_seed(0)
+    cls(BertConfig(**SMALL, **config)).save_pretrained(folder)
+    return folder
+
+
+def change(folder: Path, **fields: object) -> None:
+    path = folder / "config.json"
+    content = json.loads(path.read_text(encoding="utf-8")) | fields
+    path.write_text(json.dumps({name: value for name, value in content.items() if value is not None}), encoding="utf-8")
+
+
+@pytest.mark.parametrize("cls", [BertForTokenClassification, BertForMaskedLM])
+def test_the_class_that_fits_is_proposed(cls: type, tmp_path: Path) -> None:
+    folder = saved(cls, tmp_path / "old")
+    change(folder, architectures=None)
+    with pytest.raises(
+        InputError, match=rf'The weights fit {cls.__name__} best\. Add "architectures": \["{cls.__name__}"\]'
+    ):
+        resolve(folder)
+
+
+def test_weights_that_would_be_ignored_are_named(tmp_path: Path) -> None:
+    folder = saved(BertForTokenClassification, tmp_path / "old")
+    weights = load_file(folder / "model.safetensors")
+    from safetensors.torch import save_file
+
+    extra = {"adapter.weight": torch.zeros(2)}
+    save_file(weights | extra, folder / "model.safetensors", metadata={"format": "pt"})
+    change(folder, architectures=None)
+    with pytest.raises(
+        InputError, match=r"fit BertForTokenClassification best, which ignores the weight adapter\.weight"
+    ):
+        resolve(folder)
+    change(folder, architectures=["BertForTokenClassification"])
+    assert any("ignores the weight adapter.weight" in note for note in resolve(folder).notes)
+
+
+def test_an_unknown_type_is_told_what_to_add(tmp_path: Path) -> None:
+    folder = saved(BertModel, tmp_path / "old")
+    change(folder, architectures=None, model_type="no-such-type")
+    with pytest.raises(InputError, match=r'Add the class, such as "architectures"'):
+        resolve(folder)
+
+
+def test_a_field_that_only_the_class_reads_is_taken() -> None:
+    sizes = {**SMALL, "relative_attention": True, "pos_att_type": ["p2c"]}
+    target = resolve("transformers:DebertaV2Model", config={**sizes, "position_buckets": 4})
+    assert target.model.config.position_buckets == 4
+    with pytest.raises(InputError, match="no field 'position_bucket'"):
+        resolve("transformers:DebertaV2Model", config={**sizes, "position_bucket": 4})
+
+
+def test_a_broken_import_is_one_message(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    class Broken(types.ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setitem(sys.modules, "transformers", Broken("transformers"))
+    assert main(["audit", "transformers:ViTModel"]) == 2
+    error = capsys.readouterr().err
+    assert "transformers.ViTModel cannot be imported: RuntimeError: operator torchvision::nms does not exist" in error
+    assert "Traceback" not in error
+
+
+def test_a_stripped_folder_is_loaded_by_its_class(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = saved(BertForMaskedLM, tmp_path / "old")
+    (folder / "vocab.txt").write_text("[PAD]\n", encoding="utf-8")
+    (folder / "modeling.py").write_text("raise SystemExit\n", encoding="utf-8")
+    out = tmp_path / "smaller"
+    assert main(["audit", str(folder), "--methods", "static", "--strip", str(out), "--json"]) == 0
+    certificate = json.loads(capsys.readouterr().out)["certificate"]
+    assert {file.name for file in out.iterdir()} >= {"config.json", "model.safetensors", "vocab.txt"}
+    assert not (out / "modeling.py").exists()
+    assert (out / "model.safetensors").stat().st_mode == (out / "vocab.txt").stat().st_mode
+    before, after = (BertForMaskedLM.from_pretrained(each).eval().double() for each in (folder, out))
+    weights = dict(after.named_parameters(remove_duplicate=False))
+    absent = [*certificate["removed"], *certificate["zeroed"]]
+    assert absent
+    assert not any(weights[name].any() for name in every_name(after, absent))
+    tokens = torch.randint(50, (2, 9), generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(before(tokens).logits, after(tokens).logits, rtol=0, atol=1e-6)
+
+
+def test_a_folder_needs_a_model_of_transformers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("plain.py").write_text(
+        "import torch\ndef model():\n    return torch.nn.Linear(2, 2), torch.ones(1, 2)\n", encoding="utf-8"
+    )
+    assert main(["audit", "plain.py:model", "--strip", "out"]) == 2
+    assert "expected a Transformers model for a folder, got Linear" in capsys.readouterr().err
+    assert not Path("out").exists()
+    assert transformers.BertModel is BertModel
