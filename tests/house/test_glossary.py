@@ -84,6 +84,8 @@ def test_former_words_do_not_return() -> None:
         for phrase in PHRASES:
             if phrase in text:
                 returned.setdefault(room_of(path), []).append(f"{path.relative_to(ROOT)}: {phrase}")
+        if not former & parts(text):
+            continue  # most files, and reading them token by token takes long
         for line, words in words_of(path):
             for word in sorted(words & former):
                 returned.setdefault(room_of(path), []).append(f"{path.relative_to(ROOT)}:{line}: {word}")
@@ -91,6 +93,7 @@ def test_former_words_do_not_return() -> None:
 
 
 QUESTION = re.compile(r"\s*(?:What|Whether|How|Which|Where|Who|Why)\b")
+QUOTED_QUESTION = re.compile(f'"""{QUESTION.pattern}')
 
 
 def docstrings(path: Path) -> Iterator[tuple[int, str]]:
@@ -103,6 +106,8 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
 def test_a_docstring_begins_with_a_verb_or_a_noun() -> None:
     questions: dict[str, list[str]] = {}
     for path in SOURCES:
+        if not QUOTED_QUESTION.search(path.read_text(encoding="utf-8")):
+            continue
         for line, text in docstrings(path):
             if QUESTION.match(text):
                 questions.setdefault(room_of(path), []).append(f"{path.relative_to(ROOT)}:{line}: {text.strip()[:60]}")
@@ -114,5 +119,6 @@ def test_these_rules_catch_what_they_are_for() -> None:
     assert parts("CareOf") == {"care", "of"}
     assert KEPT_STRINGS.sub("", "run STUDY --mirror trackio") == "run STUDY  trackio"
     assert QUESTION.match("Whether a run ended.")
+    assert QUOTED_QUESTION.search('"""Whether a run ended."""')
     assert not QUESTION.match("Whatever")
     assert {"stretch", "passage", "loud", "mirror", "care"} <= former_words()
