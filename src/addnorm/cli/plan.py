@@ -43,18 +43,20 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.study.shards import resolve_shards
     from addnorm.supervision.budget import budgets, resolve_budgets
     from addnorm.supervision.cost_estimate import estimate_cost
     from addnorm.supervision.executors.local import LocalExecutor
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
-    fitted = fit_models(study, study.tokenizer.size)
+    fitted = resolve_shards(fit_models(study, study.tokenizer.size))
     validate(fitted)
     given = budgets(fitted)
     fitted = resolve_budgets(fitted)
     if given:
         validate(fitted)
-    slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
+    training = study.training
+    slots = LocalExecutor.create(training.threads, slots=options.workers, devices=training.devices).slots
     estimate = estimate_cost(fitted, workers=slots)
     large = (
         () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)

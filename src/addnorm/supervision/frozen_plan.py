@@ -10,6 +10,7 @@ from addnorm.store import StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.expansion import expand, fit_models, run_name, validate
+from addnorm.study.shards import resolve_shards
 from addnorm.supervision.budget import budgets, resolve_budgets
 
 
@@ -29,11 +30,12 @@ def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None) ->
     """
     dataset = prepare(study.corpus, study.tokenizer, out / "data")
     dataset.require(study.training.seq)
-    study = fit_models(study, dataset.vocab)
+    earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    study = resolve_shards(fit_models(study, dataset.vocab), earlier)
     validate(study)
     given = budgets(study)
     if given:
-        study = resolve_budgets(study, StudyFolder(out).plan if (out / "study.json").exists() else None)
+        study = resolve_budgets(study, earlier)
         validate(study)
     specs = expand(study, dataset.hash)
     plan: dict[str, Any] = {

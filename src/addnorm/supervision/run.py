@@ -153,7 +153,10 @@ def _of_kind(kind: str) -> Any:
 
 def _work(study: Study, out: Path) -> Work:
     # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
-    return Work(folder=out, threads=study.training.threads, command=(*WORKER, *study.plugins))
+    training = study.training
+    options = ("--devices", str(training.devices)) if training.devices > 1 else ()
+    command = (*WORKER, *options, *study.plugins)
+    return Work(folder=out, threads=training.threads, devices=training.devices, command=command)
 
 
 def _show_nothing(folder: StudyFolder, statuses: list[RunStatus]) -> None:
