@@ -11,7 +11,15 @@ from addnorm.optimization.optimizers._eager import EagerOptimizer
 
 
 class PerTensor(EagerOptimizer):
-    """An optimizer whose step calls `update` for every parameter that has a gradient."""
+    """An optimizer whose step calls `update` for every parameter that has a gradient.
+
+    Args:
+        groups: the parameters in groups, see `OptimizerSpec.groups`.
+        defaults: settings of groups that do not have their own.
+    """
+
+    def __init__(self, groups: Any, defaults: dict[str, Any]) -> None:
+        super().__init__(groups, defaults)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run

@@ -11,8 +11,8 @@ small language models. One state per hidden matrix instead of AdamW's two.
 
 Source: Jordan et al. 2024, "Muon", https://kellerjordan.github.io/posts/muon/; the scale `rms`, with which AdamW's rate and
 decay serve both: Liu et al. 2025, "Muon is Scalable for LLM Training", arXiv:2502.16982, equation 4.
-Differs from the source: the iteration is computed in the gradient's type, not in bfloat16. Hidden matrices are found by the roles
-of modules, not by names; a stack of matrices is orthogonalised one by one.
+Differs from the source: the iteration is computed in the gradient's type, not in bfloat16. Hidden matrices are found by their
+roles, not by names; a stack of matrices is orthogonalised one by one.
 """
 
 from collections.abc import Mapping

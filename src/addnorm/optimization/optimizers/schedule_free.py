@@ -9,8 +9,8 @@ Why: no schedule has to know the length of the run; the average at any step is n
 
 Source: Defazio et al. 2024, "The Road Less Scheduled", arXiv:2405.15682, algorithm 1;
 https://github.com/facebookresearch/schedule_free.
-Differs from the source: weight decay multiplies x, y and z alike, apart from the gradient, as in every optimizer here; the source
-adds wd y to the step of z. Without weight decay they are the same.
+Differs from the source: weight decay multiplies x, y and z alike, apart from the gradient, as in every optimizer here; the
+source adds wd y to the step of z. Without weight decay they are the same.
 """
 
 from collections.abc import Iterator
