@@ -82,6 +82,9 @@ class Training:
     """Parts of a batch whose gradients are computed one after the other, or on several devices, and added as a binary tree: a
     power of two that divides the batch. It decides the last bits of a run and the memory of a step. null is one part, or with
     several devices the largest number up to 8."""
+    recompute: bool = field(default=False, metadata=_OMITTED)
+    """True to keep only the input of every branch for the backward pass, which computes the branches again: less memory for
+    about a third more time."""
     devices: int = field(default=1, metadata=_OMITTED)
     """Processes that train one run together, each with a GPU, or with `threads` cores: a power of two up to `shards`. No result
     depends on it, so it is not part of a run's identity, and a run may go on with another number."""

@@ -55,6 +55,7 @@ class Trainer:
                 f"{self.ranks.size}. Start fewer, or train another run with more training.shards."
             )
         self.model = spec.model.build(spec.seed).to(device)
+        self.model.recompute = self.training.recompute
         self.optimizer = self.training.optimizer.build(self.training.optimizer.groups(self.model))
         self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)
         self.step = 0

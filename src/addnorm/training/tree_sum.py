@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 Terms = list[Tensor | None]
-"""What one shard contributes: tensors in a fixed order; None for a gradient that does not exist."""
+"""Contribution of one shard: tensors in a fixed order; None for a gradient that does not exist."""
 
 
 class TreeSum:

@@ -94,7 +94,7 @@ def _read(arguments: Sequence[str]) -> tuple[int, list[str], str]:
 
 @dataclass(frozen=True)
 class _Company:
-    """How rank 0 gets the other ranks of its run."""
+    """The other ranks of a run, as its rank 0 gets them."""
 
     joined: "Place | None"
     """Its place among ranks that were started beside it; None if it starts them."""
