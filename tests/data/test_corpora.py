@@ -23,8 +23,8 @@ from addnorm.errors import InputError
 
 def sides(corpus: CorpusSpec) -> tuple[dict[str, str], dict[str, str]]:
     documents = list(corpus.documents())
-    train = {d.name: d.text for d in documents if not d.held_out}
-    held = {d.name: d.text for d in documents if d.held_out}
+    train = {d.name: d.read() for d in documents if not d.held_out}
+    held = {d.name: d.read() for d in documents if d.held_out}
     assert len(train) + len(held) == len(documents), "names are unique, so none is on both sides"
     return train, held
 
@@ -76,7 +76,7 @@ class TestStdlib:
             assert prefix not in document.text
 
     def test_help_topics_are_prose_and_not_also_one_source_file(self) -> None:
-        texts = {d.name: d.text for d in Stdlib().documents()}
+        texts = {d.name: d.read() for d in Stdlib().documents()}
         assert "pydoc_data/topics.py" not in texts
         assert texts["pydoc_data/topics.py/assert"].startswith('The "assert" statement\n')
 
@@ -132,17 +132,17 @@ class TestText:
         write(tmp_path, {"a.txt": text})
         head, tail = Text(path=str(tmp_path / "a.txt"), held_out=0.1).documents()
         assert (head.held_out, tail.held_out) == (False, True)
-        assert head.text + tail.text == text
-        assert head.text.endswith("\n\n")
-        assert abs(len(tail.text) - 0.1 * len(text)) < 40
+        assert head.read() + tail.read() == text
+        assert head.read().endswith("\n\n")
+        assert abs(len(tail.read()) - 0.1 * len(text)) < 40
 
     def test_without_a_paragraph_near_it_is_cut_at_a_line(self, tmp_path: Path) -> None:
         text = "title\n\n" + "line of text\n" * 100
         write(tmp_path, {"a.txt": text})
         head, tail = Text(path=str(tmp_path / "a.txt"), held_out=0.2).documents()
-        assert head.text + tail.text == text
-        assert head.text.endswith("text\n")
-        assert 0.1 * len(text) < len(tail.text) < 0.3 * len(text)
+        assert head.read() + tail.read() == text
+        assert head.read().endswith("text\n")
+        assert 0.1 * len(text) < len(tail.read()) < 0.3 * len(text)
 
     def test_a_folder_is_split_by_file_whatever_its_place_and_dates(self, tmp_path: Path) -> None:
         files: dict[str, str | bytes] = {f"part{i % 3}/{i}.txt": f"text {i}\n" for i in range(20)}
@@ -151,7 +151,7 @@ class TestText:
         for path in (tmp_path / "elsewhere").rglob("*.txt"):
             os.utime(path, (1, 1))
         one, two = (list(Text(path=str(tmp_path / p), held_out=0.25).documents()) for p in ("one", "elsewhere/two"))
-        assert one == two
+        assert [(d.name, d.read(), d.held_out) for d in one] == [(d.name, d.read(), d.held_out) for d in two]
         assert sum(d.held_out for d in one) == 5
         assert {d.name for d in one} == set(files)
 
@@ -178,7 +178,7 @@ class TestText:
     ) -> None:
         write(tmp_path, files)
         with pytest.raises(InputError, match=message):
-            list(Text(path=str(tmp_path / path)).documents())
+            [document.read() for document in Text(path=str(tmp_path / path)).documents()]
 
     def test_the_same_text_on_both_sides_is_refused(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.txt": "a\n"})

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from addnorm.data import Dataset, held_batches, mask_tokens, preparation, prepare, train_batch
+from addnorm.data import Dataset, held_batches, mask_tokens, prepare, token_files, train_batch
 from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.corpora.text import Text
@@ -116,7 +116,7 @@ class TestPrepare:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         text = "line\n" * 30 + "without an end of line é" * 20
-        monkeypatch.setattr(preparation, "_PIECE", 17)
+        monkeypatch.setattr(token_files, "_PIECE", 17)
         dataset = prepare(Listed(given=(("a", text, False), ("b", "two", True))), Bytes(), tmp_path / "data")
         assert bytes(dataset.train.astype(np.uint8)).decode() == text + "\0"
 
@@ -287,12 +287,12 @@ import os, sys
 from pathlib import Path
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data import prepare
-from addnorm.data import preparation
+from addnorm.data import token_files
 from addnorm.data.tokenizers.bytes import Bytes
 if len(sys.argv) > 2:
     at, rename = sys.argv[2], os.rename
     if at == "write":
-        preparation._Side.counts = lambda side: os._exit(9)
+        token_files._Side.counts = lambda side: os._exit(9)
     elif at == "rename":
         os.rename = lambda *paths: os._exit(9)
     else:

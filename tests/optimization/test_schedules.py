@@ -16,6 +16,7 @@ from addnorm.optimization.optimizers.tiger import TigerSpec
 from addnorm.optimization.schedules import decay_factor
 from addnorm.optimization.schedules.constant import Constant
 from addnorm.optimization.schedules.cosine import Cosine
+from addnorm.optimization.schedules.wsd import Wsd
 
 KINDS = ROOMS["schedule"].kinds()
 
@@ -76,6 +77,23 @@ class TestCosine:
     def test_a_final_share_out_of_range_is_refused(self, final: float) -> None:
         with pytest.raises(InputError, match="final: expected a share of the peak"):
             Cosine(final=final)
+
+
+class TestWsd:
+    @pytest.mark.parametrize(
+        ("shape", "last"), [("linear", [1, 0.8, 0.6, 0.4]), ("sqrt", [1, 1 - 0.8 * 0.5, 1 - 0.8 * math.sqrt(0.5)])]
+    )
+    def test_by_hand(self, shape: str, last: list[float]) -> None:
+        schedule = Wsd(warmup=2.0, decay=0.5, shape=shape, final=0.2)  # type: ignore[arg-type]
+        found = [schedule.factor(step, 10) for step in range(10)]
+        assert found[:6] == [0, 0.5, 1, 1, 1, 1]
+        places = range(6, 10) if shape == "linear" else (6, 7, 8)
+        assert [found[place] for place in places] == pytest.approx(last, rel=1e-15)
+
+    @pytest.mark.parametrize(("field", "value"), [("decay", 0.0), ("decay", 1.1), ("final", -0.1)])
+    def test_shares_out_of_range_are_refused(self, field: str, value: float) -> None:
+        with pytest.raises(InputError, match=f"{field}: expected a share"):
+            Wsd(**{field: value})  # type: ignore[arg-type]
 
 
 def test_constant_stays_at_the_peak() -> None:

@@ -182,7 +182,7 @@ def test_a_copied_run_cannot_name_code_to_run(calm: Path, tmp_path: Path) -> Non
     assert go(run) == ExitCode.DONE
     assert not mark.exists()
     (run.path / "DONE").unlink()
-    go(run, plugins=[str(plugin)])
+    go(run, options=[str(plugin)])
     assert mark.exists()  # so the plugin does what it says, where the user gives it
 
 

@@ -14,12 +14,12 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -31,7 +31,7 @@ from addnorm import cli
 from addnorm.store import EventWriter, RunFolder
 from addnorm.supervision import supervisor
 from addnorm.supervision.executors.local import Child, LocalExecutor
-from addnorm.training import checkpoint, worker
+from addnorm.training import checkpoint, ranks, worker
 from addnorm.training.loop import Trainer
 
 torch.set_num_threads(1)
@@ -44,7 +44,7 @@ class Trouble:
     """What goes wrong in workers."""
 
     befalls: dict[str, str] = field(default_factory=dict)
-    """By run: `nan`, `infinite`, `memory`, `allocator`, `dies`, `small disk`, `clock`."""
+    """By run: `nan`, `infinite`, `memory`, `allocator`, `dies`, `rank dies` (rank 1, once), `small disk`, `clock`."""
     at: int = 4
     """After this many steps of the run."""
     kills: Path | None = None
@@ -73,9 +73,14 @@ def begin_run(log: Path, trouble: Trouble, *arguments: str) -> BaseProcess:
     return begin(addnorm_run, log, trouble, arguments)
 
 
-def begin_worker(run: Path, trouble: Trouble = CALM, plugins: Sequence[str] = ()) -> BaseProcess:
-    """Start a worker by itself."""
-    return begin(work, run, trouble, plugins)
+def begin_worker(
+    run: Path,
+    trouble: Trouble = CALM,
+    options: Sequence[str] = (),
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> BaseProcess:
+    """Start a worker by itself, with options or plugins before its folder."""
+    return begin(work, run, trouble, options, dict(environment))
 
 
 def addnorm_run(log: Path, trouble: Trouble, arguments: Sequence[str]) -> None:
@@ -88,11 +93,38 @@ def addnorm_run(log: Path, trouble: Trouble, arguments: Sequence[str]) -> None:
     sys.exit(cli.main(["run", *arguments]))
 
 
-def work(run: Path, trouble: Trouble, plugins: Sequence[str]) -> None:
+def work(
+    run: Path, trouble: Trouble, options: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})
+) -> None:
     os.setsid()
+    os.environ.update(environment)
     _speak_to(RunFolder(run).log_path)
     befall(RunFolder(run), trouble)
-    sys.exit(worker.main([*plugins, str(run)]))
+    ranks.spawn = fork_rank
+    sys.exit(worker.main([*options, str(run)]))
+
+
+def fork_rank(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
+    """A rank of the worker that calls."""
+    pid = os.fork()
+    if pid == 0:
+        os.environ.update(environment)
+        _exit_with(lambda: sys.exit(worker.main(list(arguments))))
+    return _Forked(pid)
+
+
+def _exit_with(function: Callable[[], None]) -> None:
+    """End a forked process as Python ends one that called a function."""
+    code = 1
+    try:
+        function()
+    except SystemExit as end:
+        code = cast(int, end.code)
+    except BaseException:  # noqa: BLE001  as Python does at the end of a process
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(code)
 
 
 class WarmExecutor(LocalExecutor):
@@ -103,18 +135,9 @@ class WarmExecutor(LocalExecutor):
     def spawn(self, run_dir: Path, device: str | None) -> Child:
         pid = os.fork()
         if pid == 0:
-            code = 1
-            try:
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, signal.SIG_DFL)
-                work(run_dir.absolute(), self.trouble, self.command[3:])
-            except SystemExit as end:
-                code = cast(int, end.code)
-            except BaseException:  # noqa: BLE001  as Python does at the end of a process
-                traceback.print_exc()
-            finally:
-                sys.stderr.flush()
-                os._exit(code)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
+            _exit_with(lambda: work(run_dir.absolute(), self.trouble, self.command[3:]))
         return Child(cast("subprocess.Popen[bytes]", _Forked(pid)))
 
 
@@ -135,6 +158,18 @@ class _Forked:
     def terminate(self) -> None:
         if self.poll() is None:
             os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def wait(self, timeout: float | None = None) -> int:
+        end = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired("a rank", timeout or 0.0)
+            time.sleep(0.005)
+        return cast(int, self.returncode)
 
 
 class FakeExecutor(LocalExecutor):
@@ -206,6 +241,8 @@ def befall(run: RunFolder, trouble: Trouble) -> None:
                 torch.empty(1 << 60)
             elif how == "dies":
                 print("the worker's last words", file=sys.stderr, flush=True)
+                os.kill(os.getpid(), signal.SIGKILL)
+            elif how == "rank dies" and trainer.ranks.rank == 1 and run.attempts() == 1:
                 os.kill(os.getpid(), signal.SIGKILL)
         return train_step(trainer)
 

@@ -15,6 +15,7 @@ from addnorm.errors import InputError
 from addnorm.study.definition import RunSpec, Training
 from addnorm.training.loop import Trainer
 from addnorm.training.objective import measure, report, score
+from addnorm.training.ranks import Alone
 
 CPU = torch.device("cpu")
 
@@ -69,6 +70,36 @@ def _saved(state):
     torch.save(state, buffer)
     buffer.seek(0)
     return buffer
+
+
+@pytest.mark.parametrize("objective", ["causal", "masked"])
+def test_shards_add_up_to_the_batch(dataset, objective):
+    spec = spec_of(dataset, objective=objective)
+    spec = replace(spec, training=replace(spec.training, batch=4))
+    parts = replace(spec, training=replace(spec.training, shards=4))
+    whole, split = (Trainer(each, dataset, CPU).train_step() for each in (spec, parts))
+    # Sums of float32 numbers of one size in another order.
+    assert split.loss == pytest.approx(whole.loss, rel=2**-20)
+    assert split.grad_norm == pytest.approx(whole.grad_norm, rel=2**-18)
+
+
+def test_every_shard_has_random_numbers_of_its_own(dataset):
+    spec = spec_of(dataset, dropout=0.5)
+    spec = replace(spec, training=replace(spec.training, shards=2))
+    trainer, seen = Trainer(spec, dataset, CPU), []
+    trainer.model.embedding_dropout.register_forward_hook(lambda module, inputs, output: seen.append(output == 0))
+    trainer.train_step()
+    first, second = seen
+    assert first.shape == second.shape == (1, 16, 16)
+    assert not torch.equal(first, second)
+
+
+def test_more_ranks_than_shards_are_refused(dataset):
+    class Two(Alone):
+        size = 2
+
+    with pytest.raises(InputError, match="expected at most as many ranks as shards, 1, got 2"):
+        Trainer(spec_of(dataset), dataset, CPU, Two())
 
 
 def test_seeds_differ(dataset):

@@ -6,6 +6,7 @@ For example:
     addnorm plan residual-scores
     addnorm plan mine.yaml --set training.steps=500 --workers 2
     addnorm plan mine.yaml --profile paper --audit
+    addnorm plan mine.yaml --profile paper --cluster gpus=64,tflops=400,memory=80
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -18,6 +19,7 @@ from addnorm.cli._text import aligned, duration, print_json, quantity
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
+    from addnorm.supervision.cluster_estimate import Cluster
     from addnorm.supervision.cost_estimate import CostEstimate
 
 MOST_PARAMETERS = 10_000_000
@@ -34,6 +36,9 @@ class Options:
     """Change a field: `--set training.steps=500`. May be given more than once."""
     workers: int | None = None
     """Runs at the same time; one per GPU or per CPU core if not given."""
+    cluster: str | None = None
+    """Devices to estimate for in place of this machine: `gpus=64,tflops=400,memory=80` (each sustains 400 TFLOP/s and has
+    80 GB), and `link=50` for GB/s between two."""
     audit: bool = False
     """Count redundant bias scalars in large models too: up to a minute and 26 bytes per parameter for each."""
     json: bool = False
@@ -43,18 +48,24 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.study.shards import resolve_shards
     from addnorm.supervision.budget import budgets, resolve_budgets
+    from addnorm.supervision.cluster_estimate import Cluster
     from addnorm.supervision.cost_estimate import estimate_cost
     from addnorm.supervision.executors.local import LocalExecutor
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
-    fitted = fit_models(study, study.tokenizer.size)
+    fitted = resolve_shards(fit_models(study, study.tokenizer.size))
     validate(fitted)
     given = budgets(fitted)
     fitted = resolve_budgets(fitted)
     if given:
         validate(fitted)
-    slots = LocalExecutor.create(study.training.threads, slots=options.workers).slots
+    training = study.training
+    cluster = Cluster.parse(options.cluster) if options.cluster is not None else None
+    if cluster is not None:
+        return _on_cluster(fitted, cluster, as_json=options.json)
+    slots = LocalExecutor.create(training.threads, slots=options.workers, devices=training.devices).slots
     estimate = estimate_cost(fitted, workers=slots)
     large = (
         () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)
@@ -120,6 +131,18 @@ def command(options: Options) -> int:
         print(f"\n{redundant_biases(audits)}")
     if large:
         print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
+    return 0
+
+
+def _on_cluster(study: "Study", cluster: "Cluster", *, as_json: bool) -> int:
+    from addnorm.cli._cluster_table import cluster_table
+    from addnorm.supervision.cluster_estimate import estimate_on_cluster
+
+    estimate = estimate_on_cluster(study, cluster)
+    if as_json:
+        print_json(estimate.to_json())
+    else:
+        print(cluster_table(estimate, cluster))
     return 0
 
 

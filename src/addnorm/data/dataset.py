@@ -3,6 +3,8 @@
 train.tokens, held.tokens    token ids, little-endian uint16 or uint32; the tokenizer's separator ends each document
 tokenizer.json               the tokenizer
 dataset.json                 hash, vocabulary, sizes, and the specs of corpus and tokenizer
+
+In a study's folder, `dataset.json` may name another folder, in the cache, that holds the token files of several studies.
 """
 
 import json
@@ -52,7 +54,13 @@ class Dataset:
         """
         content = _content(folder)
         try:
-            sides = {side: _open(folder, side, content) for side in ("train", "held")}
+            tokens = Path(content.get("location", folder))
+            if not tokens.is_dir():
+                raise InputError(
+                    f"data set {folder}: expected its tokens in {tokens}, got no such folder on this host. Set ADDNORM_CACHE "
+                    "to a folder that every host sees, or prepare the data set again without it."
+                )
+            sides = {side: _open(tokens, side, content) for side in ("train", "held")}
             return cls(
                 folder=folder,
                 hash=content["hash"],

@@ -4,7 +4,7 @@ Invariant: after concurrent starts, or a kill at any moment, the folder contains
 difficulty: tokens are written for minutes, and a reader cannot distinguish a partial file from a short one. The method: all
 files are written into a hidden folder beside the final one, flushed to disk, and renamed into place, which is atomic. Writers
 exclude each other by a lock that the kernel releases when its holder dies, so a hidden folder that the holder of the lock
-finds belongs to a dead writer and is removed.
+finds belongs to a dead writer. It is removed, or, if it has a journal of the same corpus, continued.
 """
 
 import fcntl
@@ -12,36 +12,37 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import numpy as np
-from jaxtyping import Int
+from typing import Any
 
 from addnorm.catalogue import Spec
-from addnorm.data.corpora import CorpusSpec, Document
+from addnorm.data.corpora import CorpusSpec
 from addnorm.data.dataset import FILES, Dataset
+from addnorm.data.token_files import JOURNAL, Tell, TokenFiles, file_digest, id_type, journal_of, pieces, silent
 from addnorm.data.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.errors import InputError
 from addnorm.store.files import disk_error, make_folder, sync
 
-_PIECE = 2**20
-"""Characters encoded at a time, which bounds the memory for a large document."""
+CACHE = "ADDNORM_CACHE"
+"""Environment variable with the folder that holds tokens for all studies; every host of a study must see it."""
 
 
-def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
+def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Tell = silent) -> Dataset:
     """Open the token files of a corpus in `folder`, and make them first if they are missing.
 
     A complete data set with the same specs is opened without reading the corpus, so a study continues with the data it
-    started with. A damaged one is made again.
+    started with. A damaged one is made again. With `ADDNORM_CACHE`, the tokens of files and of the hub are written to that
+    folder once for all studies, and `folder` refers to them; an interrupted preparation of these goes on where it stopped.
 
     Args:
         corpus: the spec of the corpus.
         tokenizer: the spec of the tokenizer.
         folder: the data set's folder.
+        tell: called with the progress every two seconds.
 
     Raises:
         InputError: the corpus cannot be read, is empty or has no text on one side, or the folder contains other files.
@@ -50,34 +51,67 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Datas
     existing = _open(folder)
     if existing is not None and _has_specs(existing, corpus, tokenizer):
         return existing
+    fingerprint = corpus.fingerprint()
+    key = None if fingerprint is None else _key(corpus, tokenizer, fingerprint)
+    make = partial(_make, corpus, tokenizer, key=key, tell=tell)
+    cache = os.environ.get(CACHE)
+    if cache and key is not None:
+        entry = _prepared(corpus, tokenizer, Path(cache) / "tokens" / key, key, make, _is_intact)
+        make, key = partial(_refer, entry), None
+    return _prepared(corpus, tokenizer, folder, key, make, lambda dataset: True)
+
+
+def _key(corpus: CorpusSpec, tokenizer: TokenizerSpec, fingerprint: str) -> str:
+    content = json.dumps([_fields(corpus), _fields(tokenizer), fingerprint], sort_keys=True)
+    return hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
+
+
+def _prepared(
+    corpus: CorpusSpec,
+    tokenizer: TokenizerSpec,
+    folder: Path,
+    key: str | None,
+    make: Callable[[Path], str],
+    is_intact: Callable[[Dataset], bool],
+) -> Dataset:
+    """The data set of a folder, which `make` makes if there is none, or none that is intact."""
     make_folder(folder.parent)
     try:
-        return _prepare(corpus, tokenizer, folder)
+        with _locked(folder):
+            existing = _open(folder)
+            if existing is not None and not is_intact(existing):
+                existing = None
+            if existing is not None and _has_specs(existing, corpus, tokenizer):
+                return existing
+            _require_own_folder(folder)
+            _build(corpus, folder, existing, key, make)
     except OSError as error:  # from the files written here; a corpus that cannot be read raises InputError
         raise disk_error(error, folder) from error
+    return Dataset.load(folder)
 
 
-def _prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
-    with _locked(folder):
-        existing = _open(folder)
-        if existing is not None and _has_specs(existing, corpus, tokenizer):
-            return existing
-        _require_own_folder(folder)
-        building = folder.parent / f".{folder.name}.building"
+def _build(
+    corpus: CorpusSpec, folder: Path, existing: Dataset | None, key: str | None, make: Callable[[Path], str]
+) -> None:
+    building = folder.parent / f".{folder.name}.building"
+    if not journal_of(building, key):
         shutil.rmtree(building, ignore_errors=True)
         building.mkdir()
-        try:
-            new_hash = _make(corpus, tokenizer, building)
-            if existing is None:
-                _move(building, folder)
-            elif existing.hash != new_hash:
-                raise InputError(
-                    f"{folder}: expected the data set of corpus '{corpus.kind}' with hash {new_hash[:12]}, got that of "
-                    f"'{existing.corpus['kind']}' with {existing.hash[:12]}. Choose another folder, or delete that one."
-                )
-        finally:
+    try:
+        new_hash = make(building)
+        if existing is None:
+            _move(building, folder)
+        elif existing.hash != new_hash:
+            raise InputError(
+                f"{folder}: expected the data set of corpus '{corpus.kind}' with hash {new_hash[:12]}, got that of "
+                f"'{existing.corpus['kind']}' with {existing.hash[:12]}. Choose another folder, or delete that one."
+            )
+    except InputError:
+        shutil.rmtree(building, ignore_errors=True)
+        raise
+    finally:
+        if not journal_of(building, key):  # with a journal, the next preparation goes on
             shutil.rmtree(building, ignore_errors=True)
-    return Dataset.load(folder)
 
 
 def _open(folder: Path) -> Dataset | None:
@@ -120,95 +154,70 @@ def _move(building: Path, folder: Path) -> None:
     sync(folder.parent)
 
 
-def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path) -> str:
+def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None, tell: Tell) -> str:
     """Write the four files. Returns the data set's hash."""
-    training = (piece for document in corpus.documents() if not document.held_out for piece in _pieces(document.text))
-    tokenizer = spec.fit(training)
-    dtype = np.dtype("<u2" if tokenizer.vocab <= 2**16 else "<u4")
+    tokenizer = _tokenizer(corpus, spec, folder, key)
+    files = TokenFiles(folder, tokenizer, key)
     digest = hashlib.sha256()
-    with (folder / "train.tokens").open("wb") as train, (folder / "held.tokens").open("wb") as held:
-        sides = {False: _Side(train, dtype, tokenizer), True: _Side(held, dtype, tokenizer)}
-        names: set[str] = set()
-        for document in corpus.documents():
-            if document.name in names:
-                raise InputError(
-                    f"corpus '{corpus.kind}': expected unique document names, got {document.name!r} twice."
-                )
-            names.add(document.name)
-            text_digest = sides[document.held_out].write(document)
-            digest.update(json.dumps([document.name, document.held_out, text_digest]).encode("ascii"))
-    _require_both_sides(corpus, len(names), train=sides[False], held=sides[True])
+    files.write(corpus, digest, tell)
     digest.update(tokenizer.hash.encode("ascii"))
-    tokenizer.save(folder)
+    train, held = files.sides[False], files.sides[True]
+    _require_both_sides(corpus, train.documents + held.documents, train=train.bytes, held=held.bytes)
     content = {
         "hash": digest.hexdigest(),
         "tokenizer_hash": tokenizer.hash,
         "vocab": tokenizer.vocab,
-        "dtype": dtype.str,
-        "train": sides[False].counts(),
-        "held": sides[True].counts(),
+        "dtype": id_type(tokenizer).str,
+        "train": train.counts(),
+        "held": held.counts(),
         "corpus": _fields(corpus),
         "tokenizer": _fields(spec),
     }
-    (folder / "dataset.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    for name in FILES:
-        sync(folder / name)
-    sync(folder)
+    (folder / JOURNAL).unlink(missing_ok=True)
+    _write_description(folder, content)
     return digest.hexdigest()
 
 
-class _Side:
-    """A token file that is being written."""
-
-    def __init__(self, file: BinaryIO, dtype: np.dtype[Any], tokenizer: Tokenizer) -> None:
-        self._file, self._dtype, self._tokenizer = file, dtype, tokenizer
-        self.documents = self.tokens = self.bytes = 0
-
-    def write(self, document: Document) -> str:
-        """Append a document and its separator. Returns the digest of its text."""
-        digest = hashlib.sha256()
-        for piece in _pieces(document.text):
-            try:
-                encoded = piece.encode("utf-8")
-            except UnicodeEncodeError as error:
-                raise InputError(
-                    f"document {document.name!r}: expected Unicode text, got text that UTF-8 cannot encode: {error}."
-                ) from error
-            digest.update(encoded)
-            self.bytes += len(encoded)
-            self._append(self._tokenizer.encode(piece))
-        self._append(np.array([self._tokenizer.separator]))
-        self.documents += 1
-        return digest.hexdigest()
-
-    def counts(self) -> dict[str, int]:
-        """The entry of this side in `dataset.json`."""
-        return {"documents": self.documents, "tokens": self.tokens, "bytes": self.bytes}
-
-    def _append(self, ids: Int[np.ndarray, " tokens"]) -> None:
-        vocab = self._tokenizer.vocab
-        if ids.size and not (ids.min() >= 0 and ids.max() < vocab):
-            raise InputError(f"tokenizer: expected ids in [0, {vocab}), got {ids.min()} to {ids.max()}.")
-        self._file.write(ids.astype(self._dtype).tobytes())
-        self.tokens += ids.size
+def _tokenizer(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None) -> Tokenizer:
+    """The tokenizer of an interrupted preparation, or one that is trained now."""
+    if journal_of(folder, key):
+        return spec.load(folder)
+    training = (
+        piece for document in corpus.documents() if not document.held_out for piece in pieces(document.chunks())
+    )
+    tokenizer = spec.fit(training)
+    tokenizer.save(folder)
+    sync(folder / "tokenizer.json")
+    return tokenizer
 
 
-def _require_both_sides(corpus: CorpusSpec, documents: int, *, train: _Side, held: _Side) -> None:
-    if not train.bytes + held.bytes:
+def _write_description(folder: Path, content: Mapping[str, Any]) -> None:
+    (folder / "dataset.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    for name in FILES[2:]:
+        sync(folder / name)
+    sync(folder)
+
+
+def _refer(entry: Dataset, folder: Path) -> str:
+    """Describe a data set of the cache in a study's folder."""
+    content = json.loads((entry.folder / "dataset.json").read_text(encoding="utf-8"))
+    shutil.copyfile(entry.folder / "tokenizer.json", folder / "tokenizer.json")
+    _write_description(folder, {**content, "location": str(entry.folder.absolute())})
+    return entry.hash
+
+
+def _is_intact(dataset: Dataset) -> bool:
+    """True if the token files have the digests of the description."""
+    content = json.loads((dataset.folder / "dataset.json").read_text(encoding="utf-8"))
+    return all(file_digest(dataset.folder / f"{side}.tokens") == content[side]["sha256"] for side in ("train", "held"))
+
+
+def _require_both_sides(corpus: CorpusSpec, documents: int, *, train: int, held: int) -> None:
+    if not train + held:
         raise InputError(f"corpus '{corpus.kind}': expected text, got {documents} documents without any.")
     for side, name in ((train, "training"), (held, "held-out")):
-        if not side.bytes:
+        if not side:
             raise InputError(
                 f"corpus '{corpus.kind}': expected {name} text, got none: all of its {documents} documents are on the other "
                 "side. Use more text, or another held_out share."
             )
-
-
-def _pieces(text: str) -> Iterator[str]:
-    start = 0
-    while start < len(text):
-        end = start + _PIECE
-        if end < len(text):
-            end = text.rfind("\n", start, end) + 1 or end
-        yield text[start:end]
-        start = end

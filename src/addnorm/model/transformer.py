@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention import ScoreBuffers
@@ -59,6 +60,8 @@ class Transformer(nn.Module):
                 "Set values to 'own', or take another residual."
             )
         self.score_buffers = ScoreBuffers()
+        self.recompute = False
+        """True for branches that keep their input alone for the backward pass, which computes them again."""
         if spec.attention in RUNNING and self.scores.shared_weight(0) is None:
             raise InputError(
                 f"attention: {spec.attention} keeps one running sum of scores: expected scores with one weight for all layers, "
@@ -126,7 +129,7 @@ class Transformer(nn.Module):
             trace.embeddings, trace.entry, trace.sites = x, self.residual.view(state), []
         for site, branch in self.sites(context):
             read, state = self.residual.read(state, site)
-            output = branch(read, context) if branch.attends else branch(read)
+            output = self._run(branch, (read, context) if branch.attends else (read,))
             before = state
             if branch.stream_factor != 1:
                 state = self.residual.map_stream(state, branch.scaled, site)
@@ -149,6 +152,13 @@ class Transformer(nn.Module):
         if cache is not None:
             cache.length += tokens.shape[1]
         return self.read_out(self.residual.close(state))
+
+    def _run(self, branch: Branch, inputs: tuple[Any, ...]) -> Tensor:
+        if self.recompute and torch.is_grad_enabled():
+            # Queries and keys that later layers sum are kept by the context, and not replaced when they are computed again.
+            output: Tensor = checkpoint(branch, *inputs, use_reentrant=False)
+            return output
+        return branch(*inputs)
 
     def embed(
         self, tokens: Int64[Tensor, "batch seq"], token_types: Int64[Tensor, "batch seq"] | None = None

@@ -37,13 +37,14 @@ _SHARED_TRAINING = {
     "seq": "All variants are evaluated on held-out sequences of one length",
     "eval_sequences": "All variants are evaluated on the same held-out sequences",
     "threads": "The workers of a study share the processor evenly",
+    "devices": "The workers of a study have equal shares of the devices",
 }
 """Training settings that variants which are ranked together have in common, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training settings of a study; a variant may have its own. All of them are part of a run's identity.
+    """Training settings of a study; a variant may have its own. All but `devices` are part of a run's identity.
 
     Raises:
         FieldError: a value of another type, or a count or limit that is not positive.
@@ -77,6 +78,16 @@ class Training:
     """Budget in place of `steps`: training FLOPs of a run, as `addnorm plan` counts them; equal compute for every variant."""
     tokens_per_parameter: float | None = field(default=None, metadata=_OMITTED)
     """Budget in place of `steps`: training tokens of a run for each of its model's parameters."""
+    shards: int | None = field(default=None, metadata=_OMITTED)
+    """Parts of a batch whose gradients are computed one after the other, or on several devices, and added as a binary tree: a
+    power of two that divides the batch. It decides the last bits of a run and the memory of a step. null is one part, or with
+    several devices the largest number up to 8."""
+    recompute: bool = field(default=False, metadata=_OMITTED)
+    """True to keep only the input of every branch for the backward pass, which computes the branches again: less memory for
+    about a third more time."""
+    devices: int = field(default=1, metadata=_OMITTED)
+    """Processes that train one run together, each with a GPU, or with `threads` cores: a power of two up to `shards`. No result
+    depends on it, so it is not part of a run's identity, and a run may go on with another number."""
 
     @property
     def budget(self) -> dict[str, int | float]:
@@ -93,6 +104,21 @@ class Training:
         require_at_least(self, 1, "steps", "batch", "seq", "log_every", "eval_every", "eval_sequences")
         require_at_least(self, 1, "checkpoint_every", "threads")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")
+        self._require_shards()
+
+    def _require_shards(self) -> None:
+        largest = self.batch & -self.batch
+        if self.shards is not None:
+            advice = f"The largest is {largest} for a batch of {self.batch}."
+            power = self.shards >= 1 and self.shards & (self.shards - 1) == 0
+            require(self, "shards", power and self.shards <= largest, "a power of two that divides the batch", advice)
+        power = self.devices >= 1 and self.devices & (self.devices - 1) == 0
+        require(self, "devices", power, "a power of two")
+        most = largest if self.shards is None else self.shards
+        advice = (
+            "Each device computes whole shards: lower devices, or choose a batch and shards of larger powers of two."
+        )
+        require(self, "devices", self.devices <= most, f"at most the number of shards, {most}", advice)
 
 
 @dataclass(frozen=True, kw_only=True)

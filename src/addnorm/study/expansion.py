@@ -6,11 +6,13 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
-from addnorm.study.definition import RunSpec, Study
+from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.study.encoding import digest
 from addnorm.study.plugins import plugin_hash, plugin_of
 from addnorm.study.problems import Problems
@@ -46,6 +48,8 @@ def validate(study: Study) -> None:
             training = study.training_of(name)
             if not training.budget:  # its steps are not known yet
                 built.residual.require_steps(training.steps)
+            if training.devices > 1 or (training.shards or 1) > 1:
+                _require_separable(built)
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
         except Exception as error:  # a user's plugin may raise anything; without one it is a bug here
@@ -70,7 +74,7 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
             variant=name,
             seed=seed,
             model=model,
-            training=study.training_of(name),
+            training=_identified(study.training_of(name)),
             corpus=study.corpus,
             tokenizer=study.tokenizer,
             data_hash=data_hash,
@@ -79,6 +83,28 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
         for seed in study.seeds
         for name, model in study.variants.items()
     )
+
+
+def _identified(training: Training) -> Training:
+    """A training without what no result depends on."""
+    return replace(training, devices=1, shards=None if training.shards == 1 else training.shards)
+
+
+def _require_separable(model: nn.Module) -> None:
+    """Refuse a model that looks across the batch, whose outputs would depend on how it is split.
+
+    A module does so if it is one of torch's batch norms, or has a true attribute `across_batch`.
+
+    Raises:
+        InputError: it has such a module.
+    """
+    for path, module in model.named_modules():
+        if isinstance(module, _BatchNorm) or getattr(module, "across_batch", False):
+            raise InputError(
+                f"expected modules that treat each sequence alone, because training.shards splits the batch, got "
+                f"{type(module).__name__} at {path}, whose statistics are those of the batch. Set training.shards and "
+                "training.devices to 1 for this variant, or take another norm."
+            )
 
 
 def run_identity(run: RunSpec) -> str:

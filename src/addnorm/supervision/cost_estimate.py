@@ -129,7 +129,7 @@ def _variant_cost(study: Study, name: str, step: "StepCost", *, speed: float, ba
         flops_per_token=flops_per_token,
         flops=float(step.flops * training.steps),
         peak_bytes=step.peak_bytes,
-        seconds=step.flops * training.steps / speed,
+        seconds=step.flops * training.steps / speed / training.devices,
         relative=flops_per_token / base_flops,
         ways=tuple(_score_sum_costs(study.variants[name], training, speed, step)),
     )
@@ -156,7 +156,7 @@ def _score_sum_costs(
             taken=attention == taken,
             flops_per_token=step.flops / _tokens_per_step(training),
             peak_bytes=step.peak_bytes,
-            seconds=step.flops * training.steps / speed,
+            seconds=step.flops * training.steps / speed / training.devices,
         )
 
 
@@ -170,14 +170,23 @@ class StepCost:
     """The buffers of a running sum included."""
     buffer_bytes: int
     """Of the buffers of a running sum; 0 without one."""
+    weight_bytes: int
+    """Of the weights, and of their gradients."""
+    state_bytes: int
+    """Of the optimizer's state."""
 
 
 def step_cost(model: ModelSpec, training: Training) -> StepCost:
-    """Count the parameters, FLOPs and peak memory of one training step without computing it."""
+    """Count the parameters, FLOPs and peak memory of one training step without computing it.
+
+    The memory is that of one device, which computes one shard after the other.
+    """
+    shards = training.shards or 1
     with torch.device("meta"):
         built = model.build()
-        tokens = torch.zeros(training.batch, training.seq, dtype=torch.int64)
+        tokens = torch.zeros(training.batch // shards, training.seq, dtype=torch.int64)
     built.train()
+    built.recompute = training.recompute
     parameters = {id(p): p for p in built.parameters()}.values()
     weight_bytes = sum(p.numel() * p.element_size() for p in parameters)
     storages = {p.untyped_storage()._cdata for p in parameters}
@@ -187,13 +196,17 @@ def step_cost(model: ModelSpec, training: Training) -> StepCost:
         loss.backward()
     logits_bytes = logits.numel() * logits.element_size()
     buffer_bytes = built.score_buffers.nbytes
+    optimizer_bytes = state_bytes(training.optimizer, built)
+    gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
     return StepCost(
         parameters=sum(p.numel() for p in parameters),
-        flops=flops.get_total_flops(),
+        flops=flops.get_total_flops() * shards,
         # When the backward pass begins, the gradient of the logits exists beside the saved logits.
         peak_bytes=sum(saved.values())
-        + (2 * weight_bytes + state_bytes(training.optimizer, built) + logits_bytes + buffer_bytes),
+        + ((1 + gradients) * weight_bytes + optimizer_bytes + logits_bytes + buffer_bytes),
         buffer_bytes=buffer_bytes,
+        weight_bytes=weight_bytes,
+        state_bytes=optimizer_bytes,
     )
 
 

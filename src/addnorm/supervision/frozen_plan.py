@@ -5,21 +5,24 @@ from typing import Any
 
 import addnorm
 from addnorm.data import prepare
+from addnorm.data.token_files import Tell, silent
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.expansion import expand, fit_models, run_name, validate
+from addnorm.study.shards import resolve_shards
 from addnorm.supervision.budget import budgets, resolve_budgets
 
 
-def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None) -> dict[str, Any]:
+def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> dict[str, Any]:
     """Prepare the data set in `out` and write out the runs of a study.
 
     Args:
         study: the study; with a design, its seeds are those of the first stage.
         out: folder of the study.
         design: the seeds and looks of a study that adds seeds in stages.
+        tell: called with the progress of preparing the data.
 
     Returns:
         The content of `study.json`; `plan_hash` covers every other entry except the version.
@@ -27,13 +30,14 @@ def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None) ->
     Raises:
         InputError: the corpus cannot be read or is too short, or a variant cannot be built.
     """
-    dataset = prepare(study.corpus, study.tokenizer, out / "data")
+    dataset = prepare(study.corpus, study.tokenizer, out / "data", tell)
     dataset.require(study.training.seq)
-    study = fit_models(study, dataset.vocab)
+    earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    study = resolve_shards(fit_models(study, dataset.vocab), earlier)
     validate(study)
     given = budgets(study)
     if given:
-        study = resolve_budgets(study, StudyFolder(out).plan if (out / "study.json").exists() else None)
+        study = resolve_budgets(study, earlier)
         validate(study)
     specs = expand(study, dataset.hash)
     plan: dict[str, Any] = {

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset
+from addnorm.data.token_files import Progress
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import RunStatus, State, StudyFolder
@@ -89,7 +90,7 @@ def run(
     starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
     try_plugins(study)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
-    plan = frozen_plan(study, out, design)
+    plan = frozen_plan(study, out, design, lambda progress: say(_told(progress)))
     fitted = fit_models(study, Dataset.load(out / "data").vocab)
     require_checkpoint_in_time(fitted, spec, out)
     folder = StudyFolder.create(out, plan)
@@ -153,7 +154,16 @@ def _of_kind(kind: str) -> Any:
 
 def _work(study: Study, out: Path) -> Work:
     # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
-    return Work(folder=out, threads=study.training.threads, command=(*WORKER, *study.plugins))
+    training = study.training
+    options = ("--devices", str(training.devices)) if training.devices > 1 else ()
+    command = (*WORKER, *options, *study.plugins)
+    return Work(folder=out, threads=training.threads, devices=training.devices, command=command)
+
+
+def _told(progress: Progress) -> str:
+    """A line about the preparation of the data."""
+    share = f" of about {progress.total / 1e9:.2f}" if progress.total else ""
+    return f"Read {progress.read / 1e9:.2f}{share} GB of text, wrote {progress.tokens / 1e6:.0f} million tokens."
 
 
 def _show_nothing(folder: StudyFolder, statuses: list[RunStatus]) -> None:

@@ -21,7 +21,8 @@ from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins
 from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Step, Trainer
-from addnorm.training.recorder import Measured, Recorder
+from addnorm.training.ranks import Alone, Ranks
+from addnorm.training.recorder import Follower, Measured, Recorder
 
 
 class CannotContinue(AddnormError):
@@ -37,16 +38,28 @@ class Attempt:
 
     Args:
         run: the run's folder, which this process has claimed.
-        events: the writer of the attempt's events.
+        events: the writer of the attempt's events; None in ranks that do not record.
         stop: returns True once the worker has been asked to stop.
         plugins: files with the user's own siblings.
+        ranks: the processes that train the run together; this one alone if not given.
+        device: the device to train on; the first GPU, or the CPU, if not given.
 
     Raises:
         InputError: the spec or the data set is not the one that the run was planned with.
     """
 
-    def __init__(self, run: RunFolder, events: EventWriter, stop: Callable[[], bool], plugins: Sequence[str]) -> None:
+    def __init__(
+        self,
+        run: RunFolder,
+        events: EventWriter | None,
+        stop: Callable[[], bool],
+        plugins: Sequence[str],
+        *,
+        ranks: Ranks | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         self.stop = stop
+        self.ranks = Alone() if ranks is None else ranks
         load_plugins(plugins, Path())
         self.spec: RunSpec = decode(RunSpec, run.spec["spec"])
         if run_name(self.spec) != run.name:
@@ -61,10 +74,12 @@ class Attempt:
                 f"{dataset.folder}: expected the data set with hash {self.spec.data_hash[:12]}, got {dataset.hash[:12]}. "
                 "Restore the old data set, or start the study in another folder."
             )
-        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.trainer = Trainer(self.spec, dataset, device)
-        self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq)
-        run.write_env(_environment(device, self.spec.training.threads))
+        device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        self.trainer = Trainer(self.spec, dataset, device, self.ranks)
+        self.recorder: Recorder | Follower = Follower(run)
+        if events is not None:
+            self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq)
+            run.write_env(_environment(device, self.spec.training.threads, self.ranks.size))
 
     def train(self) -> int:
         """Train to the end, or until asked to stop.
@@ -75,9 +90,11 @@ class Attempt:
         Raises:
             CannotContinue: a loss or gradient is not finite, or a repeated step differs from its first attempt.
             DiskFull: no room for events or checkpoints.
+            JobError: the ranks of the run have other checkpoints or weights than rank 0.
         """
         trainer, recorder, training = self.trainer, self.recorder, self.spec.training
         recorder.resume(trainer)
+        self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
         while trainer.step < training.steps:
             learning_rate = trainer.learning_rate
             result = trainer.train_step()
@@ -89,13 +106,16 @@ class Attempt:
                 recorder.write_ending(problem.state, step, str(problem))
                 raise problem
             last = step == training.steps
-            stopping = self.stop()  # read once per step, so that a signal within the step cannot split its decisions
+            # Read once per step, so that a signal within the step cannot split its decisions, nor those of the ranks.
+            stopping = self.ranks.any(self.stop())
             checkpoint = not last and (step % training.checkpoint_every == 0 or stopping)
             if step % training.log_every == 0 or last or checkpoint:
                 # Steps are recorded before their checkpoint, because no later attempt repeats them.
                 recorder.write_steps(step, learning_rate)
             if step % training.eval_every == 0 or last:
                 recorder.write_evaluation(step, trainer.evaluate(), final=last)
+            if checkpoint or last:
+                trainer.require_equal_ranks()
             if checkpoint:
                 recorder.save_checkpoint(trainer)
             if stopping and not last:
@@ -124,7 +144,7 @@ def _equal(first: Measured, now: Measured) -> bool:
     return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(first, now, strict=True))
 
 
-def _environment(device: Any, threads: int) -> dict[str, Any]:
+def _environment(device: Any, threads: int, ranks: int) -> dict[str, Any]:
     return {
         "addnorm": addnorm.__version__,
         "torch": torch.__version__,
@@ -135,5 +155,6 @@ def _environment(device: Any, threads: int) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": threads,
+        "ranks": ranks,
         "pid": os.getpid(),
     }

@@ -23,6 +23,19 @@ class Scored:
     where: Bool[Tensor, "batch seq"] | None
     """Scored positions; None for all."""
 
+    @property
+    def count(self) -> int:
+        """Number of scored positions."""
+        return self.targets.numel() if self.where is None else int(self.where.sum())
+
+    def rows(self, first: int, end: int, device: torch.device) -> "Scored":
+        """The sequences from `first` to before `end`, on a device."""
+        return Scored(
+            inputs=self.inputs[first:end].to(device),
+            targets=self.targets[first:end].to(device),
+            where=None if self.where is None else self.where[first:end].to(device),
+        )
+
 
 def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device) -> Scored:
     """Inputs and targets of a batch of windows.

@@ -1,17 +1,15 @@
 """Recorder of an attempt: writes the events, checkpoints and learned scalars of a run while it trains.
 
-The training loop decides when something is written; the recorder writes it. With several processes per run, one of them
-records.
+The training loop decides when something is written; the recorder writes it. With several ranks per run, rank 0 has the
+recorder, and the others have a `Follower` in its place.
 """
 
-import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 
 from addnorm.store.events import EventWriter, read_events
@@ -19,7 +17,7 @@ from addnorm.store.files import write_atomic
 from addnorm.store.run import Ending, RunFolder
 from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
-from addnorm.training.loop import Step, Trainer
+from addnorm.training.loop import Step, Trainer, content_hash
 from addnorm.training.peak_memory import peak_bytes
 
 Measured = tuple[float, float]
@@ -102,10 +100,12 @@ class Recorder:
     def finish(self, trainer: Trainer) -> None:
         """Save the result and mark the run as finished."""
         self._save_scalars(trainer)
-        state = trainer.model.state_dict()
-        save_final(self.run.final_path, state)
+        with trainer.averaged():
+            state = trainer.model.state_dict()
+            save_final(self.run.final_path, state)
+            digest = content_hash(state)
         self.events.write("end", step=trainer.step, reason="finished")
-        self.run.mark("finished", step=trainer.step, content_hash=_content_hash(state), peak_bytes=peak_bytes())
+        self.run.mark("finished", step=trainer.step, content_hash=digest, peak_bytes=peak_bytes())
 
     def _save_scalars(self, trainer: Trainer) -> None:
         names = trainer.scalars.names()
@@ -118,6 +118,39 @@ class Recorder:
             trainer.scalars.summary(), metadata={name: json.dumps(value) for name, value in metadata.items()}
         )
         write_atomic(self.run.path / "scalars.safetensors", content)
+
+
+class Follower:
+    """In place of a recorder in the ranks that do not record: loads what rank 0 loads, and writes nothing.
+
+    Args:
+        run: the run's folder.
+    """
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self.earlier: dict[int, Measured] = {}
+        """Empty: rank 0 compares the repeated steps."""
+
+    def resume(self, trainer: Trainer) -> None:
+        """Load the newest intact checkpoint, if there is one."""
+        newest = latest(self.run.checkpoints_path)
+        if newest.found is not None:
+            trainer.load_state(newest.found.state)
+
+    def add_step(self, step: Step) -> None: ...
+
+    def write_steps(self, step: int, learning_rate: float) -> None: ...
+
+    def write_evaluation(self, step: int, measured: Mapping[str, float], *, final: bool) -> None: ...
+
+    def write_ending(self, state: Ending, step: int, reason: str) -> None: ...
+
+    def write_stop(self, step: int) -> None: ...
+
+    def save_checkpoint(self, trainer: Trainer) -> None: ...
+
+    def finish(self, trainer: Trainer) -> None: ...
 
 
 class _StepWindow:
@@ -162,12 +195,3 @@ def _recorded_steps(events: Path) -> Iterator[tuple[int, Measured]]:
                 if step not in seen:
                     seen.add(step)
                     yield step, pair
-
-
-def _content_hash(state: dict[str, Any]) -> str:
-    """SHA-256 of every tensor's name, dtype, shape and bytes; equal for two runs only if their weights are equal."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(state.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

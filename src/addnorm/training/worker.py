@@ -1,23 +1,31 @@
-"""The worker command: `python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR` trains or resumes one run.
+"""The worker command: `python -m addnorm.training.worker [--devices N] [PLUGIN.py ...] RUN_DIR` trains or resumes one run.
 
-All state is in the run's folder. The exit codes are those of `ExitCode`; any other is a crash, after which the supervisor may
+With `--devices N` it starts N - 1 further processes (ranks) of itself, or joins those that torchrun or srun started. All state
+is in the run's folder. The exit codes are those of `ExitCode`; any other is a crash, after which the supervisor may
 start the worker again.
 """
 
+import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from addnorm.errors import AddnormError, JobError
 from addnorm.store.events import EventWriter
 from addnorm.store.files import DiskFull
 from addnorm.store.run import NotClaimed, RunFolder
 from addnorm.training.exit_code import ExitCode
+
+if TYPE_CHECKING:
+    import torch
+
+    from addnorm.training.ranks import Place, Ranks
 
 
 class StopRequest:
@@ -48,30 +56,104 @@ class StopRequest:
 def main(arguments: list[str] | None = None) -> int:
     """Train or resume one run. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if not arguments:
-        print("usage: python -m addnorm.training.worker [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
+    try:
+        devices, plugins, folder = _read(arguments)
+    except (IndexError, ValueError):
+        print("usage: python -m addnorm.training.worker [--devices N] [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
         return 2
-    *plugins, folder = arguments
     run = RunFolder(Path(folder))
     stop = StopRequest(run)
+    joined: Place | None = None
+    if devices > 1 or "RANK" in os.environ:
+        from addnorm.training.ranks import joined_place
+
+        joined = joined_place(run.path, devices)
+    if joined is not None and joined.rank > 0:
+        return _follow(run, joined, stop, plugins)
     if run.stop_path.exists():
         _log(f"{run.stop_path} asks the run to stop")
-        return ExitCode.STOPPED
+        return _dismiss(joined, ExitCode.STOPPED)
     try:
         with run.claim() as events:
-            return _train(run, events, stop, plugins)
+            return _train(run, events, stop, plugins, _Company(joined, devices, arguments))
     except NotClaimed as error:
         _log(str(error))
-        return ExitCode.of(error.state)
+        return _dismiss(joined, ExitCode.of(error.state))
     except DiskFull as error:
         return _end(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause="disk")
 
 
-def _train(run: RunFolder, events: EventWriter, stop: StopRequest, plugins: Sequence[str]) -> int:
+def _read(arguments: Sequence[str]) -> tuple[int, list[str], str]:
+    """Number of devices, plugins, and the run's folder."""
+    devices = 1
+    if arguments[0] == "--devices":
+        devices, arguments = int(arguments[1]), arguments[2:]
+    *plugins, folder = arguments
+    return devices, plugins, folder
+
+
+@dataclass(frozen=True)
+class _Company:
+    """The other ranks of a run, as its rank 0 gets them."""
+
+    joined: "Place | None"
+    """Its place among ranks that were started beside it; None if it starts them."""
+    devices: int
+    arguments: Sequence[str]
+    """Those of this command, which the ranks have too."""
+
+    @contextmanager
+    def meet(self) -> "Iterator[tuple[Ranks, torch.device | None]]":
+        """All ranks, and the device of this one."""
+        if self.joined is None and self.devices == 1:
+            from addnorm.training.ranks import Alone
+
+            yield Alone(), None
+            return
+        from addnorm.training import ranks
+
+        with ExitStack() as stack:
+            if self.joined is None:
+                place, started = stack.enter_context(ranks.started_ranks(self.arguments, self.devices))
+            else:
+                place, started = self.joined, []
+            group = stack.enter_context(ranks.met(place, started))
+            group.begin(None)
+            yield group, place.device()
+
+
+def _follow(run: RunFolder, place: "Place", stop: StopRequest, plugins: Sequence[str]) -> int:
+    """Train as a rank that writes nothing."""
+    from addnorm.training.attempt import Attempt
+    from addnorm.training.ranks import RankLost, met
+
+    try:
+        with met(place) as ranks:
+            code = ranks.begin(None)
+            if code is not None:
+                return code
+            return Attempt(run, None, stop.is_received, plugins, ranks=ranks, device=place.device()).train()
+    except (AddnormError, RankLost) as error:
+        _log(f"rank {place.rank}: {error}")
+        return ExitCode.FAILED
+
+
+def _dismiss(place: "Place | None", code: ExitCode) -> ExitCode:
+    """Tell the ranks that wait for this one, if there are any, to end with the same exit code."""
+    if place is not None:
+        from addnorm.training.ranks import RankLost, met
+
+        with suppress(RankLost), met(place) as ranks:
+            ranks.begin(code)
+    return code
+
+
+def _train(run: RunFolder, events: EventWriter, stop: StopRequest, plugins: Sequence[str], company: _Company) -> int:
     from addnorm.training.attempt import Attempt
 
     try:
-        return Attempt(run, events, stop.is_received, plugins).train()
+        with company.meet() as (ranks, device):
+            return Attempt(run, events, stop.is_received, plugins, ranks=ranks, device=device).train()
     except DiskFull:
         raise
     except AddnormError as error:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from addnorm.catalogue import Spec
+from addnorm.data.corpora._read import FileText
 
-__all__ = ["CorpusSpec", "Document"]
+__all__ = ["CorpusSpec", "Document", "FileText"]
 
 
 @dataclass(frozen=True)
@@ -19,9 +20,25 @@ class Document:
 
     name: str
     """Stable and unique within the corpus; it determines the side of the split."""
-    text: str
+    text: str | FileText
     held_out: bool
     """True if the document is used for evaluation only."""
+
+    def chunks(self) -> Iterator[str]:
+        """The text in parts, which need not fit in memory together.
+
+        Raises:
+            InputError: a file cannot be read or is not UTF-8.
+        """
+        return iter((self.text,)) if isinstance(self.text, str) else self.text.chunks()
+
+    def read(self) -> str:
+        """The whole text.
+
+        Raises:
+            InputError: as `chunks`.
+        """
+        return "".join(self.chunks())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,3 +52,18 @@ class CorpusSpec(Spec, ABC):
         Raises:
             InputError: the corpus cannot be read; the message names the file and a remedy.
         """
+
+    def fingerprint(self) -> str | None:
+        """A text that changes with the sources, known without reading them, such as sizes and dates of files.
+
+        The tokens of a corpus that has one are kept in the cache (`ADDNORM_CACHE`) and an interrupted preparation is resumed;
+        its documents' names are unique by themselves. None if there is no such text.
+
+        Raises:
+            InputError: as `documents`.
+        """
+        return None
+
+    def text_bytes(self) -> int | None:
+        """About how many bytes of text there are, for the progress; None if that is not known without reading."""
+        return None

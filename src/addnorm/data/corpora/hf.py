@@ -6,6 +6,7 @@ Source: https://huggingface.co/docs/datasets (needs `pip install "addnorm[hf]"`,
 """
 
 import importlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
@@ -58,14 +59,30 @@ class HuggingFace(CorpusSpec):
             for name, text in self._rows(library, self.held_out_split):
                 yield Document(name, text, True)
 
-    def _rows(self, library: ModuleType, split: str) -> Iterator[tuple[str, str]]:
+    def fingerprint(self) -> str:
+        """The library's fingerprints of the splits."""
+        library = _datasets()
+        return json.dumps([str(self._loaded(library, split)._fingerprint) for split in self._splits()])
+
+    def text_bytes(self) -> int | None:
+        """Bytes of the splits in memory-mapped tables, other columns included."""
+        library = _datasets()
+        return sum(int(self._loaded(library, split).data.nbytes) for split in self._splits())
+
+    def _splits(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.split, self.held_out_split)))
+
+    def _loaded(self, library: ModuleType, split: str) -> Any:
         try:
-            rows = library.load_dataset(self.name, self.config, split=split, revision=self.revision)
+            return library.load_dataset(self.name, self.config, split=split, revision=self.revision)
         except Exception as error:  # no network, no such name, no such split: each raises another class
             raise InputError(
                 f"corpus hf: '{self.name}' (config {self.config}, split {split}) cannot be loaded: "
                 f"{type(error).__name__}: {error}"
             ) from error
+
+    def _rows(self, library: ModuleType, split: str) -> Iterator[tuple[str, str]]:
+        rows = self._loaded(library, split)
         self._require_column(rows)
         for index, row in enumerate(rows):
             if row[self.text_field].strip():

@@ -6,12 +6,13 @@ of its files. No text is on both sides.
 Source: none.
 """
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from addnorm.data.corpora import CorpusSpec, Document
-from addnorm.data.corpora._read import read_text
+from addnorm.data.corpora._read import FileText, boundary, count_characters, has_text
 from addnorm.data.corpora._split import hold_out, require_held_out
 from addnorm.errors import InputError
 
@@ -38,7 +39,8 @@ class Text(CorpusSpec):
         """Yield the two parts of the file, or the files of the folder by name.
 
         Raises:
-            InputError: a path is missing, has no text, is not UTF-8, or is too small to be split.
+            InputError: a path is missing, has no text, is not UTF-8, or is too small to be split. Files of a folder are read,
+                and refused, later.
         """
         if self.held_out_path is not None:
             if Path(self.held_out_path).resolve() == Path(self.path).resolve():
@@ -50,6 +52,21 @@ class Text(CorpusSpec):
         else:
             yield from self._cut(_file(Path(self.path)))
 
+    def fingerprint(self) -> str:
+        """Names, sizes and dates of the files."""
+        entries = [(name, file.stat().st_size, file.stat().st_mtime_ns) for name, file in self._files()]
+        return json.dumps([str(Path(self.path).resolve()), entries])
+
+    def text_bytes(self) -> int:
+        """Bytes of the files."""
+        return sum(file.stat().st_size for _, file in self._files())
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        for side in filter(None, (self.path, self.held_out_path)):
+            path = Path(side)
+            found = _text_files(path) if path.is_dir() else {path.name: _file(path)}
+            yield from ((f"{side}/{name}", file) for name, file in found.items())
+
     def _by_file(self, folder: Path) -> Iterator[Document]:
         files = _text_files(folder)
         if len(files) < 2:
@@ -59,42 +76,28 @@ class Text(CorpusSpec):
             )
         held = hold_out(list(files), self.held_out)
         for name, file in files.items():
-            yield Document(name, read_text(file), name in held)
+            yield Document(name, FileText(file), name in held)
 
     def _cut(self, file: Path) -> Iterator[Document]:
-        text = _some_text(file)
-        at = _boundary(text, round(len(text) * (1 - self.held_out)))
+        characters = _require_text(file)
+        at = boundary(file, characters, round(characters * (1 - self.held_out)))
         if at is None:
             raise InputError(
-                f"corpus file {file}: expected the end of a line near the last {self.held_out:.0%} of its {len(text)} "
+                f"corpus file {file}: expected the end of a line near the last {self.held_out:.0%} of its {characters} "
                 "characters, got none. Break its lines, give a longer file, or a held_out_path."
             )
-        yield Document(f"{file.name}/head", text[:at], False)
-        yield Document(f"{file.name}/tail", text[at:], True)
-
-
-def _boundary(text: str, wanted: int) -> int | None:
-    """The position nearest to `wanted` after a blank line, else after a line, within the tolerance; None if there is none.
-
-    The tolerance allows held-out parts of 0.5 to 1.5 times the wanted size.
-    """
-    tolerance = (len(text) - wanted) / 2
-    for end in ("\n\n", "\n"):
-        ends = (text.rfind(end, 0, wanted + len(end) - 1), text.find(end, wanted))
-        cuts = [at + len(end) for at in ends if at >= 0 and abs(at + len(end) - wanted) <= tolerance]
-        cuts = [cut for cut in cuts if text[:cut].strip() and text[cut:].strip()]
-        if cuts:
-            return min(cuts, key=lambda cut: abs(cut - wanted))
-    return None
+        yield Document(f"{file.name}/head", FileText(file, 0, at), False)
+        yield Document(f"{file.name}/tail", FileText(file, at), True)
 
 
 def _whole(path: Path, side: str, *, held_out: bool) -> Iterator[Document]:
     if path.is_dir():
         for name, file in _text_files(path).items():
-            yield Document(f"{side}/{name}", read_text(file), held_out)
+            yield Document(f"{side}/{name}", FileText(file), held_out)
     else:
         file = _file(path)
-        yield Document(f"{side}/{file.name}", _some_text(file), held_out)
+        _require_text(file)
+        yield Document(f"{side}/{file.name}", FileText(file), held_out)
 
 
 def _file(path: Path) -> Path:
@@ -103,11 +106,12 @@ def _file(path: Path) -> Path:
     return path
 
 
-def _some_text(file: Path) -> str:
-    text = read_text(file)
-    if not text.strip():
+def _require_text(file: Path) -> int:
+    """Number of characters of a file that is not empty."""
+    characters = count_characters(file)
+    if not has_text(file):
         raise InputError(f"corpus file {file}: expected text, got an empty file.")
-    return text
+    return characters
 
 
 def _text_files(folder: Path) -> dict[str, Path]:

@@ -1,7 +1,7 @@
 """Room of the tokenizers: maps from text to token ids. One file each."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def encode(self, text: str) -> Int[np.ndarray, " tokens"]:
         """Encode a text as token ids."""
+
+    def encode_all(self, texts: Sequence[str]) -> Iterable[Int[np.ndarray, " tokens"]]:
+        """Encode texts one by one; a tokenizer may do so in parallel, with the same ids."""
+        return map(self.encode, texts)
 
     @abstractmethod
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:

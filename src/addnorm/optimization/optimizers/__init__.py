@@ -6,6 +6,7 @@ gradient. The two parts of a learned scalar's change can therefore be recorded s
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +50,11 @@ class OptimizerSpec(Spec, ABC):
 
         The optimizer must also accept parameters on the meta device, where the bytes of its state are counted.
         """
+
+    def averaged(self, optimizer: torch.optim.Optimizer) -> AbstractContextManager[None]:
+        """Give the parameters, during a block, the values that are evaluated and kept: those that are trained, unless the
+        optimizer keeps an average of them."""
+        return nullcontext()
 
     def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
         """Share of a parameter that weight decay removes in the next step, proportional to the learning rate.

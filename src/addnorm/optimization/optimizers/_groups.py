@@ -10,14 +10,15 @@ declared role. A module marks a matrix by its name in a class attribute, which c
 A parameter with a true attribute `no_decay` is marked too, but `copy.deepcopy` drops such attributes.
 """
 
+from collections.abc import Collection
 from typing import Literal, TypedDict
 
 from torch import nn
 
-from addnorm.roles import MATRIX_ROLES, roles
+from addnorm.roles import MATRIX_ROLES, ParameterRole, roles
 
 DecayOn = Literal["matrices", "everything"]
-Role = Literal["matrix", "elementwise"]
+Role = Literal["hidden_matrix", "matrix", "elementwise"]
 
 
 class Group(TypedDict):
@@ -26,31 +27,40 @@ class Group(TypedDict):
     params: list[nn.Parameter]
     weight_decay: float
     role: Role
-    """The role of the parameters in their layer, which scales the steps of Tiger."""
+    """The role of the parameters in their layer, which scales the steps of Tiger. `hidden_matrix` only where an optimizer
+    treats those unlike embeddings and the head; otherwise they are matrices too."""
 
 
-def parameter_groups(model: nn.Module, *, weight_decay: float, decay_on: DecayOn) -> list[Group]:
+def parameter_groups(
+    model: nn.Module, *, weight_decay: float, decay_on: DecayOn, apart: Collection[ParameterRole] = ()
+) -> list[Group]:
     """Sort the trainable parameters, each once (tied ones too) and in the model's order, into matrices and the others.
 
     Args:
         model: the model.
         weight_decay: weight decay of the parameters that decay.
         decay_on: `matrices`: the other parameters do not decay; `everything`: all parameters do.
+        apart: `hidden_matrix` gives those a group apart from embeddings and the head.
 
     Raises:
         InputError: a module declares a role for a parameter that it does not have, or an unknown role.
     """
     marked = _marked(model)
-    by_role: dict[Role, list[nn.Parameter]] = {"matrix": [], "elementwise": []}
+    by_role: dict[Role, list[nn.Parameter]] = {"hidden_matrix": [], "matrix": [], "elementwise": []}
     role_of = roles(model)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             marks = id(parameter) in marked or getattr(parameter, "no_decay", False)
-            matrix = role_of[name] in MATRIX_ROLES and not marks
-            by_role["matrix" if matrix else "elementwise"].append(parameter)
-    decays: dict[Role, bool] = {"matrix": True, "elementwise": decay_on == "everything"}
+            role: Role = "matrix" if role_of[name] in MATRIX_ROLES and not marks else "elementwise"
+            if role == "matrix" and role_of[name] == "hidden_matrix" in apart:
+                role = "hidden_matrix"
+            by_role[role].append(parameter)
     return [
-        Group(params=params, weight_decay=weight_decay if decays[role] else 0.0, role=role)
+        Group(
+            params=params,
+            weight_decay=0.0 if role == "elementwise" and decay_on == "matrices" else weight_decay,
+            role=role,
+        )
         for role, params in by_role.items()
         if params
     ]

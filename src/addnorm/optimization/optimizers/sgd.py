@@ -9,15 +9,15 @@ Differs from the source: the learning rate multiplies the decay and is not part 
 the decay to the gradient, and therefore to the momentum.)
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from addnorm.fields import require
 from addnorm.optimization.optimizers import Group, OptimizerSpec
-from addnorm.optimization.optimizers._eager import EagerOptimizer
+from addnorm.optimization.optimizers._per_tensor import PerTensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,21 +42,15 @@ class Sgd(OptimizerSpec):
         return DecoupledSgd(groups, lr=self.learning_rate, momentum=self.momentum)
 
 
-class DecoupledSgd(EagerOptimizer):
+class DecoupledSgd(PerTensor):
     """SGD whose momentum excludes the weight decay."""
 
     def __init__(self, groups: Any, *, lr: float, momentum: float) -> None:
         super().__init__(groups, {"lr": lr, "momentum": momentum, "weight_decay": 0.0})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run
-        """Update every parameter that has a gradient."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                momentum = state["momentum"].mul_(group["momentum"]).add_(parameter.grad)
-                parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(momentum, alpha=group["lr"])
+    def update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        """Change a parameter in place."""
+        if "momentum" not in state:
+            state["momentum"] = torch.zeros_like(parameter)
+        momentum = state["momentum"].mul_(group["momentum"]).add_(grad)
+        parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(momentum, alpha=group["lr"])

@@ -15,15 +15,16 @@ zero can change, through rms_floor (in the source its step stays zero). Embeddin
 not accumulated in the momentum.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from addnorm.fields import require, require_at_least
 from addnorm.optimization.optimizers import Group, OptimizerSpec
-from addnorm.optimization.optimizers._eager import EagerOptimizer
+from addnorm.optimization.optimizers._per_tensor import PerTensor, running_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,34 +51,26 @@ class TigerSpec(OptimizerSpec):
         """Construct the optimizer."""
         return Tiger(groups, lr=self.learning_rate, beta=self.beta, rms_floor=self.rms_floor)
 
-    def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
+    def decay_rate(self, parameter: Tensor, group: Mapping[str, Any]) -> float:
         """Share of the parameter that weight decay removes: eta · weight_decay."""
         return float(_eta(parameter, {"rms_floor": self.rms_floor, **group}) * group["weight_decay"])
 
 
-class Tiger(EagerOptimizer):
+class Tiger(PerTensor):
     """Tiger. A group's `role` is `matrix` or `elementwise`."""
 
     def __init__(self, groups: Any, *, lr: float, beta: float, rms_floor: float) -> None:
         defaults = {"lr": lr, "beta": beta, "rms_floor": rms_floor, "weight_decay": 0.0, "role": "matrix"}
         super().__init__(groups, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]  # no closure is run
-        """Update every parameter that has a gradient."""
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if "momentum" not in state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                momentum = state["momentum"].lerp_(parameter.grad, 1 - group["beta"])
-                step = torch.sign(momentum).add_(parameter, alpha=group["weight_decay"])
-                parameter.sub_(step.mul_(_eta(parameter, group)))
+    def update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
+        """Change a parameter in place."""
+        momentum = running_mean(state, "momentum", grad, group["beta"])
+        step = torch.sign(momentum).add_(parameter, alpha=group["weight_decay"])
+        parameter.sub_(step.mul_(_eta(parameter, group)))
 
 
-def _eta(parameter: torch.Tensor, group: Mapping[str, Any]) -> float | torch.Tensor:
+def _eta(parameter: Tensor, group: Mapping[str, Any]) -> float | torch.Tensor:
     # One-dimensional parameters are element-wise in any group, so that groups made by hand are safe too.
     if group["role"] == "elementwise" or parameter.ndim < 2:
         return float(group["lr"] / 2)

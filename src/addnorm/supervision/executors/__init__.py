@@ -46,7 +46,9 @@ class Work:
     folder: Path
     """The study's folder."""
     threads: int = 1
-    """CPU threads of each worker."""
+    """CPU threads of each process of a worker."""
+    devices: int = 1
+    """Processes of each worker, which train one run together, each with a GPU or with its threads."""
     command: Sequence[str] = WORKER
     """The worker command, to which the run's folder is appended."""
 

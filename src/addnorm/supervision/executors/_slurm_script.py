@@ -66,7 +66,7 @@ def array_script(spec: "Slurm", work: Work, folder: Path, *, tasks: int, at_once
         tasks: number of its jobs.
         at_once: number of jobs that may work at the same time; None for any.
     """
-    cpus = spec.cpus if spec.cpus is not None else work.threads
+    cpus = spec.cpus if spec.cpus is not None else work.threads * work.devices
     options = {
         "job-name": job_name(folder.name),
         "array": f"0-{tasks - 1}" + (f"%{at_once}" if at_once is not None else ""),

@@ -31,7 +31,8 @@ THREADS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Local(ExecutorSpec):
-    """One run per visible GPU, or without GPUs one per `training.threads` available CPU cores, unless `at_once` is set."""
+    """One run per `training.devices` visible GPUs, or without GPUs one per `training.threads` available CPU cores for each of
+    its devices, unless `at_once` is set."""
 
 
 class Worker(Protocol):
@@ -61,7 +62,7 @@ class LocalExecutor(Executor):
     Args:
         slots: number of workers at the same time.
         threads: CPU threads of each worker.
-        devices: one CUDA device (as in CUDA_VISIBLE_DEVICES) per slot, or none.
+        devices: the CUDA devices (as in CUDA_VISIBLE_DEVICES) of each slot, or none.
         command: the worker command, to which the run's folder is appended.
 
     Raises:
@@ -84,23 +85,26 @@ class LocalExecutor(Executor):
 
     @classmethod
     def of(cls, spec: ExecutorSpec, work: Work) -> "LocalExecutor":
-        return cls.create(work.threads, slots=spec.at_once, command=work.command)
+        return cls.create(work.threads, slots=spec.at_once, command=work.command, devices=work.devices)
 
     @classmethod
     def obstacle(cls) -> str | None:
         return None
 
     @classmethod
-    def create(cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER) -> "LocalExecutor":
-        """An executor with one slot per visible GPU, or without GPUs one per `threads` available CPU cores.
+    def create(
+        cls, threads: int = 1, *, slots: int | None = None, command: Sequence[str] = WORKER, devices: int = 1
+    ) -> "LocalExecutor":
+        """An executor with a slot for each `devices` visible GPUs, or without GPUs for each `threads * devices` CPU cores.
 
         Args:
             threads: CPU threads of each worker.
             slots: number of workers at the same time; GPUs are then assigned in turn.
             command: the worker command, to which the run's folder is appended.
+            devices: processes of each worker.
 
         Raises:
-            InputError: slots or threads below 1.
+            InputError: slots or threads below 1, or more devices than this machine has.
         """
         if slots is not None and slots < 1:
             raise InputError(
@@ -111,11 +115,17 @@ class LocalExecutor(Executor):
         gpus = torch.cuda.device_count()
         if gpus:
             visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-            devices = visible.split(",")[:gpus] if visible else [str(gpu) for gpu in range(gpus)]
-            slots = gpus if slots is None else slots
-            return cls(slots, threads, devices=[devices[slot % gpus] for slot in range(slots)], command=command)
+            names = visible.split(",")[:gpus] if visible else [str(gpu) for gpu in range(gpus)]
+            _require_devices(devices, gpus, "GPUs")
+            groups = [",".join(names[first : first + devices]) for first in range(0, gpus - devices + 1, devices)]
+            slots = len(groups) if slots is None else slots
+            assigned = [groups[slot % len(groups)] for slot in range(slots)]
+            return cls(slots, threads, devices=assigned, command=command)
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return cls(max(1, cores // threads) if slots is None else slots, threads, command=command)
+        if devices > 1:
+            _require_devices(devices * threads, cores, f"CPU cores, {threads} for each device,")
+        slots = max(1, cores // (threads * devices)) if slots is None else slots
+        return cls(slots, threads, command=command)
 
     def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
         answers: dict[str, str | JobError] = {}
@@ -199,6 +209,14 @@ class LocalExecutor(Executor):
         environment |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
         environment.pop("ADDNORM_WORKER", None)  # the supervisor may itself be a scheduler's job
         return environment if device is None else environment | {"CUDA_VISIBLE_DEVICES": device}
+
+
+def _require_devices(needed: int, there: int, what: str) -> None:
+    if needed > there:
+        raise InputError(
+            f"training.devices: expected at most the {there} {what} of this machine, got {needed}. Lower training.devices, "
+            "which changes no result."
+        )
 
 
 class Child:

@@ -51,7 +51,7 @@ class Slurm(ExecutorSpec):
     pack: int = 1
     """Runs in a job, trained side by side: several small runs fill a GPU."""
     cpus: int | None = None
-    """Cores for each run; as many as `training.threads` if null."""
+    """Cores for each run; if null, `training.threads` for each of its `training.devices`."""
     memory: str | None = None
     """Memory of a job, such as `16G`."""
     options: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class SlurmExecutor(Executor):
         self._jobs: dict[Path, _Job] = {}
         self._others: dict[Path, FoundWorker] = {}
         self._not_started: dict[str, str] = {}
-        """Slurm's reasons for holding jobs that are cancelled since but may still be in its queue, by id."""
+        """Reasons for which Slurm held jobs that are cancelled but may still be in its queue, by id."""
         self._asked: dict[str, float] = {}
         self._probed = False
 
@@ -136,6 +136,7 @@ class SlurmExecutor(Executor):
         obstacle = cls.obstacle()
         if obstacle is not None:
             raise InputError(f"executor slurm: expected a machine that submits to Slurm, got {obstacle}.")
+        _require_devices(spec, work)
         commands.require_partition(spec.partition)
         trial = array_script(spec, work, work.folder / "slurm" / "trial", tasks=1, at_once=None)
         result = commands.ask("sbatch", "--test-only", stdin=trial)
@@ -339,6 +340,19 @@ def _chunks(jobs: int, at_once: int | None, largest: int) -> list[tuple[int, int
         return [(size, None) for size in sizes]
     count = min(len(sizes), at_once)
     return [(size, at_once // count + (place < at_once % count)) for place, size in enumerate(sizes[:count])]
+
+
+def _require_devices(spec: Slurm, work: Work) -> None:
+    """Refuse a run on several devices in a job that has too few, or other runs."""
+    if work.devices > 1 and spec.pack > 1:
+        raise InputError(
+            f"executor.pack: expected 1 for runs of {work.devices} devices each, got {spec.pack}. Set training.devices to 1, "
+            "or leave out pack."
+        )
+    if spec.gpus and work.devices > spec.gpus:
+        raise InputError(
+            f"training.devices: expected at most the GPUs of a job, {spec.gpus}, got {work.devices}. Raise executor.gpus."
+        )
 
 
 def _seconds(limit: str) -> int:

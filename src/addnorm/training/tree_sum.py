@@ -1,0 +1,46 @@
+"""Sum over shards as a balanced binary tree, ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)).
+
+Floating-point addition is not associative, so a sum's bits depend on its order. In a balanced tree, the sum of an aligned block
+of 2^k shards is one node. Ranks that each compute such a block, and then add neighbouring blocks, therefore build the same tree
+as one rank that computes all shards.
+
+A stack holds one partial sum per height. A new term merges with the top while both have the same height, as a binary counter
+carries, so that at most log2(shards) + 1 terms are in memory.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Terms = list[Tensor | None]
+"""Contribution of one shard: tensors in a fixed order; None for a gradient that does not exist."""
+
+
+class TreeSum:
+    """A sum of terms in the order of a balanced binary tree. The tensors that are added are overwritten."""
+
+    def __init__(self) -> None:
+        self._partial: list[tuple[int, Terms]] = []
+
+    def add(self, terms: Terms) -> None:
+        """Add the terms of the next shard."""
+        height = 0
+        while self._partial and self._partial[-1][0] == height:
+            _, earlier = self._partial.pop()
+            terms = _added(earlier, terms)
+            height += 1
+        self._partial.append((height, terms))
+
+    def total(self) -> Terms:
+        """The sum; the number of shards was a power of two."""
+        ((_, terms),) = self._partial
+        return terms
+
+
+def _added(left: Sequence[Tensor | None], right: Sequence[Tensor | None]) -> Terms:
+    pairs = list(zip(left, right, strict=True))
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if both:
+        torch._foreach_add_([a for a, _ in both], [b for _, b in both])
+    return [a if a is not None else b for a, b in pairs]
