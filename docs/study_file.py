@@ -23,6 +23,8 @@ from addnorm.study.decoding import SHORT_FORMS
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.loading import FILE_FIELDS
+from addnorm.study.points import FIELDS as TUNING_FIELDS
+from addnorm.study.tuning import Tuning
 
 EXPONENT = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 """A number such as 1e-3, which YAML 1.1 reads as a text."""
@@ -34,6 +36,11 @@ SPECIAL = {
     ),
     "model": ({"$ref": "#/$defs/model"}, "a mapping", "Fields that all variants share."),
     "grid": ({"type": ["object", "null"]}, "a mapping from fields to lists of values", "Axes for all variants."),
+    "tune": (
+        {"anyOf": [{"$ref": "#/$defs/tuning"}, {"type": "null"}]},
+        "a mapping with seeds and axes",
+        "Axes over which each variant gets its own best value before it is compared.",
+    ),
     "profiles": (
         {"type": ["object", "null"], "additionalProperties": {"$ref": "#/$defs/profile"}},
         "a mapping from names to profiles",
@@ -42,6 +49,7 @@ SPECIAL = {
     "default_profile": ({"type": "string"}, "a text", "The profile unless `--profile` names one."),
 }
 """Fields that are read in another way than the dataclasses say: schema, type in words, meaning."""
+_OWN_AXES = {"type": "object", "properties": {"over": {"type": ["object", "null"]}}, "additionalProperties": False}
 VARIANT = {
     "preset": (
         {"enum": [*PRESETS]},
@@ -51,6 +59,11 @@ VARIANT = {
     "title": ({"type": "string"}, "a text", "Shown beside the variant's name; in any script."),
     "training": ({"$ref": "#/$defs/training"}, "a mapping", "Fields that replace those of the study's training."),
     "grid": ({"type": ["object", "null"]}, "a mapping from fields to lists of values", "Axes for this variant."),
+    "tune": (
+        {"anyOf": [_OWN_AXES, {"type": "null"}]},
+        "a mapping with `over`",
+        "Axes of `tune` for this variant, in addition to the study's or in place of the same one.",
+    ),
 }
 HEAD = """# Study files
 
@@ -79,6 +92,11 @@ def schema() -> dict[str, Any]:
         "required": ["name"],
         "$defs": {
             "training": {"description": "Training settings.", **_object(_properties(Training))},
+            "tuning": {
+                "description": "Fields of tune.",
+                **_object({name: entry for name, entry in _properties(Tuning).items() if name in TUNING_FIELDS}),
+                "required": ["seeds"],
+            },
             "model": {
                 "description": "Fields of a model.",
                 **_object({"preset": _special(VARIANT["preset"]), **model}),
@@ -152,7 +170,7 @@ def _text(node: ast.stmt) -> str | None:
 
 def _words() -> dict[Any, str]:
     rooms = {base: f"{'an' if room.name[0] in 'aeiou' else 'a'} {room.name}" for base, room in rooms_by_base().items()}
-    return {**rooms, Training: "a mapping"}
+    return {**rooms, Training: "a mapping", object: "a list of values"}
 
 
 def _type(hint: Any) -> dict[str, Any]:
@@ -161,6 +179,8 @@ def _type(hint: Any) -> dict[str, Any]:
         return {"$ref": f"#/$defs/{rooms_by_base()[hint].name}"}
     if hint is Training:
         return {"$ref": "#/$defs/training"}
+    if hint is object:
+        return {}
     if is_dataclass(hint):
         whole = _object(_properties(hint))
         short = _type(get_type_hints(hint)[fields(hint)[0].name]) if hint in SHORT_FORMS else None

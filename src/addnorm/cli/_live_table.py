@@ -79,9 +79,9 @@ class LiveTable(Silent):
 
     def show(self, folder: StudyFolder, statuses: list[RunStatus]) -> None:
         """Draw the current state."""
-        trainings = {run.name: run.spec["spec"]["training"] for run in folder.runs()}
+        trainings = {run.name: run.spec["spec"]["training"] for run in folder.all_runs()}
         self._tokens_per_step = {name: training["batch"] * training["seq"] for name, training in trainings.items()}
-        newest = {run.name: run.newest("train") for run in folder.runs()}
+        newest = {run.name: run.newest("train") for run in folder.all_runs()}
         speeds = {name: event["tokens_per_s"] if event is not None else None for name, event in newest.items()}
         left = self._left_s(statuses)
         if self._live is not None:

@@ -9,8 +9,11 @@ Row = tuple[str, str, str, str]
 
 
 def sections(schema: Mapping[str, Any]) -> list[tuple[str, str, list[Row]]]:
-    """Title, description and fields of every part of a study file: the file, training, variant, and each kind of each room."""
-    parts = [("Study", schema), *((name.capitalize(), schema["$defs"][name]) for name in ("training", "variant"))]
+    """Title, description and fields of every part of a study file: the file, training, tuning, variant, and every kind."""
+    parts = [
+        ("Study", schema),
+        *((name.capitalize(), schema["$defs"][name]) for name in ("training", "tuning", "variant")),
+    ]
     found = [(title, part["description"], _rows(part["properties"])) for title, part in parts]
     for room, of in schema["$defs"].items():
         kinds = [

@@ -48,14 +48,16 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.study.expansion import fit_models, validate
     from addnorm.study.loading import load_study
+    from addnorm.study.points import points
     from addnorm.study.shards import resolve_shards
     from addnorm.supervision.budget import budgets, resolve_budgets
     from addnorm.supervision.cluster_estimate import Cluster
-    from addnorm.supervision.cost_estimate import estimate_cost
+    from addnorm.supervision.cost_estimate import estimate_cost, with_comparison
     from addnorm.supervision.executors.local import LocalExecutor
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
-    fitted = resolve_shards(fit_models(study, study.tokenizer.size))
+    tuned = None if study.tune is None else points(study)
+    fitted = resolve_shards(fit_models(study if tuned is None else tuned.study, study.tokenizer.size))
     validate(fitted)
     given = budgets(fitted)
     fitted = resolve_budgets(fitted)
@@ -66,7 +68,9 @@ def command(options: Options) -> int:
     if cluster is not None:
         return _on_cluster(fitted, cluster, as_json=options.json)
     slots = LocalExecutor.create(training.threads, slots=options.workers, devices=training.devices).slots
-    estimate = estimate_cost(fitted, workers=slots)
+    first = estimate_cost(fitted, workers=slots)
+    estimate = first if tuned is None else with_comparison(first, study, tuned.values)
+    compared = fitted if tuned is None else fit_models(study, study.tokenizer.size)
     large = (
         () if options.audit else tuple(cost.variant for cost in estimate.variants if cost.parameters > MOST_PARAMETERS)
     )
@@ -75,13 +79,10 @@ def command(options: Options) -> int:
         print_json(
             estimate.to_json()
             | ({"budgets": given} if given else {})
-            | {"audit": _audits(fitted, but=large) | {name: {"reason": without_audit} for name in large}}
+            | {"audit": _audits(compared, but=large) | {name: {"reason": without_audit} for name in large}}
         )
         return 0
-    print(
-        f"{estimate.study}: {estimate.runs} runs ({len(estimate.variants)} variants x {estimate.seeds} seeds), ", end=""
-    )
-    print(_length(estimate), end="\n\n")
+    print(f"{estimate.study}: {estimate.runs} runs ({_counted(estimate)}), {_length(first)}", end="\n\n")
     rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
     rows += [
         (
@@ -95,12 +96,16 @@ def command(options: Options) -> int:
         for cost in estimate.variants
     ]
     print(aligned(rows, right="lrrrrr"))
-    if fitted.titles:
+    if estimate.tuning is not None:
+        print(
+            "The compared runs are counted at the most expensive point of each variant; which is chosen, tuning tells."
+        )
+    if study.titles:
         print()
-        print(aligned([("variant", "title"), *fitted.titles.items()]))
+        print(aligned([("variant", "title"), *study.titles.items()]))
     if given:
         print("\nEvery run takes the largest number of steps within its budget\n")
-        print(aligned(_budget_rows(estimate, given), right="llrrr"))
+        print(aligned(_budget_rows(first, given), right="llrrr"))
     if own := _own_training(fitted):
         print("\nTraining settings that differ between variants; all others are shared\n")
         print(aligned([("variant", *own), *((name, *(of[name] for of in own.values())) for name in fitted.variants)]))
@@ -127,7 +132,7 @@ def command(options: Options) -> int:
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
     from addnorm.cli._redundant_biases import redundant_biases
 
-    if audits := _audits(fitted, but=large):
+    if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
     if large:
         print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
@@ -159,6 +164,16 @@ def _budget_rows(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int 
         if cost.variant in given
     ]
     return [("variant", "budget", "steps", "tokens", "FLOPs"), *rows]
+
+
+def _counted(estimate: "CostEstimate") -> str:
+    """Factors of the number of runs."""
+    compared = f"{len(estimate.variants)} variants x {estimate.seeds} seeds"
+    tuning = estimate.tuning
+    if tuning is None:
+        return compared
+    points = sum(map(len, tuning.points.values()))
+    return f"tuning: {points} points x {tuning.seeds} tuning seeds; comparison: {compared}"
 
 
 def _length(estimate: "CostEstimate") -> str:

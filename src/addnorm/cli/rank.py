@@ -45,6 +45,7 @@ class Options:
 def command(options: Options) -> int:
     import addnorm
     from addnorm.reporting.sections import ranking as tables
+    from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
     from addnorm.statistics.run_tables import columns_from
 
@@ -66,6 +67,8 @@ def command(options: Options) -> int:
         print(tables.latex(ranking), end="")
     else:
         print(tables.text(ranking, page_width()))
+        if ranking["tuning"] is not None:
+            print(tuning_tables.text(ranking["tuning"], page_width()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
             print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(found)))))

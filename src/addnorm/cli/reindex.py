@@ -24,7 +24,7 @@ class Options:
 def command(options: Options) -> int:
     from addnorm.store import Index, StudyFolder
 
-    runs = len(StudyFolder(options.dir).runs())
+    runs = len(StudyFolder(options.dir).all_runs())
     damage = Index(options.dir).rebuild()
     if options.json:
         print_json({"runs": runs, "damaged": damage})

@@ -71,13 +71,16 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.cli._live_table import LiveTable, Silent
-    from addnorm.study.loading import load_study
-    from addnorm.supervision.run import MOST_SEEDS, default_out, executor_spec, run, script
+    from addnorm.store.tuning import status
+    from addnorm.study.loading import load_study, located
+    from addnorm.supervision.run import MOST_SEEDS, default_out, executor_spec, require_no_tuning, run, script
     from addnorm.supervision.tracking import Tracking
 
     if options.most is not None and options.until is None:
         raise InputError("--most: expected with --until decided, got it alone. Add --until decided, or set seeds.")
     study = load_study(options.study, profile=options.profile, settings=options.set)
+    if options.until is not None:
+        require_no_tuning(study, located(options.study, "$.tune", profile=options.profile, settings=options.set))
     out = options.out or default_out(study)
     executor = with_fields(executor_spec(study, options.executor, None), options.executor_set)
     if options.dry_run:
@@ -104,14 +107,15 @@ def command(options: Options) -> int:
             until=options.until,
             most=MOST_SEEDS if options.most is None else options.most,
         )
-    status = folder.status()
-    states = [entry["state"] for entry in status["runs"]]
-    not_finite = sum((run.ending() or {}).get("cause") == NOT_FINITE for run in folder.runs())
+    # Of a tuned study, the compared runs count once they are planned: a value at which training fails is not chosen.
+    runs = folder.runs() or folder.all_runs()
+    states = [run.status().state for run in runs]
+    not_finite = sum((run.ending() or {}).get("cause") == NOT_FINITE for run in runs)
     if options.json:
-        print_json(status)
+        print_json(status(folder))
     else:
         _print_summary(out, states, not_finite, options)
-    return 0 if all(state == "finished" for state in states) else 1
+    return 0 if folder.runs() and all(state == "finished" for state in states) else 1
 
 
 def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFolder, list[RunStatus]], None]:

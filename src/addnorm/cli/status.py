@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._text import aligned, print_json
+from addnorm.cli._text import aligned, page_width, print_json
 
 
 @dataclass(frozen=True)
@@ -22,11 +22,13 @@ class Options:
 
 
 def command(options: Options) -> int:
+    from addnorm.reporting.sections import tuning as tables
     from addnorm.store import StudyFolder
+    from addnorm.store.tuning import status, tuning
 
     folder = StudyFolder(options.dir)
     if options.json:
-        print_json(folder.status())
+        print_json(status(folder))
         return 0
     rows = [("run", "state", "step", "loss", "accuracy", "perplexity", "attempts", "reason")]
     for entry in folder.statuses():
@@ -45,7 +47,10 @@ def command(options: Options) -> int:
         )
     print(f"{folder.name}  (plan {folder.plan_hash[:12]})\n")
     print(aligned(rows, right="llrrrrr"))
-    for run in folder.runs():
+    outcome = tuning(folder)
+    if outcome is not None:
+        print(f"\n{tables.text(outcome.to_json(), page_width())}", end="")
+    for run in folder.all_runs():
         ending = run.ending() or {}
         if ending.get("state") in ("failed", "diverged"):
             print(f"\n{run.name} {ending['state']}: {ending['reason']}")

@@ -96,7 +96,7 @@ class StudyRuns(StudyFolder):
                 "step": step,
                 "value": value,
             }
-            for run in self.runs()
+            for run in self.all_runs()
             for metric in metrics
             for step, value in index.curve(run.name, metric)
         )
@@ -162,9 +162,9 @@ class StudyRuns(StudyFolder):
     def __repr__(self) -> str:
         states = Counter(status.state for status in self.statuses())
         counts = ", ".join(f"{count} {state}" for state, count in states.most_common())
-        variants = list(dict.fromkeys(run.spec["variant"] for run in self.runs()))
+        variants = list(dict.fromkeys(run.spec["variant"] for run in self.runs() or self.all_runs()))
         return (
-            f"Study '{self.name}' in {self.path}: {len(self.runs())} runs of {len(variants)} variants ({counts}).\n"
+            f"Study '{self.name}' in {self.path}: {len(self.all_runs())} runs of {len(variants)} variants ({counts}).\n"
             f"Variants: {', '.join(variants)}.\n"
             "Results: .table(), .curves(), .layers(), .scalars(), .rank(); runs: .runs()."
         )

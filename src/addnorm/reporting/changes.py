@@ -15,16 +15,16 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
     """Names of the sections that show something else now than before; `PART-N` for the part of one model."""
     if now is before:
         return frozenset()
-    if now.variants != before.variants or len(now.runs) != len(before.runs):
+    if now.variants != before.variants or len(now.all_runs) != len(before.all_runs):
         return frozenset({EVERYTHING})
-    moved = [new for old, new in zip(before.runs, now.runs, strict=True) if old != new]
+    moved = [new for old, new in zip(before.all_runs, now.all_runs, strict=True) if old != new]
     triggers: set[Trigger] = {"runs"} if moved else set()
     if any(run.attempts > 1 for run in moved):
         triggers.add("resumes")
-    states = [(run.state, run.attempts, run.reason) for run in before.runs]
-    if states != [(run.state, run.attempts, run.reason) for run in now.runs]:
+    states = [(run.state, run.attempts, run.reason) for run in before.all_runs]
+    if states != [(run.state, run.attempts, run.reason) for run in now.all_runs]:
         triggers.add("states")
-    places = {now.variants.index(run.variant) for run in moved}
+    places = {now.variants.index(run.variant) for run in moved if run.variant in now.variants}
     if now.ranking is not before.ranking or now.no_ranking != before.no_ranking:
         triggers.add("ranking")
         places = set(range(len(now.variants)))

@@ -20,7 +20,9 @@ from addnorm.reporting.snapshot import Facts, RunView, Snapshot
 from addnorm.statistics import Ranking, Result
 from addnorm.store import Damaged, RunFolder, RunStatus, StudyFolder, read_json
 from addnorm.store.events import first_event
-from addnorm.store.results import added_later, ranking, result
+from addnorm.store.result import result
+from addnorm.store.results import added_later, ranking
+from addnorm.store.tuning import tuning
 from addnorm.words import Sentence, listed, say
 
 _DATA = "data/dataset.json"
@@ -60,7 +62,7 @@ class Reader:
             self.study, self._plan_facts = StudyFolder(self.folder), facts
             self._newest, self._ranked = None, None
         later = added_later(self.study)
-        seen = [self._run(run, later) for run in self.study.runs()]
+        seen = [self._run(run, later) for run in self.study.all_runs()]
         views = tuple(of.view for of in seen)
         kept = _present(self.folder, sorted(study_files()))
         for of in seen:
@@ -70,12 +72,15 @@ class Reader:
         found, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
         before = self._newest
         same = before is not None and before.ranking is found and before.no_ranking == reason
-        if before is not None and same and before.runs == views and before.kept == kept:
+        if before is not None and same and before.all_runs == views and before.kept == kept:
             return before
+        tuned = len(self.study.tuning_runs())
         self._newest = Snapshot(
             path=self.folder,
             plan=self.study.plan,
-            runs=views,
+            runs=views[tuned:],
+            tuning_runs=views[:tuned],
+            tuning=tuning(self.study, self._tuned()),
             ranking=found,
             no_ranking=reason,
             train_tokens=self._train_tokens(),
@@ -86,7 +91,7 @@ class Reader:
     @property
     def is_ranking_old(self) -> bool:
         """True if a run has ended, or was started again, since the ranking was computed."""
-        return self._ranked is None or self._ranked[0] != _what_ranks(self._results())
+        return self._ranked is None or self._ranked[0] != _what_ranks((*self._tuned(), *self._results()))
 
     def _train_tokens(self) -> int | None:
         """Of the study's own data set, which is written once, before its plan."""
@@ -97,13 +102,16 @@ class Reader:
     def _results(self) -> tuple[Result, ...]:
         return tuple(self._seen[run.name].result for run in self.study.runs())
 
+    def _tuned(self) -> tuple[Result, ...]:
+        return tuple(self._seen[run.name].result for run in self.study.tuning_runs())
+
     def _rank(self) -> None:
-        results = self._results()
-        what = _what_ranks(results)
+        results, tuned = self._results(), self._tuned()
+        what = _what_ranks((*tuned, *results))
         if self._ranked is not None and self._ranked[0] == what:
             return
         try:
-            self._ranked = (what, ranking(self.study, found=results), None)
+            self._ranked = (what, ranking(self.study, found=results, tuned=tuned), None)
         except (InputError, Damaged) as error:
             self._ranked = (what, None, _why_not(error, self.study))
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.statistics import Ranking
+from addnorm.statistics.tuning import TuningOutcome
 from addnorm.store import RunStatus
 from addnorm.words import Sentence
 
@@ -49,7 +50,11 @@ class Snapshot:
     plan: Mapping[str, Any]
     """Content of `study.json`."""
     runs: tuple[RunView, ...]
-    """In plan order."""
+    """The compared runs, in plan order."""
+    tuning_runs: tuple[RunView, ...]
+    """The runs on which the variants are tuned before, in plan order."""
+    tuning: TuningOutcome | None
+    """Choice of the points at which variants are compared; None for a study without `tune`."""
     ranking: Ranking | None
     """None if there is nothing to rank; `no_ranking` gives the reason."""
     no_ranking: Sentence | None
@@ -64,9 +69,14 @@ class Snapshot:
         return str(self.plan["study"])
 
     @property
+    def all_runs(self) -> tuple[RunView, ...]:
+        """Every run in plan order, those of tuning included."""
+        return (*self.tuning_runs, *self.runs)
+
+    @property
     def newest_time(self) -> float | None:
         """When the newest event of all runs was written."""
-        return max((run.newest_time for run in self.runs if run.newest_time is not None), default=None)
+        return max((run.newest_time for run in self.all_runs if run.newest_time is not None), default=None)
 
     @cached_property
     def variants(self) -> tuple[str, ...]:

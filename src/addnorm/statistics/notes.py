@@ -9,6 +9,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
     """Everything that limits the ranking; empty when nothing does."""
     return (
         *_plan(ranking, table),
+        *_tuning(ranking),
         *_losses(table),
         *_too_few(ranking),
         *_set_apart(ranking),
@@ -59,6 +60,12 @@ def _stages(ranking: Ranking) -> list[Sentence]:
         pairs = listed("comma", (f"{one}–{other}" for one, other in progress.hopeless))
         found.append(say("stages_hopeless", pairs=pairs, most=looks[-1]))
     return found
+
+
+def _tuning(ranking: Ranking) -> list[Sentence]:
+    if ranking.tuning is None:
+        return []
+    return [say("tuned", seeds=listed("comma", ranking.tuning.seeds)), *ranking.tuning.notes]
 
 
 def _losses(table: Table) -> list[Sentence]:

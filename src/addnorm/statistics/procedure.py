@@ -18,6 +18,7 @@ from addnorm.statistics.result import Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.table import Table, tabulate
 from addnorm.statistics.tiers import reference_lines, tier_of
+from addnorm.statistics.tuning import TuningOutcome
 from addnorm.statistics.verdicts import Family
 from addnorm.words import listed, say
 
@@ -32,6 +33,7 @@ def rank(
     added_after_look: Collection[int] = (),
     left_out: Collection[str] = (),
     design: SeedsInStages | None = None,
+    tuning: TuningOutcome | None = None,
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
 
@@ -46,6 +48,7 @@ def rank(
         left_out: variants whose runs take no part; a warning names them.
         design: that of a study which adds seeds in stages. Verdicts are those of the completed stages, and all looks together
             have the stated confidence.
+        tuning: the choice of the points at which variants are compared; shown with the ranking.
 
     Raises:
         InputError: no runs, runs on different data, two runs of one variant and seed, or a number out of its range.
@@ -103,6 +106,7 @@ def rank(
         assumed_sd=assumed_sd,
         added_after_look=tuple(sorted(added_after_look)),
         stages=None if design is None else _stages(design, complete, family),
+        tuning=tuning,
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
     return replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from addnorm.statistics.seeds_in_stages import Stages
+from addnorm.statistics.tuning import TuningOutcome
 from addnorm.words import Sentence
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
@@ -199,6 +200,8 @@ class Ranking:
     """Seeds that were added after results had been seen."""
     stages: Stages | None = None
     """Progress of a study that adds seeds in stages; None if all seeds were fixed beforehand."""
+    tuning: TuningOutcome | None = None
+    """Choice of the points at which variants are compared; None for a study without `tune`."""
 
     def __getitem__(self, variant: str) -> VariantRank:
         """The row of that variant.
@@ -234,6 +237,7 @@ class Ranking:
             },
             "added_after_look": list(self.added_after_look),
             "stages": None if self.stages is None else self.stages.to_json(),
+            "tuning": None if self.tuning is None else self.tuning.to_json(),
         }
 
 

@@ -8,6 +8,9 @@ The first plan and its hash stay unchanged in `study.json`. Each extension is an
 A plan with a `design` adds its seeds in stages. It names every seed and every look beforehand; which variants a stage trains
 follows from the runs of the stages before it. A stage is an extension too, with its number as `stage`; its seeds are planned,
 and whether a ranking had been shown changes nothing.
+
+A plan with `tune` begins with the tuning runs alone. Its one stage adds every variant at its chosen point, and records as
+`chosen` which point that is.
 """
 
 import hashlib
@@ -44,13 +47,26 @@ def only_adds_seeds(old: dict[str, Any], new: dict[str, Any]) -> bool:
     return bool(added) and seeds_are_new and cells == sorted((variant, seed) for variant in variants for seed in seeds)
 
 
-def with_stage(old: dict[str, Any], stage: int, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def tuning_runs(plan: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs on which a plan with `tune` chooses; none for any other."""
+    return list(plan["runs"]) if "tune" in plan else []
+
+
+def chosen_points(plan: dict[str, Any]) -> dict[str, str] | None:
+    """The point of each variant that the compared runs have; None before the choice, and for a plan without `tune`."""
+    return next((extension["chosen"] for extension in plan.get("extensions", []) if "chosen" in extension), None)
+
+
+def with_stage(
+    old: dict[str, Any], stage: int, runs: list[dict[str, Any]], chosen: dict[str, str] | None = None
+) -> dict[str, Any]:
     """Content of `study.json` with the runs of a further stage of its design.
 
     Args:
         old: present content.
         stage: number of the stage, from 1; the first plan is stage 0.
         runs: what the stage trains.
+        chosen: for a plan with `tune`, the name of each variant's chosen point.
     """
     content = json.dumps([old["plan_hash"], stage, [run["run"] for run in runs]])
     extension = {
@@ -59,6 +75,7 @@ def with_stage(old: dict[str, Any], stage: int, runs: list[dict[str, Any]]) -> d
         "time": time.time(),
         "looked": False,
         "stage": stage,
+        **({} if chosen is None else {"chosen": chosen}),
         "runs": runs,
     }
     return {**old, "extensions": [*old.get("extensions", []), extension]}

@@ -72,7 +72,7 @@ class Index:
             InputError: the folder contains no study.
             DiskFull, JobError: the index cannot be written. The runs' files are not affected.
         """
-        runs = {run.name: run.events_path for run in StudyFolder(self.out).runs()}
+        runs = {run.name: run.events_path for run in StudyFolder(self.out).all_runs()}
         try:
             return self._sync(runs)
         except sqlite3.Error as error:

@@ -29,7 +29,7 @@ def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _shared_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    one, other = ({name: plan[name] for name in _SHARED if name in plan} for plan in (old, new))
+    one, other = _shared(old), _shared(new)
     yield from _lines("", tuple(_changes(one, other)))
     old_runs, new_runs = _by_variant_and_seed(old), _by_variant_and_seed(new)
     changes = {key: _changes_of_run(old_runs[key], new_runs[key]) for key in old_runs if key in new_runs}
@@ -47,6 +47,13 @@ def _shared_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
         yield "the text of the corpus, or its tokens, have changed"
     elif not any(changes.values()) and any(old_runs[key]["run"] != new_runs[key]["run"] for key in changes):
         yield "the code of a plugin has changed"
+
+
+def _shared(plan: Mapping[str, Any]) -> dict[str, Any]:
+    found = {name: plan[name] for name in _SHARED if name in plan}
+    if "tune" in plan:  # its runs have the tuning seeds alone; its points are compared as their variants
+        found |= {"seeds": plan["seeds"], "tune": {"seeds": plan["tune"]["seeds"]}}
+    return found
 
 
 def _variants_and_seeds(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -1,19 +1,20 @@
 """Results of a study's folder, and their ranking: `StudyFolder` to `Result` to `Ranking`."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.errors import InputError
 from addnorm.statistics import Ranking, Result, rank
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store.files import Damaged
-from addnorm.store.status import RunStatus
+from addnorm.store.result import result
 from addnorm.store.study import StudyFolder
+from addnorm.store.tuning import tuning
 from addnorm.words import say
 
 
 def results(folder: StudyFolder) -> list[Result]:
-    """One result per run, in every state. Runs of an extension are marked as not planned.
+    """One result per compared run, in every state. Runs of an extension are marked as not planned.
 
     Raises:
         InputError, Damaged: a run's spec is missing or damaged.
@@ -44,40 +45,12 @@ def design(folder: StudyFolder) -> SeedsInStages | None:
         raise Damaged(f"{folder.path / 'study.json'} is damaged: {error} Restore it from a copy.") from error
 
 
-def result(folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str]) -> Result:
-    """Result of one run.
-
-    Args:
-        folder: the study.
-        status: status of the run.
-        ending: content of its DONE, FAILED or BLOCKED.
-        later: names of the runs that were added to the first plan.
-    """
-    state, reason = status.state, status.reason
-    if (
-        state == "finished" and status.loss is None
-    ):  # damaged events of one run must not prevent the ranking of the others
-        path = folder.path / status.run / "events.jsonl"
-        state, reason = "blocked", f"{path} is damaged or contains no evaluation. Restore it from a copy."
-    done = state == "finished"
-    return Result(
-        run=status.run,
-        variant=status.variant,
-        seed=status.seed,
-        state=state,
-        loss=status.loss if done else None,
-        accuracy=status.accuracy if done else None,
-        perplexity=status.perplexity if done else None,
-        content_hash=(ending or {}).get("content_hash"),
-        corpus_hash=folder.plan.get("data_hash"),
-        tokenizer_hash=folder.plan.get("tokenizer_hash"),
-        planned=status.run not in later,
-        reason=reason,
-    )
-
-
 def ranking(
-    folder: StudyFolder, overrides: Mapping[str, Any] | None = None, *, found: Sequence[Result] | None = None
+    folder: StudyFolder,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    found: Sequence[Result] | None = None,
+    tuned: Sequence[Result] | None = None,
 ) -> Ranking:
     """Ranking of a study in its present state.
 
@@ -85,14 +58,19 @@ def ranking(
         folder: the study.
         overrides: `references` or `margin` to use instead of the plan's; `left_out`: variants that take no part.
         found: results of the runs, if already known; read from the folder otherwise.
+        tuned: results of the tuning runs, in the same way.
 
     Raises:
-        InputError: an unknown reference, or results that cannot be compared.
+        InputError: an unknown reference, results that cannot be compared, or only tuning runs so far.
         Damaged: the plan lacks its references or margin.
     """
     for name in ("references", "margin"):
         if name not in folder.plan:
             raise Damaged(say("plan_lacks", path=str(folder.path / "study.json"), name=name))
+    outcome = tuning(folder, tuned)
+    if outcome is not None and not folder.runs():
+        ended = sum(run.ended for run in outcome.runs)
+        raise InputError(say("tuning_first", ended=ended, runs=len(outcome.runs)))
     chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
     return rank(
         results(folder) if found is None else found,
@@ -103,4 +81,5 @@ def ranking(
             seed for extension in folder.extensions if extension["looked"] for seed in extension["seeds"]
         ],
         design=design(folder),
+        tuning=outcome,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, JobError
-from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds, stages, with_stage
+from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds, stages, tuning_runs, with_stage
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
 from addnorm.store.peeks import LOCK, NAME, peeks, record_peek
@@ -105,12 +105,13 @@ class StudyFolder:
         study._make_run_folders()
         return study
 
-    def add_stage(self, stage: int, runs: list[dict[str, Any]]) -> "StudyFolder":
-        """Add the runs of a further stage of the plan's design; nothing if another process has added it.
+    def add_stage(self, stage: int, runs: list[dict[str, Any]], chosen: dict[str, str] | None = None) -> "StudyFolder":
+        """Add the runs of a further stage of the plan; nothing if another process has added it.
 
         Args:
             stage: number of the stage, from 1.
             runs: entries as in the plan.
+            chosen: for a plan with `tune`, the name of each variant's chosen point.
 
         Returns:
             The folder with the stage.
@@ -127,7 +128,7 @@ class StudyFolder:
         try:
             present = read_json(self.path / "study.json")
             if stages(present) == stage:
-                write_json(self.path / "study.json", with_stage(present, stage, runs))
+                write_json(self.path / "study.json", with_stage(present, stage, runs, chosen))
         finally:
             lock.release()
         folder = StudyFolder(self.path)
@@ -162,7 +163,7 @@ class StudyFolder:
         Raises:
             DiskFull, JobError: the record cannot be written.
         """
-        finished = sum((run.ending() or {}).get("state") == "finished" for run in self._runs)
+        finished = sum((run.ending() or {}).get("state") == "finished" for run in self.runs())
         record_peek(self.path, finished=finished, plan_hash=hashes(self.plan)[-1])
 
     @property
@@ -176,7 +177,15 @@ class StudyFolder:
         return self.path / "supervisor-claims"
 
     def runs(self) -> list[RunFolder]:
-        """Runs in plan order; the same objects at every call."""
+        """Runs that are compared, in plan order; the same objects at every call."""
+        return self._runs[len(tuning_runs(self.plan)) :]
+
+    def tuning_runs(self) -> list[RunFolder]:
+        """Runs on which the variants of a study with `tune` are tuned, before they are compared; none for any other study."""
+        return self._runs[: len(tuning_runs(self.plan))]
+
+    def all_runs(self) -> list[RunFolder]:
+        """Every run in plan order, those of tuning included."""
         return list(self._runs)
 
     def run(self, name: str) -> RunFolder:
@@ -199,7 +208,7 @@ class StudyFolder:
         return [run.status() for run in self._runs]
 
     def status(self) -> dict[str, Any]:
-        """Name of the study, hash of its plan and status of every run, as `addnorm status --json` prints them.
+        """Name of the study, hash of its plan and status of every run, those of tuning included.
 
         Raises:
             InputError, Damaged: as `RunFolder.status`.

@@ -6,7 +6,7 @@ them.
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,6 +22,7 @@ from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.study.executor import ExecutorSpec
+from addnorm.study.tuning import Tuning
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 BUDGETS = ("tokens", "flops", "tokens_per_parameter")
@@ -159,6 +160,8 @@ class Study:
     """Training of the variants that have their own; `training` holds for all others."""
     titles: Mapping[str, str] = field(default_factory=dict)
     """Titles of variants in any script, shown beside their names."""
+    tune: Tuning | None = None
+    """Axes over which each variant gets its own best value, chosen on tuning seeds before the comparison; null for none."""
     plugins: tuple[str, ...] = ()
     """Files with the user's own mechanisms. Paths in a study file are relative to it; loading makes them absolute."""
     executor: ExecutorSpec | None = None
@@ -187,25 +190,20 @@ class Study:
         require(self, "margin", 0 < self.margin < math.inf, "a positive number of nats per token")
         if len(set(self.references)) != len(self.references):
             raise FieldError("study", "references", f"expected distinct variants, got {list(self.references)}.")
-        for reference in self.references:
-            if reference not in self.variants:
-                raise FieldError(
-                    "study",
-                    "references",
-                    f"expected variants of the study, got {reference!r}.{did_you_mean(reference, self.variants)} "
-                    f"Known: {', '.join(self.variants)}.",
-                )
+        self._require_known_variants("references", self.references)
         for name in ("variant_training", "titles"):
-            self._require_known_variants(name)
+            self._require_known_variants(name, getattr(self, name))
         for variant in self.variant_training:
             self._require_comparable(variant)
+        if self.tune is not None:
+            self._require_tunable(self.tune)
         for variant, title in self.titles.items():
             if not title.strip() or not title.isprintable() or len(title) > _LONGEST_NAME:
                 expected = f"expected one line of 1 to {_LONGEST_NAME} characters, got {title!r}."
                 raise FieldError("study", f"variants.{variant}.title", expected)
 
-    def _require_known_variants(self, name: str) -> None:
-        for variant in getattr(self, name):
+    def _require_known_variants(self, name: str, variants: Collection[str]) -> None:
+        for variant in variants:
             if variant not in self.variants:
                 raise FieldError(
                     "study",
@@ -213,6 +211,13 @@ class Study:
                     f"expected variants of the study, got {variant!r}.{did_you_mean(variant, self.variants)} "
                     f"Known: {', '.join(self.variants)}.",
                 )
+
+    def _require_tunable(self, tune: Tuning) -> None:
+        self._require_known_variants("tune.own", tune.own)
+        try:
+            tune.require_apart(self.seeds)
+        except FieldError as error:
+            raise FieldError("study", f"tune.{error.field}", error.problem) from error
 
     def _require_comparable(self, variant: str) -> None:
         """Refuse a training under which the variant's held-out loss could not be compared with the others'."""

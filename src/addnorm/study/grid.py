@@ -79,16 +79,16 @@ def expand_grid(
         return Grid(variants)
     before = len(problems)
     read_variants(content.get("model"), variants, training, problems)
-    shared = _axes(whole, "$.grid", locate, problems)
+    shared = axes_of(whole, "$.grid", locate, problems)
     if len(problems) > before or training is None or not isinstance(variants, Mapping):
         return Grid(variants)
     axes = {}
     for name, entry in variants.items():
-        own = _axes(_own_grid(entry), f"$.variants.{name}.grid", locate, problems)
+        own = axes_of(_own_grid(entry), f"$.variants.{name}.grid", locate, problems)
         axes[name] = [*({axis.names: axis for axis in (*shared, *own)}).values()]
     if len(problems) == before:
-        _check_values(content, axes, training, locate, problems)
-    return Grid(variants) if len(problems) > before else _expanded(variants, axes, locate, problems)
+        check_values(content, axes, training, locate, problems)
+    return Grid(variants) if len(problems) > before else expanded_over(variants, axes, locate, problems)
 
 
 def require_distinct(study: Study, grid: Grid, locate: Callable[[str], str], problems: Problems) -> None:
@@ -118,7 +118,15 @@ def _own_grid(entry: object) -> object:
     return entry.get("grid") if isinstance(entry, Mapping) else None
 
 
-def _axes(grid: object, path: str, locate: Callable[[str], str], problems: Problems) -> list[Axis]:
+def axes_of(grid: object, path: str, locate: Callable[[str], str], problems: Problems) -> list[Axis]:
+    """Axes of a grid, one for each field.
+
+    Args:
+        grid: a mapping from fields to lists of values; the paths of the fields have dots, or are nested mappings.
+        path: its place, for messages.
+        locate: adds the line of the file to the path of a problem.
+        problems: receives the problems.
+    """
     axes: dict[tuple[str, ...], Axis] = {}
     for place, names, values in _leaves(grid, path):
         known = ("model", "training", *MODEL_FIELDS)
@@ -156,7 +164,7 @@ def _leaves(grid: object, path: str, names: tuple[str, ...] = ()) -> Iterator[tu
         yield path, names, grid
 
 
-def _check_values(
+def check_values(
     content: Mapping[str, Any],
     axes: Mapping[str, list[Axis]],
     training: Training,
@@ -187,9 +195,17 @@ def _check_values(
                 problems.add(locate(place), whose + text)
 
 
-def _expanded(
+def expanded_over(
     variants: Mapping[str, Any], axes: Mapping[str, list[Axis]], locate: Callable[[str], str], problems: Problems
 ) -> Grid:
+    """Expand variants to the product of their axes.
+
+    Args:
+        variants: content of `variants`.
+        axes: those of each variant.
+        locate: adds the line of the file to the path of a problem.
+        problems: receives two points of one name.
+    """
     entries: dict[str, Any] = {}
     points: dict[str, dict[str, int]] = {}
     expanded: dict[str, tuple[str, ...]] = {}

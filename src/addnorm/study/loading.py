@@ -13,6 +13,7 @@ from addnorm.study.encoding import encode
 from addnorm.study.grid import expand_grid, require_distinct
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
+from addnorm.study.points import read_points, read_tuning, tuning_content
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import lines_of, read_yaml_file
 from addnorm.study.variants import read_training, read_variants, training_content
@@ -73,6 +74,25 @@ def profile_names(path_or_name: str | Path) -> tuple[str, ...]:
     return tuple(_read_file(Path(name), name).get("profiles") or {})
 
 
+def located(path_or_name: str | Path, path: str, *, profile: str | None = None, settings: Sequence[str] = ()) -> str:
+    """The place of a field for a message about a study that is loaded: `mine.yaml: $.tune (line 9)`.
+
+    Args:
+        path_or_name: as for `load_study`.
+        path: the field's path, such as `$.tune`.
+        profile: as for `load_study`.
+        settings: as for `load_study`.
+    """
+    name = str(path_or_name)
+    if name in study_names():
+        file, where = study_file(name), f"study '{name}'"
+    elif name.endswith((".yaml", ".yml")):
+        file, where = Path(name), name
+    else:
+        return f"{name}: {path}"
+    return f"{where}: {_locator(file, profile, [parse_setting(text) for text in settings])(path)}"
+
+
 def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[Setting]) -> Study:
     content = _read_file(file, where)
     profiles = content.pop("profiles", None) or {}
@@ -91,7 +111,7 @@ def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Ca
     """A function that adds the line of the file to the path of a problem; the file is read when it is first called."""
 
     def locate(path: str) -> str:
-        if any("grid" in setting.names for setting in settings):
+        if any({"grid", "tune"} & set(setting.names) for setting in settings):
             return path  # the value may come from the command line
         lines = lines_of(file.read_text(encoding="utf-8"))
         line = lines.get(f"$.profiles.{profile}{path[1:]}", lines.get(path))
@@ -129,6 +149,10 @@ def _as_file(study: Study) -> dict[str, Any]:
         content["variants"][name]["training"] = training_content(study.training_of(name))
     for name, title in content.pop("titles").items():
         content["variants"][name]["title"] = title
+    if study.tune is not None:
+        content["tune"] = tuning_content(study.tune)
+        for name, axes in study.tune.own.items():
+            content["variants"][name]["tune"] = {"over": axes}
     return content
 
 
@@ -182,7 +206,7 @@ def _decode_study(
     names = [
         name
         for name in hints
-        if name in _PROFILE_FIELDS and name not in ("plugins", "variants", "training") and name in content
+        if name in _PROFILE_FIELDS and name not in ("plugins", "variants", "training", "tune") and name in content
     ]
     decoded = {name: read(hints[name], content[name], f"$.{name}", problems) for name in names}
     if "name" not in content:
@@ -196,6 +220,7 @@ def _decode_study(
     if "references" in decoded:
         decoded["references"] = grid.references(decoded["references"])
     variants = read_variants(content.get("model"), grid.variants, known_training, problems)
+    tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), locate, problems)
     problems.raise_any(where)
     study: Study = construct(
         lambda: Study(
@@ -204,6 +229,7 @@ def _decode_study(
             variants=variants.models,
             variant_training=variants.training,
             titles=variants.titles,
+            tune=tune,
             plugins=files,
         ),
         "$",
@@ -211,6 +237,8 @@ def _decode_study(
     )
     problems.raise_any(where)
     require_distinct(study, grid, locate, problems)
+    if study.tune is not None:
+        read_points(study, locate, problems)
     problems.raise_any(where)
     return study
 

@@ -14,7 +14,7 @@ from addnorm.study.problems import Problems, nearest, shown
 
 MODEL_FIELDS = ("preset", *(field.name for field in fields(ModelSpec)))
 """Names that the shared model of a study file may set."""
-VARIANT_FIELDS = (*MODEL_FIELDS, "title", "training", "grid")
+VARIANT_FIELDS = (*MODEL_FIELDS, "title", "training", "grid", "tune")
 """Names that a variant of a study file may set."""
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 

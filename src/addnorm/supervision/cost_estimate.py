@@ -5,7 +5,7 @@ numbers. Time is estimated from the measured speed of a real step of the first v
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -83,10 +83,65 @@ class CostEstimate:
     flops_per_second: float
     """Measured speed of one worker."""
     variants: tuple[VariantCost, ...]
+    """Of a tuned study at the most expensive points, because the chosen ones are not known yet."""
+    tuning: "TuningCost | None" = None
+    """Part of the cost that tuning has; None without it."""
 
     def to_json(self) -> dict[str, Any]:
         """The estimate as plain values, the JSON of `addnorm plan`."""
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuningCost:
+    """Cost of the tuning runs of a study."""
+
+    runs: int
+    seeds: int
+    tokens: int
+    """Training tokens of all tuning runs."""
+    flops: float
+    """Training FLOPs of all tuning runs."""
+    seconds: float
+    """Estimated time with the study's workers."""
+    points: dict[str, tuple[str, ...]]
+    """Names of the points by variant."""
+
+
+def with_comparison(tuning: CostEstimate, study: Study, points: Mapping[str, Collection[str]]) -> CostEstimate:
+    """Cost of a tuned study: its tuning runs, and the compared runs of each variant at its most expensive point.
+
+    Args:
+        tuning: cost of the study's points, as a study of their own.
+        study: the tuned study.
+        points: names of the points by variant.
+    """
+    by_point = {cost.variant: cost for cost in tuning.variants}
+    most = [
+        replace(max((by_point[point] for point in of), key=lambda cost: cost.flops), variant=name)
+        for name, of in points.items()
+    ]
+    costs = tuple(replace(cost, relative=cost.flops_per_token / most[0].flops_per_token) for cost in most)
+    seeds = len(study.seeds)
+    return replace(
+        tuning,
+        runs=tuning.runs + len(costs) * seeds,
+        seeds=seeds,
+        steps=costs[0].steps,
+        tokens_per_run=costs[0].tokens,
+        tokens=tuning.tokens + sum(cost.tokens for cost in costs) * seeds,
+        flops=tuning.flops + sum(cost.flops for cost in costs) * seeds,
+        seconds=tuning.seconds + sum(cost.seconds for cost in costs) * seeds / tuning.workers,
+        variants=costs,
+        tuning=TuningCost(
+            runs=tuning.runs,
+            seeds=tuning.seeds,
+            tokens=tuning.tokens,
+            flops=tuning.flops,
+            seconds=tuning.seconds,
+            points={name: tuple(of) for name, of in points.items()},
+        ),
+    )
 
 
 def estimate_cost(study: Study, *, workers: int) -> CostEstimate:

@@ -11,12 +11,13 @@ from addnorm.store import StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.expansion import expand, fit_models, run_name, validate
+from addnorm.study.points import points
 from addnorm.study.shards import resolve_shards
 from addnorm.supervision.budget import budgets, resolve_budgets
 
 
 def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> dict[str, Any]:
-    """Prepare the data set in `out` and write out the runs of a study.
+    """Prepare the data set in `out` and write out the runs of a study; of one with `tune`, those of tuning.
 
     Args:
         study: the study; with a design, its seeds are those of the first stage.
@@ -28,18 +29,19 @@ def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, te
         The content of `study.json`; `plan_hash` covers every other entry except the version.
 
     Raises:
-        InputError: the corpus cannot be read or is too short, or a variant cannot be built.
+        InputError: the corpus cannot be read or is too short, a variant cannot be built, or the axes of `tune` are wrong.
     """
     dataset = prepare(study.corpus, study.tokenizer, out / "data", tell)
     dataset.require(study.training.seq)
+    tuned = None if study.tune is None else points(study)
     earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
-    study = resolve_shards(fit_models(study, dataset.vocab), earlier)
-    validate(study)
-    given = budgets(study)
+    first = resolve_shards(fit_models(study if tuned is None else tuned.study, dataset.vocab), earlier)
+    validate(first)
+    given = budgets(first)
     if given:
-        study = resolve_budgets(study, earlier)
-        validate(study)
-    specs = expand(study, dataset.hash)
+        first = resolve_budgets(first, earlier)
+        validate(first)
+    specs = expand(first, dataset.hash)
     plan: dict[str, Any] = {
         "study": study.name,
         "about": study.about,
@@ -64,6 +66,8 @@ def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, te
         plan["budgets"] = given
     if study.titles:
         plan["titles"] = dict(study.titles)
+    if tuned is not None:
+        plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
     if design is not None:
         plan["design"] = design.to_json()
     return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}

@@ -14,6 +14,7 @@ from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.expansion import fit_models
+from addnorm.study.points import trained_first
 from addnorm.supervision.cost_record import record_costs
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
 from addnorm.supervision.frozen_plan import frozen_plan
@@ -22,6 +23,7 @@ from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.supervisor import supervise
 from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
+from addnorm.supervision.tuning import chosen_study, train_tuned
 
 MOST_SEEDS = 20
 """Seeds per variant at most, where seeds are added until comparisons are decided."""
@@ -72,9 +74,9 @@ def run(
         The study's folder.
 
     Raises:
-        InputError: the study cannot be trained, the code of a plugin fails, the folder holds another plan, or `most` is below
-            the study's own number of seeds; or the executor cannot be used here, or its settings are wrong. Nothing has
-            been started or submitted.
+        InputError: the study cannot be trained, the code of a plugin fails, the folder holds another plan, `most` is below
+            the study's own number of seeds, or the study has `tune` and `until` is given; or the executor cannot be used here,
+            or its settings are wrong. Nothing has been started or submitted.
         UnknownName: no such executor.
         JobError: another supervisor works on the folder, or a file cannot be written.
     """
@@ -83,18 +85,22 @@ def run(
             f"run: expected a Study, got {study!r}. Load one by name or file: addnorm.run(addnorm.load_study({study!r}))."
         )
     out = Path(out) if out is not None else default_out(study)
+    if until is not None:
+        require_no_tuning(study)
     design = SeedsInStages.planned(study.seeds, most) if until == "decided" else None
     if design is not None:
         study = replace(study, seeds=design.stage(0))
     spec = executor_spec(study, executor, workers)
     starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
-    try_plugins(study)
+    first = trained_first(study)
+    try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     plan = frozen_plan(study, out, design, lambda progress: say(_told(progress)))
-    fitted = fit_models(study, Dataset.load(out / "data").vocab)
+    fitted = fit_models(first, Dataset.load(out / "data").vocab)
     require_checkpoint_in_time(fitted, spec, out)
     folder = StudyFolder.create(out, plan)
-    record_costs(fitted, out)
+    if study.tune is None:
+        record_costs(fitted, out)
     show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing
 
     def train(folder: StudyFolder) -> None:
@@ -102,8 +108,30 @@ def run(
 
     if design is not None:
         return train_in_stages(folder, train, say)
+    if study.tune is not None:
+        folder = train_tuned(folder, train, say)
+        if folder.runs():
+            record_costs(chosen_study(study, folder), out)
+        return folder
     train(folder)
     return folder
+
+
+def require_no_tuning(study: Study, place: str = "$.tune") -> None:
+    """Refuse `tune` in a study whose seeds are added in stages.
+
+    Args:
+        study: the study.
+        place: of `tune`, for the message.
+
+    Raises:
+        InputError: the study has `tune`.
+    """
+    if study.tune is not None:
+        raise InputError(
+            f"{place}: expected no tune where seeds are added until comparisons are decided, got both. Leave out "
+            "--until (in Python: until) and set seeds, or remove tune."
+        )
 
 
 def script(
@@ -120,7 +148,8 @@ def script(
     """
     out = Path(out) if out is not None else default_out(study)
     spec = executor_spec(study, executor, workers)
-    runs = len(study.variants) * len(study.seeds)
+    first = trained_first(study)
+    runs = len(first.variants) * len(first.seeds)
     text: str = EXECUTORS.class_of(spec.kind).script(spec, _work(study, out), runs)
     return text
 

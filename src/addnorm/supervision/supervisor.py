@@ -63,7 +63,7 @@ def supervise(
         lock.release()
         raise
     try:
-        for run in study.runs():
+        for run in study.all_runs():
             run.allow_start()
             ending = run.ending()
             if ending is not None and ending["state"] in again:
@@ -100,7 +100,7 @@ class _Supervisor:
         self.index = Index(study.path)
         self.stop_signals = 0
         self.index_problems: Mapping[str, str] = {}
-        self.runs = [SupervisedRun(folder) for folder in study.runs()]
+        self.runs = [SupervisedRun(folder) for folder in study.all_runs()]
         for run in self.runs:
             run.update_progress()
         log.write("supervisor started", runs=len(self.runs))

@@ -55,7 +55,7 @@ def _require(executor: ExecutorSpec, variant: str, training: Training, interval_
 def _recorded_speeds(out: Path) -> dict[str, float]:
     """Tokens per second by variant, from the newest training event of its fastest run."""
     speeds: dict[str, float] = {}
-    for run in StudyFolder(out).runs() if (out / "study.json").exists() else ():
+    for run in StudyFolder(out).all_runs() if (out / "study.json").exists() else ():
         try:
             newest = run.newest("train") or {}
         except Damaged:

@@ -50,7 +50,7 @@ class Follower:
             Damaged, JobError: events are damaged, or files cannot be read or written.
         """
         forwarded = False
-        for run in self.study.runs():
+        for run in self.study.all_runs():
             position = self._positions.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
             follower = EventFollower(run.events_path, position["offset"])
             events = list(follower.read())

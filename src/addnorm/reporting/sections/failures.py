@@ -30,13 +30,13 @@ class FailuresSection(Section):
     follows = frozenset({"states"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"failures": failures(snapshot)}
+        return {"failures": failures(snapshot), "variants": snapshot.variants}
 
 
 def failures(snapshot: Snapshot) -> list[Failure]:
     """Runs that failed, diverged or are blocked, in plan order."""
     failed = []
-    for run in snapshot.runs:
+    for run in snapshot.all_runs:
         if run.state in ("failed", "diverged", "blocked"):
             folder = RunFolder(snapshot.path / run.run)
             inside = contained(snapshot.path, folder.log_path)

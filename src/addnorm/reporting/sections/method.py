@@ -84,6 +84,8 @@ def _statistics(snapshot: Snapshot) -> _Sentences:
         ("tiers", {}),
         ("repeats", {}),
     ]
+    if ranking.tuning is not None:
+        found.append(("tuned", {"seeds": ", ".join(map(str, ranking.tuning.seeds))}))
     if not ranking.noise_even:
         found.append(("uneven", {}))
     if ranking.set_apart:

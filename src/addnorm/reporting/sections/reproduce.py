@@ -86,24 +86,39 @@ def _training(spec: Mapping[str, Any], budget: Mapping[str, int | float] | None)
     return {**settings, **(budget or {})}
 
 
+def _tuning(plan: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """`tune` of the study file, and of each variant; nothing for a plan without it."""
+    if "tune" not in plan:
+        return {}, {}
+    seeds, over = plan["tune"]["seeds"], plan["tune"]["over"]
+    return {"tune": {"seeds": seeds}}, {name: {"tune": {"over": axes}} for name, axes in over.items()}
+
+
 def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
     """The first plan as a study file's content, every field written out; None if the plan does not hold all that it takes."""
     specs = {entry["variant"]: entry.get("spec") for entry in plan["runs"]}
+    budgets = dict(plan.get("budgets", {}))
+    tune, axes = _tuning(plan)
+    for name in axes:  # its first point stands for a variant: the axes replace whatever it has there
+        point = next(iter(plan["tune"]["points"][name]))
+        specs[name], budgets[name] = specs.get(point), budgets.get(point)
     if not specs or not all(isinstance(spec, dict) and "model" in spec for spec in specs.values()):
         return None
     first = next(iter(specs.values()))
     if not {"references", "margin", "seeds"} <= plan.keys() or not {"corpus", "tokenizer", "training"} <= first.keys():
         return None
     plugins = list(dict.fromkeys(path for spec in specs.values() for path in spec.get("plugins", ())))
-    budgets, titles = plan.get("budgets", {}), plan.get("titles", {})
-    training = {name: _training(spec, budgets.get(name)) for name, spec in specs.items()}
-    shared = training[next(iter(specs))]
+    titles = plan.get("titles", {})
+    names = list(plan.get("variants", specs))
+    training = {name: _training(specs[name], budgets.get(name)) for name in names}
+    shared = training[names[0]]
     content = {
         "name": plan["study"],
         "about": plan.get("about", ""),
         "references": plan["references"],
         "margin": plan["margin"],
         "seeds": plan["seeds"],
+        **tune,
         "corpus": first["corpus"],
         "tokenizer": first["tokenizer"],
         "training": shared,
@@ -112,7 +127,8 @@ def study_content(plan: Mapping[str, Any]) -> dict[str, Any] | None:
             name: specs[name]["model"]
             | ({"title": titles[name]} if name in titles else {})
             | ({} if training[name] == shared else {"training": training[name]})
-            for name in plan.get("variants", specs)
+            | axes.get(name, {})
+            for name in names
         },
     }
     return content if plugins else {name: value for name, value in content.items() if name != "plugins"}

@@ -39,17 +39,17 @@ class TotalsSection(Section):
 
 
 def totals(snapshot: Snapshot) -> Totals:
-    """Totals of all runs."""
-    counted = Counter(run.state for run in snapshot.runs)
+    """Totals of all runs, those of tuning included."""
+    counted = Counter(run.state for run in snapshot.all_runs)
     always = ("finished", "running", "queued", "interrupted", "failed")
-    steps = sum(run.steps for run in snapshot.runs)
-    speeds = [run.steps_per_s for run in snapshot.runs if run.state == "running" and run.steps_per_s]
-    to_do = sum(r.steps - r.step for r in snapshot.runs if r.state not in ("finished", "failed", "diverged"))
+    steps = sum(run.steps for run in snapshot.all_runs)
+    speeds = [run.steps_per_s for run in snapshot.all_runs if run.state == "running" and run.steps_per_s]
+    to_do = sum(r.steps - r.step for r in snapshot.all_runs if r.state not in ("finished", "failed", "diverged"))
     return Totals(
-        runs=len(snapshot.runs),
+        runs=len(snapshot.all_runs),
         models=len(snapshot.variants),
         counts=tuple((state, counted[state]) for state in ORDER if counted[state] or state in always),
-        done_share=min(1.0, sum(run.step for run in snapshot.runs) / steps) if steps > 0 else 0.0,
+        done_share=min(1.0, sum(run.step for run in snapshot.all_runs) / steps) if steps > 0 else 0.0,
         left_s=to_do / sum(speeds) if speeds else None,
         newest_time=snapshot.newest_time,
     )

@@ -1,0 +1,143 @@
+"""Tuning: the losses of every variant's points on the tuning seeds, and which point is compared."""
+
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+
+_NONE = "-"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One point of a variant."""
+
+    mean: float | None
+    losses: tuple[float | None, ...]
+    """Loss of each run, by seed; None without one."""
+    lost: int
+    """Number of runs that failed or diverged."""
+    waiting: int
+    """Number of runs that have not ended."""
+    is_chosen: bool
+    as_good: bool
+    """True for another point that is as good as the chosen one within noise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One variant."""
+
+    variant: str
+    cells: tuple[Cell | None, ...]
+    """A cell per point of the table; None for a point that the variant does not have."""
+    optimum: str
+    """Key of what is known of the optimum: `edge`, `flat`, `edge_flat`, `inside`, `open`."""
+
+
+class TuningSection(Section):
+    """Points and choices. A page without tuning shows nothing of it."""
+
+    order = 45
+    pages = ("overview", "ranking")
+    follows = frozenset({"states", "ranking"})
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        outcome = snapshot.tuning
+        # When the comparison has begun, the overview is about the models.
+        if outcome is None or (view.is_live and view.page == "overview" and snapshot.runs):
+            return {"tuning": None}
+        content = outcome.to_json()
+        return {"tuning": content, "points": columns(content), "rows": rows(content), "notes": outcome.notes}
+
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return snapshot.tuning is not None
+
+
+def columns(tuning: Mapping[str, Any]) -> list[str]:
+    """Names of all points without the variant's: `learning_rate 1e-3`."""
+    return list(dict.fromkeys(_short(of, point) for of in tuning["variants"] for point in of["points"]))
+
+
+def rows(tuning: Mapping[str, Any]) -> list[Row]:
+    """A row per variant, with the cells of `columns`.
+
+    Args:
+        tuning: the JSON of a tuning.
+    """
+    found = []
+    for of in tuning["variants"]:
+        cells = {_short(of, point): _cell(of, point) for point in of["points"]}
+        optimum = "edge" if of["edges"] else "inside"
+        if of["flat"]:
+            optimum = "edge_flat" if of["edges"] else "flat"
+        found.append(
+            Row(
+                variant=of["variant"],
+                cells=tuple(cells.get(name) for name in columns(tuning)),
+                optimum="open" if of["chosen"] is None else optimum,
+            )
+        )
+    return found
+
+
+def text(tuning: Mapping[str, Any], width: int = 100) -> str:
+    """The points and choices for a terminal.
+
+    Args:
+        tuning: the JSON of a tuning.
+        width: columns.
+    """
+    seeds = ", ".join(map(str, tuning["seeds"]))
+    found = rows(tuning)
+    cells = [cell for row in found for cell in row.cells if cell is not None]
+    heading = f"Tuning on the seeds {seeds}: mean loss of each point"
+    heading += "; * chosen" if any(cell.is_chosen for cell in cells) else ""
+    heading += "; ~ as good within noise" if any(cell.as_good for cell in cells) else ""
+    heading += "; ! some runs failed" if any(cell.lost and cell.losses for cell in cells) else ""
+    table = [["variant", *columns(tuning), "optimum"]]
+    table += [[row.variant, *map(_written, row.cells), _OPTIMUM[row.optimum]] for row in found]
+    last = len(table[0]) - 1
+    return f"{textwrap.fill(heading + ':', width)}\n\n{aligned(table, left={0, last}, width=width)}\n"
+
+
+_OPTIMUM = {
+    "edge": "at the edge",
+    "flat": "flat within noise",
+    "edge_flat": "flat, at the edge",
+    "inside": "inside",
+    "open": "open",
+}
+
+
+def _short(of: Mapping[str, Any], point: Mapping[str, Any]) -> str:
+    name: str = point["point"]
+    return name.removeprefix(f"{of['variant']}, ")
+
+
+def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> Cell:
+    is_chosen = point["point"] == of["chosen"]
+    states = [run["state"] for run in point["runs"]]
+    lost = sum(state in ("failed", "diverged") for state in states)
+    return Cell(
+        mean=point["mean"],
+        losses=tuple(run["loss"] for run in point["runs"]),
+        lost=lost,
+        waiting=len(states) - lost - states.count("finished"),
+        is_chosen=is_chosen,
+        as_good=bool(point["as_good"]) and not is_chosen,
+    )
+
+
+def _written(cell: Cell | None) -> str:
+    if cell is None:
+        return _NONE
+    if cell.waiting:
+        return f"{len(cell.losses) - cell.waiting}/{len(cell.losses)} ended"
+    value = "failed" if cell.mean is None else f"{cell.mean:.4f}" + ("!" if cell.lost else "")
+    return value + ("*" if cell.is_chosen else "~" if cell.as_good else "")

@@ -1,0 +1,42 @@
+"""Result of one run, as the statistics take it: `RunStatus` to `Result`."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from addnorm.statistics import Result
+from addnorm.store.status import RunStatus
+from addnorm.store.study import StudyFolder
+
+
+def result(
+    folder: StudyFolder, status: RunStatus, ending: Mapping[str, Any] | None, later: Collection[str] = ()
+) -> Result:
+    """Result of one run.
+
+    Args:
+        folder: the study.
+        status: status of the run.
+        ending: content of its DONE, FAILED or BLOCKED.
+        later: names of the runs that were added to the first plan.
+    """
+    state, reason = status.state, status.reason
+    if (
+        state == "finished" and status.loss is None
+    ):  # damaged events of one run must not prevent the ranking of the others
+        path = folder.path / status.run / "events.jsonl"
+        state, reason = "blocked", f"{path} is damaged or contains no evaluation. Restore it from a copy."
+    done = state == "finished"
+    return Result(
+        run=status.run,
+        variant=status.variant,
+        seed=status.seed,
+        state=state,
+        loss=status.loss if done else None,
+        accuracy=status.accuracy if done else None,
+        perplexity=status.perplexity if done else None,
+        content_hash=(ending or {}).get("content_hash"),
+        corpus_hash=folder.plan.get("data_hash"),
+        tokenizer_hash=folder.plan.get("tokenizer_hash"),
+        planned=status.run not in later,
+        reason=reason,
+    )
