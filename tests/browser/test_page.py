@@ -24,10 +24,10 @@ def test_a_running_study_moves_without_a_reload(tmp_path, window):
     with run.claim() as events:
         events.write("start", step=0, resumed_from=0, replays=0)
         made_study.train(run, events, 0, 10)
-        seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('10 / 120')")
+        seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('640 / 7.68 k')")
         seen.wait("document.querySelector('[data-live=totals]').innerText.includes('Running\\n1')")
         made_study.train(run, events, 10, 20)
-        seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('20 / 120')")
+        seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('1.28 k / 7.68 k')")
     seen.wait("document.querySelector('[data-live=card-0]').innerText.includes('interrupted')")
     newest = run.last_event()["time"]
     assert seen.tab.locator("[data-live=totals] time").get_attribute("data-since") == f"{newest:.3f}"

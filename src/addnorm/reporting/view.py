@@ -37,6 +37,18 @@ class Selection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Listing:
+    """How a visitor wants a list of models."""
+
+    query: str = ""
+    """Words that a model's name, settings or state must contain."""
+    sort: str = ""
+    """A column; empty for the list's own order."""
+    group: str = ""
+    """Path of a setting, or another name that the list offers; empty for its own groups."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReportFiles:
     """Files that belong to a report."""
 
@@ -55,6 +67,7 @@ class View:
     variant: str | None = None
     """The model that the page is about, or whose scalars alone are asked for."""
     selection: Selection = field(default_factory=Selection)
+    listing: Listing = field(default_factory=Listing)
     is_live: bool = True
     """False in a report, where curves cannot be requested again."""
     peek_problem: str | None = None

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +33,14 @@ from addnorm.reporting.render import STATIC, Pages, asset_hash, query_of, shows_
 from addnorm.reporting.sections import pages as page_names
 from addnorm.reporting.sections.curves import curves
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, Selection, View
+from addnorm.reporting.view import MODEL_PAGE, Listing, Selection, View
 from addnorm.web.live import Live
 from addnorm.web.peeks import Peeks
 from addnorm.web.security import Guard, hosts_of, is_loopback
 from addnorm.words import LANGUAGES, preferred
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+_LISTING = tuple(field.name for field in fields(Listing))
 _REMIND_S = 15.0
 """Seconds between lines that keep an idle connection open through proxies."""
 
@@ -147,7 +149,7 @@ class _Site:
         if view.variant is not None:
             own = {run.run for run in snapshot.of(view.variant)}
             names = names if own & set(runs) else []
-        own_view = _of_page(view, page)
+        own_view = replace(view, page=page)
         return {
             "reload": False,
             "sections": {n: self.pages.section(n, snapshot, own_view) for n in names},
@@ -165,7 +167,7 @@ class _Site:
         # A HEAD request shows nothing.
         problem = self.peeks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
-        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, peek_problem=problem), **chrome))
+        return HTMLResponse(self.pages.page(snapshot, replace(view, page=name, peek_problem=problem), **chrome))
 
     def _problem(self, request: Request, problem: str) -> Response:
         snapshot, number = self.live.now()
@@ -180,6 +182,7 @@ class _Site:
             "lang": view.language,
             "variant": view.variant,
             "after": f"{self.live.epoch}-{number}",
+            **{name: value for name, value in vars(view.listing).items() if value},
         }
         return {
             "asset": lambda name: f"/static/{name}?v={asset_hash(name)}",
@@ -206,17 +209,7 @@ def _view(page: str, request: Request) -> View:
         link=_links(request),
         variant=query.get("variant") if one else None,
         selection=_selection(request),
-    )
-
-
-def _of_page(view: View, page: str, *, peek_problem: str | None = None) -> View:
-    return View(
-        page=page,
-        language=view.language,
-        link=view.link,
-        variant=view.variant,
-        selection=view.selection,
-        peek_problem=peek_problem,
+        listing=Listing(**{name: query.get(name, "") for name in _LISTING}),
     )
 
 

@@ -12,7 +12,7 @@ from addnorm.reporting.formats.latex import NONE, escaped, tabular
 from addnorm.reporting.formats.numbers import quantity, size
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
-from addnorm.reporting.snapshot import RunView, Snapshot
+from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.words import Phrases, phrases
 
@@ -81,7 +81,7 @@ def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: fl
     runs = snapshot.of(variant)
     done = [run for run in runs if run.state == "finished"]
     speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
-    walls = [wall for run in done if (wall := _wall_s(run)) is not None]
+    walls = [run.wall_s for run in done if run.wall_s is not None]
     flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
     return Cost(
         variant=variant,
@@ -106,12 +106,6 @@ def _counted(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
         for name, of in variants.items()
         if isinstance(of, dict)
     }
-
-
-def _wall_s(run: RunView) -> float | None:
-    if run.began_time is None or run.ended_time is None:
-        return None
-    return max(0.0, run.ended_time - run.began_time)
 
 
 def _mean(values: Sequence[float]) -> float | None:
