@@ -13,9 +13,10 @@ from addnorm.reporting.formats.names import short_names
             ["a=1,b=long-enough-to-be-cut", "a=1,b=another-long-value-x"],
             ["long-enough-to-be-cut", "another-long-value-x"],
         ),
+        (["base, rate 1e-3, depth 2 and", "base, rate 2e-3, depth 2 and"], ["1e-3", "2e-3"]),
         (["the-same-beginning-is-long-one", "the-same-beginning-is-long-two", "base"], ["…one", "…two", "base"]),
         (["one-and-the-same-ending-here", "two-and-the-same-ending-here"], ["one…", "two…"]),
-        (["x" * 40 + "1" + "y" * 20, "x" * 40 + "2" + "y" * 20], ["x" * 18 + "#1", "x" * 18 + "#2"]),
+        (["x" * 40 + "1" + "y" * 20, "x" * 40 + "2" + "y" * 20], ["x" * 15 + "…yy#1", "x" * 15 + "…yy#2"]),
     ],
 )
 def test_what_differs_is_kept(names, expected):

@@ -247,9 +247,12 @@ def test_curves_answer_with_any_set_of_models(tmp_path, client):
     )
     seeds = asked.get("/curves.json?variant=base&mode=seeds&first=10&last=20").json()
     assert [line["seed"] for line in seeds["series"]] == [0, 1, 2]
-    assert seeds["series"][0]["steps"] == [10, 12, 14, 16, 18, 20]
+    assert seeds["series"][0]["steps"] == [8, 10, 12, 14, 16, 18, 20, 22], "with the next points beyond both edges"
     assert asked.get("/curves.json?metric=../../etc/passwd").status_code == 404
-    assert "selected>Held-out loss" in asked.get("/curves?metric=eval.loss").text
+    assert 'value="eval.loss" checked' in asked.get("/curves?metric=eval.loss").text
+    both = asked.get("/curves.json?metric=eval.loss&metric=train.loss").json()
+    assert (both["metric"], [other["metric"] for other in both["more"]]) == ("train.loss", ["eval.loss"])
+    assert asked.get("/curves.csv?variant=base").headers["content-type"].startswith("text/csv")
 
 
 @pytest.mark.parametrize(
@@ -342,7 +345,13 @@ def test_a_card_holds_all_that_is_known_of_a_model(tmp_path, client):
 
 def test_every_page_that_is_served_is_among_the_tested_addresses(tmp_path):
     app = application(made_study.finished(tmp_path / "study").path)
-    served = {route.path for route in app.routes if not route.path.startswith("/static/")} - {"/events", "/curves.json"}
+    served = {route.path for route in app.routes if not route.path.startswith("/static/")} - {
+        "/events",
+        "/curves.json",
+        "/curves.csv",
+        "/curves.svg",
+        "/curves.png",
+    }
     assert served == {address.partition("?")[0] for address in made_study.addresses("base")}
     assert all(path in (web_app.__doc__ or "").split() for path in served), "the module's docstring names every page"
 

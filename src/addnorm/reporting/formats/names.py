@@ -8,6 +8,8 @@ LONGEST = 22
 """Characters of a name that fit beside a bar or in a legend."""
 _BREAK = re.compile(r"[-_./: ]")
 """Where a name may be cut."""
+_SETTING = re.compile(r"(?:(.*)[= ])?(.*)")
+"""A setting in a name: its key, if any, and its value."""
 
 
 def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
@@ -22,7 +24,7 @@ def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
 
     Example:
         >>> short_names(["scores=own,placement=pre,rate=0.001", "scores=own,placement=post,rate=0.003"])
-        {'scores=own,placement=pre,rate=0.001': 'pre,0.001', 'scores=own,placement=post,rate=0.003': 'post,0.003'}
+        {'scores=own,placement=pre,rate=0.001': 'pre, 0.001', 'scores=own,placement=post,rate=0.003': 'post, 0.003'}
         >>> short_names(["a-model-of-great-length-with-scores", "a-model-of-great-length-without-them"])
         {'a-model-of-great-length-with-scores': '…with-scores', 'a-model-of-great-length-without-them': '…without-them'}
     """
@@ -37,14 +39,15 @@ def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
 
 
 def _settings(names: Sequence[str]) -> list[str]:
-    """The values that differ, of names such as `a=1,b=2` with the same keys; empty for other names."""
-    parts = [[part.rpartition("=") for part in name.split(",")] for name in names]
-    keys = {tuple(key for key, _, _ in of) for of in parts}
-    if len(names) < 2 or len(keys) > 1 or any("" in of for of in keys):
+    """The values that differ, of names such as `base, depth 2` or `a=1,b=2` with the same keys; empty for other names."""
+    parts = [[_SETTING.fullmatch(part.strip()) for part in name.split(",")] for name in names]
+    settings = [[found.groups() for found in of if found is not None] for of in parts]
+    keys = {tuple(key for key, _ in of) for of in settings}
+    if len(names) < 2 or len(keys) > 1 or len(settings[0]) < 2:
         return []
-    columns = list(zip(*([value for _, _, value in of] for of in parts), strict=True))
+    columns = list(zip(*([value for _, value in of] for of in settings), strict=True))
     differing = [column for column in columns if len(set(column)) > 1]
-    return [",".join(values) for values in zip(*differing, strict=True)]
+    return [", ".join(values) for values in zip(*differing, strict=True)]
 
 
 def _between(names: Sequence[str], most: int) -> list[str]:
