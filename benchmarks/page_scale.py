@@ -55,16 +55,16 @@ def make(out: Path, runs: int, points: int) -> StudyFolder:
     return study
 
 
-def write(run: RunFolder, points: int, *, is_last: bool) -> None:
-    """The events of one run, as its worker would have written them."""
+def write(run: RunFolder, points: int, *, is_last: bool, level: float = 2.5) -> None:
+    """The events of one run, as its worker would have written them; `level` is the loss that it ends at."""
     noise = random.Random(run.name)
-    at = 1.7e9
+    at = time.time() - points
     lines = [encode({"time": at, "attempt": 1, "type": "start", "step": 0, "resumed_from": 0, "replays": 0})]
     for step in range(1, points // 2 if is_last else points + 1):
-        loss = 2.5 + 3 * math.exp(-step / (points / 10)) + noise.gauss(0, 0.05)
+        loss = level + 3 * math.exp(-step / (points / 10)) + noise.gauss(0, 0.05)
         event = {"time": at + step, "attempt": 1, "type": "train", "step": step, "loss": loss, "tokens_per_s": 1e4}
         lines.append(encode({**event, "losses": [loss], "grad_norms": [1.0]}))
-    final = 2.5 + noise.gauss(0, 0.002) + 1e-5 * sum(map(ord, run.spec["variant"]))
+    final = level + noise.gauss(0, 0.002) + 1e-5 * sum(map(ord, run.spec["variant"]))
     event = {"time": at + points, "attempt": 1, "type": "eval", "step": points, "final": True, "loss": final}
     lines.append(b"" if is_last else encode({**event, "accuracy": 0.5, "perplexity": math.exp(final)}))
     run.events_path.write_bytes(b"".join(lines))

@@ -3,14 +3,17 @@
 import math
 
 import pytest
+from scipy import stats
 
 import made_study
 from addnorm.errors import InputError
 from addnorm.reporting.drawing.chart import spark, ticks
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.sections.curves import FIRST_SHOWN, chart_of, curves, table
+from addnorm.reporting.sections.curves.download import download
+from addnorm.reporting.sections.curves.reading import Series, smoothed
 from addnorm.reporting.view import Selection
-from addnorm.store import Index, Milestones
+from addnorm.store import Index, Milestones, write_json
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def test_unknown_models_are_left_out_and_without_any_the_first_are_shown(snapsho
     assert [line.variant for line in curves(snapshot, Selection(variants=("base", "none"))).series] == ["base"]
     assert len(curves(snapshot, Selection(variants=("none",))).series) == min(3, FIRST_SHOWN)
     with pytest.raises(InputError, match=r"no curve 'train\.nonsense'"):
-        Selection(metric="train.nonsense")
+        Selection(metrics=("train.nonsense",))
 
 
 def test_the_table_behind_the_chart_holds_the_lines_own_values(snapshot):
@@ -53,7 +56,7 @@ def test_the_table_behind_the_chart_holds_the_lines_own_values(snapshot):
 
 @pytest.mark.parametrize("log", ["linear", "log"])
 def test_the_chart_stays_in_its_box(snapshot, log):
-    drawn = chart_of(curves(snapshot, Selection(log=log)))
+    drawn = chart_of(curves(snapshot, Selection(log=log, y="all")))
     assert drawn is not None
     for path in drawn.paths:
         for pair in path.points.split():
@@ -117,3 +120,79 @@ def test_milestones_are_read_once_and_then_added_to(tmp_path):
     run.events_path.write_bytes(b'{"time":1.0,"attempt":1,"type":"start","step":0}\n')
     assert [event["type"] for event in milestones.look()] == ["start"]
     assert Milestones(tmp_path / "missing").look() == []
+
+
+@pytest.mark.parametrize("indexed", [True, False], ids=["index", "files"])
+def test_a_zoom_between_two_points_keeps_their_line(tmp_path, indexed):
+    """Held-out loss is known at steps 10, 20, 30 and 40 alone; nothing of it lies in view."""
+    study = made_study.finished(tmp_path / "study")
+    if indexed:
+        Index(study.path).sync()
+    snapshot = Reader(study.path).look()
+    for first, last, expected in ((21.0, 29.0, (20, 30)), (12.0, 31.0, (10, 20, 30, 40)), (0.0, 5.0, (10,))):
+        found = curves(snapshot, Selection(metrics=("eval.loss",), first=first, last=last))
+        assert [line.steps for line in found.series] == [expected] * 3
+        assert found.limits is not None
+        assert chart_of(found) is not None
+
+
+def test_a_difference_is_paired_by_seed(snapshot):
+    found = curves(snapshot, Selection(versus="base", mode="seeds"))
+    assert {line.variant for line in found.series} == {"v2m1", "v4m5"}
+    own, base = (curves(snapshot, Selection(variants=(name,), mode="seeds")).series[1] for name in ("v2m1", "base"))
+    line = next(line for line in found.series if (line.variant, line.seed) == ("v2m1", 1))
+    assert line.values == pytest.approx([a - b for a, b in zip(own.values, base.values, strict=True)])
+
+
+def test_the_band_of_a_difference_is_students_interval(snapshot):
+    mean = curves(snapshot, Selection(versus="base", variants=("v2m1",))).series[0]
+    seeds = curves(snapshot, Selection(versus="base", variants=("v2m1",), mode="seeds")).series
+    last = [line.values[-1] for line in seeds]
+    expected = stats.t.interval(0.95, 2, loc=sum(last) / 3, scale=stats.sem(last))
+    assert (mean.low[-1], mean.high[-1]) == pytest.approx(expected)
+
+
+def test_smoothing_keeps_a_straight_line_and_the_raw_one(snapshot):
+    straight = Series(
+        label="", variant="", style=0, pattern=0, seed=None, steps=(), xs=(), values=tuple(2.0 * k for k in range(101))
+    )
+    smooth = smoothed(straight, 0.6)
+    assert smooth.values[50] == pytest.approx(100.0)
+    assert smooth.raw == straight.values
+    noisy = curves(snapshot, Selection(smooth=0.9)).series[0]
+    assert noisy.raw == curves(snapshot, Selection()).series[0].values
+
+
+def test_every_axis_places_the_last_step_where_the_run_ends(snapshot):
+    write_json(
+        snapshot.path / "costs.json", {"variants": {name: {"flops_per_token": 10.0} for name in snapshot.variants}}
+    )
+    # 40 steps of 64 tokens, at 640 tokens a second
+    for axis, end in (("step", 40), ("tokens", 2560), ("time", 4.0), ("flops", 25600)):
+        found = curves(snapshot, Selection(x=axis))
+        assert found.last_x == pytest.approx(end), axis
+        assert [line.xs[-1] for line in found.series] == pytest.approx([end] * 3)
+        half = curves(snapshot, Selection(x=axis, first=end / 2, last=end))
+        assert half.series[0].steps[:2] == (18, 20), axis
+
+
+def test_robust_limits_leave_out_the_start(snapshot):
+    robust, whole = (curves(snapshot, Selection(y=y)).limits for y in ("robust", "all"))
+    assert robust is not None
+    assert whole is not None
+    assert robust[1] < 4 < whole[1]
+
+
+def test_seeds_of_one_model_differ_in_colour_and_of_several_in_pattern(snapshot):
+    one = curves(snapshot, Selection(mode="seeds", variants=("base",))).series
+    assert len({line.style for line in one}) == 3
+    several = [line for line in curves(snapshot, Selection(mode="seeds")).series if line.variant == "base"]
+    assert ({line.style for line in several}, len({line.pattern for line in several})) == ({0}, 3)
+
+
+def test_what_is_shown_can_be_saved(snapshot):
+    found = [curves(snapshot, Selection(metrics=(metric,), versus="base")) for metric in ("train.loss", "eval.loss")]
+    lines = download(found, "csv", "en").decode().splitlines()
+    assert lines[0] == "metric,variant,seed,minus,step,axis,x,value,raw,low,high"
+    assert len(lines) == 1 + sum(len(line.steps) for each in found for line in each.series)
+    assert download(found[:1], "png", "en").startswith(b"\x89PNG")

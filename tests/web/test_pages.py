@@ -17,7 +17,7 @@ from addnorm.web import app as web_app
 from addnorm.web.app import application
 from addnorm.words import phrases
 
-VOID = {"meta", "link", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
+VOID = {"meta", "link", "wbr", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
 ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {"model": "/model?variant=v4m5"}
 
 
@@ -247,9 +247,12 @@ def test_curves_answer_with_any_set_of_models(tmp_path, client):
     )
     seeds = asked.get("/curves.json?variant=base&mode=seeds&first=10&last=20").json()
     assert [line["seed"] for line in seeds["series"]] == [0, 1, 2]
-    assert seeds["series"][0]["steps"] == [10, 12, 14, 16, 18, 20]
+    assert seeds["series"][0]["steps"] == [8, 10, 12, 14, 16, 18, 20, 22], "with the next points beyond both edges"
     assert asked.get("/curves.json?metric=../../etc/passwd").status_code == 404
-    assert "selected>Held-out loss" in asked.get("/curves?metric=eval.loss").text
+    assert 'value="eval.loss" checked' in asked.get("/curves?metric=eval.loss").text
+    both = asked.get("/curves.json?metric=eval.loss&metric=train.loss").json()
+    assert (both["metric"], [other["metric"] for other in both["more"]]) == ("train.loss", ["eval.loss"])
+    assert asked.get("/curves.csv?variant=base").headers["content-type"].startswith("text/csv")
 
 
 @pytest.mark.parametrize(
@@ -316,14 +319,12 @@ def test_why_nothing_is_ranked_is_said_in_the_pages_language(tmp_path, client, c
         assert chinese in unescape(asked.get(f"{page}?lang=zh").text)
 
 
-def test_a_card_says_how_often_the_text_was_read(tmp_path, client):
+def test_a_card_says_what_was_trained_and_for_how_long(tmp_path, client):
     study = made_study.half_done(tmp_path / "study")
-    assert "Epochs" not in client(study.path).get("/").text, "the size of the text is not known"
-    (study.path / "data").mkdir()
-    (study.path / "data" / "dataset.json").write_text(json.dumps({"train": {"tokens": 1024}}))
     card = client(study.path).get("/").text.partition('data-live="card-0"')[2].partition("</li>")[0]
-    # 40 steps of 4 sequences of 16 tokens
-    assert 'Epochs of a run</dt><dd>2.5<span class="soft"> / 2.5' in card
+    # 40 and 20 steps of 4 sequences of 16 tokens, of three runs with 40 steps
+    assert 'Tokens</dt><dd>3.84 k<span class="soft"> / 7.68 k' in card
+    assert re.search(r"Training time</dt><dd>\d+ s<", card)
 
 
 def test_a_card_holds_all_that_is_known_of_a_model(tmp_path, client):
@@ -336,7 +337,7 @@ def test_a_card_holds_all_that_is_known_of_a_model(tmp_path, client):
         html = client(study.path).get("/").text
     card = html.partition('data-live="card-1"')[2].partition("</li>")[0]
     said = " ".join(re.sub(r"<[^>]+>", " ", card).split())
-    for word in ("Running", "Accuracy", "Loss", "Perplexity", "Steps", "Epochs of a run", "Seeds", "Time left"):
+    for word in ("Running", "Accuracy", "Loss", "Perplexity", "Tokens", "Training time", "Seeds", "Time left"):
         assert word.lower() in said.lower(), word
     made_study.finished(tmp_path / "finished")
     assert "± " in client(tmp_path / "finished").get("/").text
@@ -344,6 +345,85 @@ def test_a_card_holds_all_that_is_known_of_a_model(tmp_path, client):
 
 def test_every_page_that_is_served_is_among_the_tested_addresses(tmp_path):
     app = application(made_study.finished(tmp_path / "study").path)
-    served = {route.path for route in app.routes if not route.path.startswith("/static/")} - {"/events", "/curves.json"}
+    served = {route.path for route in app.routes if not route.path.startswith("/static/")} - {
+        "/events",
+        "/curves.json",
+        "/curves.csv",
+        "/curves.svg",
+        "/curves.png",
+    }
     assert served == {address.partition("?")[0] for address in made_study.addresses("base")}
     assert all(path in (web_app.__doc__ or "").split() for path in served), "the module's docstring names every page"
+
+
+def test_the_overview_opens_with_the_question_and_its_answer(tmp_path, client):
+    made_study.finished(tmp_path / "study")
+    text = client(tmp_path / "study").get("/").text
+    said = unescape(re.sub(r"<[^>]+>", "", text.partition('<section class="answer"')[2].partition("</section>")[0]))
+    assert "Made by hand." in said
+    assert "v2m1 is better than base by" in said
+    assert text.index('data-live="answer"') < text.index('data-live="totals"') < text.index('data-live="ladder"')
+    assert text.index('data-live="ladder"') < text.index('data-live="card-1"') < text.index('data-live="card-0"'), (
+        "best first"
+    )
+    assert "residual cumulative" in text, "the variant in a line"
+    made_study.failed(tmp_path / "failed")
+    card = client(tmp_path / "failed").get("/").text.partition('data-live="card-2"')[2].partition("</li>")[0]
+    assert "the loss became nan at step 8" in card
+
+
+def test_totals_shrink_when_nothing_is_left_to_do(tmp_path, client):
+    made_study.finished(tmp_path / "study")
+    text = client(tmp_path / "study").get("/").text
+    assert 'class="counts"' not in text
+    assert 'class="progress"' not in text
+    assert "23 k tokens trained" in text  # 9 runs, 40 steps, 64 tokens
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Sixteen variants, a grid of two settings; the last has failed."""
+    grid = {f"residual={r},width={w}": (r, w) for r in ("add", "rezero", "dense", "scale") for w in range(32, 36)}
+    models = {name: {**made_study.model_spec(residual), "width": width} for name, (residual, width) in grid.items()}
+    study = made_study.make(
+        tmp_path_factory.mktemp("many") / "study",
+        models=models,
+        seeds=(0,),
+        steps=10,
+        references=("residual=add,width=32",),
+    )
+    *finished, failed = study.runs()
+    for run in finished:
+        made_study.finish(run)
+    made_study.fail(failed)
+    return study.path
+
+
+def test_many_models_are_rows_that_can_be_searched_sorted_and_grouped(many, client):
+    asked = client(many)
+
+    def rows(address):
+        return re.findall(r'data-live="card-(\d+)"', asked.get(address).text)
+
+    assert len(rows("/")) == 16
+    assert rows("/?query=REZERO+width%3D33") == ["5"]
+    assert rows("/?sort=study") == [str(place) for place in range(16)]
+    grouped = asked.get("/?group=model.residual.kind&query=width%3D32").text
+    assert sorted(re.findall(r"rowgroup\">model.residual.kind <strong>(\w+)", grouped)) == [
+        "add",
+        "dense",
+        "rezero",
+        "scale",
+    ]
+    assert (
+        "residual=dense,width=35"
+        not in asked.get("/?group=state&query=finished+width%3D32").text.partition('<table class="models">')[2]
+    )
+    assert_whole(grouped)
+
+
+def test_the_ranking_of_many_models_is_grouped_by_verdict(many, client):
+    text = client(many).get("/ranking?lang=en").text
+    table = text.partition('<table class="verdicts">')[2].partition("</table>")[0]
+    assert re.findall(r'rowgroup"><span class="verdict verdict-(\w+)"', table) == ["reference", "none", "failed"]
+    assert_whole(text)

@@ -114,6 +114,7 @@ class Pages:
             link=view.link,
             folder=str(snapshot.path),
             titles=snapshot.titles,
+            short=snapshot.short_names,
             said_duration=functools.partial(_said_duration, t),
             **values,
         )
@@ -166,6 +167,11 @@ def _said_duration(words: Phrases, seconds: float | None) -> str:
     return words(key, **values)
 
 
+def _breakable(name: str) -> Markup:
+    """A name of a grid, which may be broken after each setting."""
+    return Markup(",<wbr>").join(name.split(","))
+
+
 @functools.cache
 def _environment(folders: tuple[Path, ...]) -> Environment:
     """The templates of these folders, which are compiled once for all objects that show them."""
@@ -179,5 +185,5 @@ def _environment(folders: tuple[Path, ...]) -> Environment:
     for name in ("fixed", "signed", "percent", "quantity", "times", "size", "moment", "iso"):
         made.globals[name] = getattr(numbers, name)
     made.globals |= {"dash": dash, "shape": shape, "references": REFERENCES}
-    made.filters["prose"] = prose
+    made.filters |= {"prose": prose, "breakable": _breakable}
     return made

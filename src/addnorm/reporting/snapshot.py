@@ -1,15 +1,20 @@
 """A study at one moment: every run's state and newest numbers, and the ranking that they allow."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from addnorm.statistics import Ranking
+from addnorm.reporting.formats.names import short_names
+from addnorm.reporting.formats.spec import differing
+from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.store import RunStatus
 from addnorm.words import Sentence
+
+_MOST_SETTINGS = 4
+"""Settings that a variant's subtitle names."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,13 @@ class RunView(RunStatus):
         if self.state != "running" or not self.steps_per_s:
             return None
         return (self.steps - self.step) / self.steps_per_s
+
+    @property
+    def wall_s(self) -> float | None:
+        """Seconds from the run's first event to its end, pauses included; None unless it has ended."""
+        if self.began_time is None or self.ended_time is None:
+            return None
+        return max(0.0, self.ended_time - self.began_time)
 
 
 Facts = tuple[int, int]
@@ -67,6 +79,11 @@ class Snapshot:
     def study(self) -> str:
         """The study's name."""
         return str(self.plan["study"])
+
+    def tokens_of(self, runs: Iterable[RunView]) -> int | None:
+        """Tokens that runs have been trained on, repeated steps not counted; None if their plan does not tell."""
+        counts = [None if run.tokens_per_step is None else run.step * run.tokens_per_step for run in runs]
+        return None if None in counts else sum(count for count in counts if count is not None)
 
     @property
     def all_runs(self) -> tuple[RunView, ...]:
@@ -109,6 +126,48 @@ class Snapshot:
         """The variant's runs, by seed; none for a variant that the study does not have."""
         return self._by_variant.get(variant, ())
 
+    @cached_property
+    def by_result(self) -> tuple[str, ...]:
+        """Every variant, best first; those without a rank after them, in the study's order."""
+        ranked = [row.variant for row in self.ranking.variants] if self.ranking is not None else []
+        return tuple(dict.fromkeys([*(name for name in ranked if name in self._by_variant), *self.variants]))
+
+    @cached_property
+    def short_names(self) -> Mapping[str, str]:
+        """Every variant's name as it fits into charts: without what all names share."""
+        return short_names(self.variants)
+
+    @cached_property
+    def _rank_by_variant(self) -> Mapping[str, VariantRank]:
+        return {} if self.ranking is None else {row.variant: row for row in self.ranking.variants}
+
+    def rank_of(self, variant: str) -> VariantRank | None:
+        """The variant's row of the ranking; None without one."""
+        return self._rank_by_variant.get(variant)
+
+    @cached_property
+    def differing(self) -> Mapping[str, Mapping[str, str]]:
+        """Settings of models and training that variants do not share: path, variant, value."""
+        specs = {name: self.spec(name) for name in self.variants}
+        parts = ("model", "training", "corpus", "tokenizer")
+        return differing({name: {p: spec[p] for p in parts if p in spec} for name, spec in specs.items()})
+
+    def subtitle(self, variant: str) -> str:
+        """What the variant is, in a line: its title, or the settings in which it differs from the first reference.
+
+        For that reference: its own values of the settings that differ anywhere. Empty if all specs are equal.
+        """
+        if variant in self.titles:
+            return self.titles[variant]
+        base = next(iter(self.references or self.variants), variant)
+        own = {path: of[variant] for path, of in self.differing.items() if variant == base or of[variant] != of[base]}
+        set_here = {path: value for path, value in own.items() if value not in ("–", "null")}
+        # What a model is made of says more than the settings of a part.
+        shown = sorted(set_here.items(), key=lambda item: not item[0].endswith(".kind"))[:_MOST_SETTINGS]
+        return " · ".join(f"{_setting(path)} {value}" for path, value in shown) + (
+            " · …" if len(set_here) > len(shown) else ""
+        )
+
     def spec(self, variant: str) -> Mapping[str, Any]:
         """Spec of the variant's first run; empty if the plan holds none."""
         spec = self._specs.get(variant)
@@ -118,3 +177,8 @@ class Snapshot:
     def _specs(self) -> dict[str, Any]:
         entries = [*self.plan["runs"], *(r for extension in self.plan.get("extensions", []) for r in extension["runs"])]
         return {entry["variant"]: entry.get("spec") for entry in reversed(entries)}
+
+
+def _setting(path: str) -> str:
+    """`scores` for `model.scores.kind`, `learning_rate` for `training.learning_rate`."""
+    return path.partition(".")[2].removesuffix(".kind")

@@ -19,21 +19,54 @@ MODEL_PAGE = "model"
 """The page of one model. It is not in the navigation: a model's name links to it."""
 
 
+AXES = ("step", "tokens", "time", "flops")
+"""What curves can be drawn over: training steps, tokens, seconds of training without pauses, or FLOPs."""
+SMOOTHING = (0.0, 0.6, 0.9, 0.97)
+"""Weights of the exponential mean that a visitor may choose; 0 for the line itself."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The curves that a visitor asked for."""
 
-    metric: str = "train.loss"
+    metrics: tuple[str, ...] = ("train.loss", "eval.loss")
+    """One chart each."""
     mode: Literal["mean", "seeds"] = "mean"
     variants: tuple[str, ...] = ()
     log: Literal["linear", "log"] = "linear"
-    first: int = 0
-    last: int | None = None
-    """None for the last step."""
+    x: str = "step"
+    """One of `AXES`."""
+    versus: str = ""
+    """The variant whose values are subtracted; empty to show the values themselves."""
+    smooth: float = 0.0
+    y: Literal["robust", "all"] = "robust"
+    """Limits of y: without the start and outliers, or with everything."""
+    first: float = 0.0
+    """In units of x."""
+    last: float | None = None
+    """None for the end."""
 
     def __post_init__(self) -> None:
-        if self.metric not in METRICS:
-            raise InputError(f"no curve {self.metric!r}. Known: {', '.join(METRICS)}.")
+        for metric in self.metrics:
+            if metric not in METRICS:
+                raise InputError(f"no curve {metric!r}. Known: {', '.join(METRICS)}.")
+
+    @property
+    def is_log(self) -> bool:
+        """True for a logarithmic y axis; differences have none."""
+        return self.log == "log" and not self.versus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """How a visitor wants a list of models."""
+
+    query: str = ""
+    """Words that a model's name, settings or state must contain."""
+    sort: str = ""
+    """A column; empty for the list's own order."""
+    group: str = ""
+    """Path of a setting, or another name that the list offers; empty for its own groups."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +88,7 @@ class View:
     variant: str | None = None
     """The model that the page is about, or whose scalars alone are asked for."""
     selection: Selection = field(default_factory=Selection)
+    listing: Listing = field(default_factory=Listing)
     is_live: bool = True
     """False in a report, where curves cannot be requested again."""
     peek_problem: str | None = None

@@ -36,6 +36,12 @@ _THINNED = (
     "WHERE run = :run AND attempt = :attempt AND metric = :metric AND step BETWEEN :first AND :last "
     "GROUP BY (step - :first) / :width"
 )
+_BESIDE = (
+    "SELECT step, value FROM (SELECT step, value FROM points WHERE run = :run AND attempt = :attempt AND metric = :metric "
+    "AND step < :first AND value IS NOT NULL ORDER BY step DESC LIMIT 1) UNION ALL "
+    "SELECT step, value FROM (SELECT step, value FROM points WHERE run = :run AND attempt = :attempt AND metric = :metric "
+    "AND step > :last AND value IS NOT NULL ORDER BY step LIMIT 1)"
+)
 # Two subqueries: SQLite answers each from one end of the primary key, but min and max in one query scan all rows of the run.
 _ATTEMPTS = "SELECT (SELECT min(attempt) FROM points WHERE run = ?1), (SELECT max(attempt) FROM points WHERE run = ?1)"
 _METRICS = "SELECT DISTINCT metric FROM points WHERE run = ?"
@@ -151,7 +157,38 @@ class Index:
         """
         width = max(1, -(-(last - first + 1) // parts))
         query = {"run": run, "metric": metric, "first": first, "last": last, "width": width}
+        rows, pairs = self._rows_and_pairs(_THINNED, query)
+        sums = {number: (step, total or 0.0, count) for number, step, total, count in rows}
+        for step, value in pairs:
+            if first <= step <= last and math.isfinite(value):
+                newest_step, total, count = sums.get((step - first) // width, (0, 0.0, 0))
+                sums[(step - first) // width] = (max(step, newest_step), total + value, count + 1)
+        return [(step, total / count) for _, (step, total, count) in sorted(sums.items()) if count]
 
+    def beside(self, run: str, metric: str, *, first: int, last: int) -> list[tuple[int, float]]:
+        """The nearest finite values of a metric before one step and after another, as far as there are any.
+
+        Args:
+            run: name of the run.
+            metric: for example `eval.loss`.
+            first: first step between them.
+            last: last step between them.
+
+        Raises:
+            Damaged: the events after the stored position are damaged.
+        """
+        rows, pairs = self._rows_and_pairs(_BESIDE, {"run": run, "metric": metric, "first": first, "last": last})
+        found = [(step, value) for step, value in (*rows, *pairs) if math.isfinite(value)]
+        before = [point for point in found if point[0] < first]
+        after = [point for point in found if point[0] > last]
+        return [*([max(before)] if before else []), *([min(after)] if after else [])]
+
+    def _rows_and_pairs(self, sql: str, query: dict[str, Any]) -> tuple[list[Any], list[tuple[int, float]]]:
+        """The rows of a query on the run's only attempt, and steps and values that the index lacks.
+
+        After a resume there are no rows, but all steps and values: repeated steps count once, with their newest values.
+        """
+        run, metric = query["run"], query["metric"]
         attempts: set[int] = set()
 
         def stored(database: sqlite3.Connection) -> list[Any]:
@@ -159,21 +196,14 @@ class Index:
             if lowest is None:
                 return []
             attempts.update((lowest, highest))
-            return database.execute(_THINNED, {**query, "attempt": lowest}).fetchall()
+            return database.execute(sql, {**query, "attempt": lowest}).fetchall()
 
         rows, end = self._stored(run, stored)
         fresh = list(self._points_after(run, end))
         attempts.update(point[0] for point in fresh)
-        if len(attempts) > 1:  # repeated steps count once; `curve` selects their newest values
-            pairs, rows = self.curve(run, metric), []
-        else:
-            pairs = [(step, value) for _, name, step, value in fresh if name == metric]
-        sums = {number: (step, total or 0.0, count) for number, step, total, count in rows}
-        for step, value in pairs:
-            if first <= step <= last and math.isfinite(value):
-                newest_step, total, count = sums.get((step - first) // width, (0, 0.0, 0))
-                sums[(step - first) // width] = (max(step, newest_step), total + value, count + 1)
-        return [(step, total / count) for _, (step, total, count) in sorted(sums.items()) if count]
+        if len(attempts) > 1:
+            return [], self.curve(run, metric)
+        return rows, [(step, value) for _, name, step, value in fresh if name == metric]
 
     def metrics(self, run: str) -> list[str]:
         """Names of a run's metrics, sorted.

@@ -3,6 +3,7 @@
     /                overview         /ranking /curves /scalars /lengths /cost /record
     /model           one model, by ?variant=
     /curves.json     data for the script that draws curves
+    /curves.csv      what a page of curves shows, as a file; also /curves.svg and /curves.png
     /events          server-sent events: changed sections as HTML
     /static/NAME     style sheet, scripts, icon
 
@@ -13,9 +14,12 @@ is made when the server starts.
 import asyncio
 import contextlib
 import json
+import math
+import threading
 from collections.abc import AsyncIterator, Callable
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -30,15 +34,24 @@ from addnorm.reporting.changes import EVERYTHING, shown_on
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import STATIC, Pages, asset_hash, query_of, shows_results
 from addnorm.reporting.sections import pages as page_names
-from addnorm.reporting.sections.curves import curves
+from addnorm.reporting.sections.curves import charts
+from addnorm.reporting.sections.curves.download import Kind, download
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, Selection, View
+from addnorm.reporting.view import AXES, METRICS, MODEL_PAGE, SMOOTHING, Listing, Selection, View
 from addnorm.web.live import Live
 from addnorm.web.peeks import Peeks
 from addnorm.web.security import Guard, hosts_of, is_loopback
 from addnorm.words import LANGUAGES, preferred
 
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".txt": "text/plain"}
+_TYPES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain",
+    ".csv": "text/csv",
+    ".png": "image/png",
+}
+_LISTING = tuple(field.name for field in fields(Listing))
 _REMIND_S = 15.0
 """Seconds between lines that keep an idle connection open through proxies."""
 
@@ -76,6 +89,7 @@ def application(
     routes = [Route("/" if name == "overview" else f"/{name}", site.page_at(name)) for name in page_names()]
     routes += [
         Route("/curves.json", site.curves),
+        *(Route(f"/curves.{kind}", site.curves_as(kind)) for kind in get_args(Kind)),
         Route("/events", site.events),
         *(Route(f"/static/{path.name}", _static(path)) for path in sorted(STATIC.iterdir())),
     ]
@@ -89,6 +103,8 @@ def application(
 class _Site:
     def __init__(self, live: Live, pages: Pages, peeks: Peeks) -> None:
         self.live, self.pages, self.peeks = live, pages, peeks
+        self._drawing = threading.Lock()
+        """Held while a figure is drawn, for which matplotlib changes settings of the whole process."""
 
     def page_at(self, name: str) -> Callable[[Request], Any]:
         async def page(request: Request) -> Response:
@@ -102,11 +118,28 @@ class _Site:
     async def curves(self, request: Request) -> Response:
         def answer() -> Response:
             try:
-                return JSONResponse(curves(self.live.now()[0], _selection(request)).to_json())
+                first, *more = charts(self.live.now()[0], _selection(request))
+                return JSONResponse({**first.to_json(), "more": [each.to_json() for each in more]})
             except InputError as error:
                 return JSONResponse({"problem": str(error)}, status_code=404)
 
         return await run_in_threadpool(answer)
+
+    def curves_as(self, kind: Kind) -> Callable[[Request], Any]:
+        async def answer(request: Request) -> Response:
+            def made() -> Response:
+                try:
+                    found = charts(self.live.now()[0], _selection(request))
+                except InputError as error:
+                    return JSONResponse({"problem": str(error)}, status_code=404)
+                with self._drawing:
+                    content = download(found, kind, _language(request))
+                headers = {"Content-Disposition": f'attachment; filename="curves.{kind}"'}
+                return Response(content, media_type=_TYPES[f".{kind}"], headers=headers)
+
+            return await run_in_threadpool(made)
+
+        return answer
 
     async def events(self, request: Request) -> Response:
         view = _view("overview", request)
@@ -147,7 +180,7 @@ class _Site:
         if view.variant is not None:
             own = {run.run for run in snapshot.of(view.variant)}
             names = names if own & set(runs) else []
-        own_view = _of_page(view, page)
+        own_view = replace(view, page=page)
         return {
             "reload": False,
             "sections": {n: self.pages.section(n, snapshot, own_view) for n in names},
@@ -165,7 +198,7 @@ class _Site:
         # A HEAD request shows nothing.
         problem = self.peeks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
-        return HTMLResponse(self.pages.page(snapshot, _of_page(view, name, peek_problem=problem), **chrome))
+        return HTMLResponse(self.pages.page(snapshot, replace(view, page=name, peek_problem=problem), **chrome))
 
     def _problem(self, request: Request, problem: str) -> Response:
         snapshot, number = self.live.now()
@@ -180,6 +213,7 @@ class _Site:
             "lang": view.language,
             "variant": view.variant,
             "after": f"{self.live.epoch}-{number}",
+            **{name: value for name, value in vars(view.listing).items() if value},
         }
         return {
             "asset": lambda name: f"/static/{name}?v={asset_hash(name)}",
@@ -206,34 +240,40 @@ def _view(page: str, request: Request) -> View:
         link=_links(request),
         variant=query.get("variant") if one else None,
         selection=_selection(request),
-    )
-
-
-def _of_page(view: View, page: str, *, peek_problem: str | None = None) -> View:
-    return View(
-        page=page,
-        language=view.language,
-        link=view.link,
-        variant=view.variant,
-        selection=view.selection,
-        peek_problem=peek_problem,
+        listing=Listing(**{name: query.get(name, "") for name in _LISTING}),
     )
 
 
 def _selection(request: Request) -> Selection:
     query = request.query_params
+    first, last = _place(query.get("first")), _place(query.get("last"))
+    smooth = _place(query.get("smooth"))
     return Selection(
-        metric=query.get("metric", "train.loss"),
+        metrics=tuple(sorted(dict.fromkeys(query.getlist("metric")), key=_order_of_metric)) or Selection.metrics,
         mode="seeds" if query.get("mode") == "seeds" else "mean",
         variants=tuple(query.getlist("variant")),
         log="log" if query.get("log") == "log" else "linear",
-        first=_step(query.get("first")) or 0,
-        last=_step(query.get("last")),
+        x=query["x"] if query.get("x") in AXES else AXES[0],
+        versus=query.get("versus", ""),
+        smooth=smooth if smooth in SMOOTHING else 0.0,
+        y="all" if query.get("y") == "all" else "robust",
+        first=first or 0.0,
+        last=last,
     )
 
 
-def _step(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() and len(text) < 16 else None
+def _order_of_metric(metric: str) -> int:
+    """So that charts stand in the order of the form; unknown ones are refused by name."""
+    return METRICS.index(metric) if metric in METRICS else len(METRICS)
+
+
+def _place(text: str | None) -> float | None:
+    """A number of at least 0; None for anything else."""
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < math.inf else None
 
 
 def _language(request: Request) -> str:

@@ -23,7 +23,11 @@ class ChartLine(Protocol):
     @property
     def style(self) -> int: ...
     @property
-    def steps(self) -> Sequence[int]: ...
+    def pattern(self) -> int: ...
+    @property
+    def xs(self) -> Sequence[float]: ...
+    @property
+    def raw(self) -> Sequence[float]: ...
     @property
     def values(self) -> Sequence[float]: ...
     @property
@@ -38,8 +42,11 @@ class Path:
 
     label: str
     style: int
+    pattern: int
     points: str
     """For a polyline."""
+    raw: str
+    """The same before smoothing; empty without it."""
     band: str
     """For a polygon; empty without a band."""
 
@@ -62,34 +69,47 @@ class Chart:
     y_ticks: tuple[Tick, ...]
 
 
-def chart(lines: Sequence[ChartLine], left: int, right: int, *, is_log: bool) -> Chart | None:
-    """Lines over the steps from `left` to `right` as a chart; None if there is nothing to draw."""
-    shown = [line for line in lines if line.steps]
+def chart(
+    lines: Sequence[ChartLine], left: float, right: float, *, is_log: bool, limits: tuple[float, float] | None = None
+) -> Chart | None:
+    """Lines between two places on the x axis as a chart; None if there is nothing to draw.
+
+    Args:
+        lines: what to draw; points outside are where a line leaves the chart.
+        left: left end of the x axis.
+        right: right end.
+        is_log: whether y is logarithmic; values that are not positive are left out then.
+        limits: of y; without them, all values fit.
+    """
+    shown = [line for line in lines if line.xs]
     values = [v for line in shown for v in (*line.values, *line.low, *line.high) if not is_log or v > 0]
     if not values:
         return None
-    right = max(right, left + 1)
-    scale = _Scale(*_bounds(values), is_log=is_log)
+    right = right if right > left else left + 1
+    scale = _Scale(*(limits or _bounds(values)), is_log=is_log)
 
-    def point(step: int, value: float) -> str:
-        return f"{_SPAN * (step - left) / (right - left):.1f},{_SPAN * (1 - scale.share(value)):.1f}"
+    def points(xs: Sequence[float], ys: Sequence[float]) -> list[str]:
+        pairs = [(x, y) for x, y in zip(xs, ys, strict=True) if not is_log or y > 0]
+        return [f"{_SPAN * (x - left) / (right - left):.1f},{_SPAN * (1 - scale.share(y)):.1f}" for x, y in pairs]
 
     paths = []
     for line in shown:
-        pairs = [(s, v) for s, v in zip(line.steps, line.values, strict=True) if not is_log or v > 0]
         band = ""
         if line.low and not (is_log and min(line.low) <= 0):
-            there = [point(s, v) for s, v in zip(line.steps, line.high, strict=True)]
-            back = [point(s, v) for s, v in zip(line.steps, line.low, strict=True)]
-            band = " ".join([*there, *reversed(back)])
+            band = " ".join([*points(line.xs, line.high), *reversed(points(line.xs, line.low))])
         paths.append(
-            Path(label=line.label, style=line.style, points=" ".join(point(s, v) for s, v in pairs), band=band)
+            Path(
+                label=line.label,
+                style=line.style,
+                pattern=line.pattern,
+                points=" ".join(points(line.xs, line.values)),
+                raw=" ".join(points(line.xs, line.raw)) if line.raw else "",
+                band=band,
+            )
         )
     return Chart(
         paths=tuple(paths),
-        x_ticks=tuple(
-            Tick(at=100 * (step - left) / (right - left), text=quantity(step)) for step in ticks(left, right, 5)
-        ),
+        x_ticks=tuple(Tick(at=100 * (x - left) / (right - left), text=quantity(x)) for x in ticks(left, right, 5)),
         y_ticks=tuple(Tick(at=100 * (1 - scale.share(value)), text=_short(value)) for value in scale.ticks()),
     )
 

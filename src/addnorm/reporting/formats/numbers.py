@@ -47,8 +47,13 @@ def size(count: float | int | None) -> str:
 
 
 def moment(seconds: float | int | None) -> str:
-    """`2026-07-26 11:33:40`, by this machine's clock and time zone."""
-    return NONE if seconds is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    """`2026-07-26 11:33:40 UTC+8`, by this machine's clock and time zone."""
+    if seconds is None:
+        return NONE
+    here = time.localtime(seconds)
+    sign, (hours, minutes) = "+" if here.tm_gmtoff >= 0 else "−", divmod(abs(here.tm_gmtoff) // 60, 60)
+    zone = f"{sign}{hours}{f':{minutes:02}' if minutes else ''}" if here.tm_gmtoff else ""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S', here)} UTC{zone}"
 
 
 def iso(seconds: float | int) -> str:

@@ -1,19 +1,22 @@
-"""One card per model: state, loss, accuracy, perplexity, steps, rank, and a small curve of the training loss."""
+"""The models in order of result: a card each, or a row of a table where there are many of them."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.drawing.chart import spark
+from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.run_states import ORDER, WORST_FIRST
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import RunView, Snapshot
-from addnorm.reporting.view import View
-from addnorm.statistics import Ranking, VariantRank
+from addnorm.reporting.view import Listing, View
+from addnorm.statistics import VariantRank
 from addnorm.store import Damaged, Index, State
 
 _SPARK_POINTS = 48
+_STATE = "state"
+"""Group by it, beside the settings that differ."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +25,15 @@ class Card:
 
     place: int
     """In the study's order, from 0; part of the card's name."""
+    order: int
+    """In the order of the results, from 0."""
     variant: str
+    subtitle: str
     is_reference: bool
     state: State
     """`running` if any run is, else the worst state of a run; `finished` only if all are."""
+    reason: str | None
+    """Why a run has failed, diverged or is blocked: the first reason of the worst state."""
     counts: tuple[tuple[State, int], ...]
     seeds_counted: int
     seeds: int
@@ -40,22 +48,35 @@ class Card:
     step: int
     """Steps done by all runs."""
     steps: int
-    epochs: tuple[float, float] | None
-    """Epochs of the most advanced run, now and at its end; None if the size of the training text is unknown."""
+    tokens: tuple[int, int] | None
+    """Tokens that all runs have seen, and will see; None for a plan that does not tell."""
+    wall_s: float | None
+    """Time of its ended runs, one after the other."""
     left_s: float | None
     """Longest time left of its running runs."""
-    waiting: int
-    """Runs to be started or resumed."""
     ranks: tuple[int, int] | None
     spark: str
     """Points of the most advanced run's loss in a box of 100 by 28; empty with fewer than two points."""
-    seeds_states: tuple[tuple[int, State], ...]
+
+    @property
+    def text(self) -> str:
+        """What a search looks at."""
+        return f"{self.variant} {self.subtitle} {self.state}"
+
+
+_SORTS: Mapping[str, Callable[[Card], Any]] = {
+    "study": lambda card: card.place,
+    "name": lambda card: card.variant.casefold(),
+    "accuracy": lambda card: (card.accuracy is None, -(card.accuracy or 0.0)),
+    "cost": lambda card: (card.wall_s is None, -(card.wall_s or 0.0)),
+}
+"""Orders that a visitor may choose, besides that of the results."""
 
 
 class CardsSection(Section):
-    """The models' cards; each is updated by itself."""
+    """The models; each is updated by itself."""
 
-    order = 20
+    order = 35
     pages = ("overview",)
     follows = frozenset({"runs", "ranking"})
     shows_results = True
@@ -66,11 +87,22 @@ class CardsSection(Section):
         """Curve by run and step."""
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"cards": cards(snapshot, {name: self._spark(snapshot, name) for name in snapshot.variants})}
+        found = cards(snapshot, {name: self._spark(snapshot, name) for name in snapshot.variants})
+        groups = arranged(found, snapshot, view.listing)
+        return {
+            "groups": groups,
+            "shown": sum(len(items) for _, items in groups),
+            "count": len(found),
+            "are_rows": len(found) > MOST_CARDS,
+            "sorts": tuple(_SORTS),
+            "group_paths": (_STATE, *snapshot.differing),
+            "listing": view.listing,
+        }
 
     def part_values(self, snapshot: Snapshot, view: View, place: int) -> Mapping[str, Any]:
         name = snapshot.variants[place]
-        return {"card": cards(snapshot, {name: self._spark(snapshot, name)})[place]}
+        are_rows = len(snapshot.variants) > MOST_CARDS
+        return {"card": card(snapshot, name, self._spark(snapshot, name)), "are_rows": are_rows}
 
     def _spark(self, snapshot: Snapshot, variant: str) -> str:
         run = furthest(snapshot.of(variant))
@@ -90,13 +122,24 @@ class CardsSection(Section):
         return self._sparks[key]
 
 
-def cards(snapshot: Snapshot, sparks: dict[str, str] | None = None) -> list[Card]:
-    """A card per model, in the study's order."""
-    ranked = {row.variant: row for row in snapshot.ranking.variants} if isinstance(snapshot.ranking, Ranking) else {}
-    return [
-        _card(place, name, snapshot, ranked.get(name), (sparks or {}).get(name, ""))
-        for place, name in enumerate(snapshot.variants)
-    ]
+def cards(snapshot: Snapshot, sparks: Mapping[str, str] | None = None) -> list[Card]:
+    """A card per model, in order of the results."""
+    return [card(snapshot, name, (sparks or {}).get(name, "")) for name in snapshot.by_result]
+
+
+def arranged(found: Sequence[Card], snapshot: Snapshot, listing: Listing) -> list[tuple[str, list[Card]]]:
+    """The cards that a visitor asked for, by group; one group without a name unless some were asked for."""
+    if len(found) <= MOST_CARDS:
+        return [("", list(found))]
+    shown = [each for each in found if matches(listing.query, each.text)]
+    if listing.sort in _SORTS:
+        shown.sort(key=_SORTS[listing.sort])
+    if listing.group == _STATE:
+        return [(str(key), items) for key, items in grouped(shown, lambda each: each.state)]
+    values = snapshot.differing.get(listing.group)
+    if values is None:
+        return [("", shown)]
+    return [(str(key), items) for key, items in grouped(shown, lambda each: values[each.variant])]
 
 
 def furthest(runs: Sequence[RunView]) -> RunView | None:
@@ -104,18 +147,24 @@ def furthest(runs: Sequence[RunView]) -> RunView | None:
     return max(runs, key=lambda run: run.step, default=None)
 
 
-def _card(place: int, variant: str, snapshot: Snapshot, row: VariantRank | None, spark: str) -> Card:
+def card(snapshot: Snapshot, variant: str, spark: str = "") -> Card:
+    """One model's card."""
     runs = snapshot.of(variant)
+    row = snapshot.rank_of(variant)
     states = Counter(run.state for run in runs)
+    state = next(state for state in WORST_FIRST if states[state])
     ahead = furthest(runs)
     counted = row is not None and row.mean is not None
     shown: VariantRank | RunView | None = row if counted else ahead
-    left = [run.left_s for run in runs if run.left_s is not None]
+    walls = [run.wall_s for run in runs if run.wall_s is not None]
     return Card(
-        place=place,
+        place=snapshot.variants.index(variant),
+        order=snapshot.by_result.index(variant),
         variant=variant,
+        subtitle=snapshot.subtitle(variant),
         is_reference=variant in snapshot.references,
-        state=next(state for state in WORST_FIRST if states[state]),
+        state=state,
+        reason=_reason(runs),
         counts=tuple((state, states[state]) for state in ORDER if states[state]),
         seeds_counted=row.seeds if row is not None else 0,
         seeds=len(runs),
@@ -126,18 +175,24 @@ def _card(place: int, variant: str, snapshot: Snapshot, row: VariantRank | None,
         perplexity=shown.perplexity if shown else None,
         step=sum(run.step for run in runs),
         steps=sum(run.steps for run in runs),
-        epochs=_epochs(snapshot, ahead),
-        left_s=max(left, default=None),
-        waiting=states["queued"] + states["interrupted"] + states["blocked"],
+        tokens=_tokens(snapshot, runs),
+        wall_s=sum(walls) if walls else None,
+        left_s=max((run.left_s for run in runs if run.left_s is not None), default=None),
         ranks=row.rank_interval if row is not None else None,
         spark=spark,
-        seeds_states=tuple((run.seed, run.state) for run in runs),
     )
 
 
-def _epochs(snapshot: Snapshot, run: RunView | None) -> tuple[float, float] | None:
-    """Tokens seen over tokens of the training text, now and at the end."""
-    text = snapshot.train_tokens
-    if run is None or run.tokens_per_step is None or text is None:
+def _reason(runs: Sequence[RunView]) -> str | None:
+    for state in ("failed", "diverged", "blocked"):
+        for run in runs:
+            if run.state == state and run.reason:
+                return run.reason
+    return None
+
+
+def _tokens(snapshot: Snapshot, runs: Sequence[RunView]) -> tuple[int, int] | None:
+    seen = snapshot.tokens_of(runs)
+    if seen is None:
         return None
-    return run.step * run.tokens_per_step / text, run.steps * run.tokens_per_step / text
+    return seen, sum(run.steps * (run.tokens_per_step or 0) for run in runs)

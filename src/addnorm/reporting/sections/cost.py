@@ -10,16 +10,16 @@ from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.formats.latex import NONE, escaped, tabular
 from addnorm.reporting.formats.numbers import quantity, size
+from addnorm.reporting.reading.counted_costs import COSTS, counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
-from addnorm.reporting.snapshot import RunView, Snapshot
+from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
-COSTS = "costs.json"
 AUDIT = "audit.json"
 UNITS = {"parameters": 1e6, "flops_per_token": 1e6, "tokens_per_s": 1.0, "peak_bytes": 1e9, "wall_s": 1.0}
 """Unit of each axis."""
@@ -72,7 +72,7 @@ class Wasted:
 
 def costs(snapshot: Snapshot) -> list[Cost]:
     """A row per model, in the study's order."""
-    counted = _counted(snapshot)
+    counted = counted_costs(snapshot)
     base = next((of.get("flops_per_token") for of in counted.values()), None)
     return [_cost(name, snapshot, counted.get(name, {}), base) for name in snapshot.variants]
 
@@ -81,7 +81,7 @@ def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: fl
     runs = snapshot.of(variant)
     done = [run for run in runs if run.state == "finished"]
     speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
-    walls = [wall for run in done if (wall := _wall_s(run)) is not None]
+    walls = [run.wall_s for run in done if run.wall_s is not None]
     flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
     return Cost(
         variant=variant,
@@ -94,24 +94,6 @@ def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: fl
         wall_s=_mean(walls),
         paused=any(run.attempts > 1 for run in done),
     )
-
-
-def _counted(snapshot: Snapshot) -> dict[str, dict[str, Any]]:
-    # Empty for a study of an earlier version, or one that was not made by `addnorm run`.
-    variants = content_of(snapshot, COSTS).get("variants")
-    if not isinstance(variants, dict):
-        return {}
-    return {
-        name: {key: value for key, value in of.items() if isinstance(value, int | float)}
-        for name, of in variants.items()
-        if isinstance(of, dict)
-    }
-
-
-def _wall_s(run: RunView) -> float | None:
-    if run.began_time is None or run.ended_time is None:
-        return None
-    return max(0.0, run.ended_time - run.began_time)
 
 
 def _mean(values: Sequence[float]) -> float | None:

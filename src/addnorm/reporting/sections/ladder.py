@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.reporting.formats.listing import MOST_CARDS
 from addnorm.reporting.formats.tiers import TierWords, tier_words
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
 
-_NAME = 22
-"""Longest name that fits beside the bars."""
+_FIRST = 12
+"""Best models of a large study, which are shown with its references before all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,11 @@ class Ladder:
     places: int
     """Number of ranks."""
 
+    @property
+    def first(self) -> tuple[Rung, ...]:
+        """The best and the references, for a study with too many models to show at once."""
+        return tuple(rung for at, rung in enumerate(self.rungs) if at < _FIRST or rung.is_reference)
+
 
 class LadderSection(Section):
     """The tier ladder."""
@@ -68,13 +74,19 @@ class LadderSection(Section):
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         ranked = snapshot.ranking is not None and any(row.rank_interval for row in snapshot.ranking.variants)
         return {
-            "ladder": ladder(snapshot.ranking) if snapshot.ranking and ranked else None,
+            "ladder": ladder(snapshot.ranking, snapshot.short_names) if snapshot.ranking and ranked else None,
             "no_ranking": snapshot.no_ranking,
+            "is_folded": ranked and len(snapshot.variants) > MOST_CARDS,
         }
 
 
-def ladder(ranking: Ranking) -> Ladder:
-    """The ladder of a ranking, in its order."""
+def ladder(ranking: Ranking, short: Mapping[str, str]) -> Ladder:
+    """The ladder of a ranking, in its order.
+
+    Args:
+        ranking: what is drawn.
+        short: names that fit beside the bars.
+    """
     gap = 100 / (len(ranking.lines) + 1)
     places = max((row.rank_interval[1] for row in ranking.variants if row.rank_interval), default=0)
     line_of = {name: at for at, line in enumerate(ranking.lines) for name in line}
@@ -93,7 +105,7 @@ def ladder(ranking: Ranking) -> Ladder:
         rungs.append(
             Rung(
                 variant=row.variant,
-                name=shortened(row.variant),
+                name=short[row.variant],
                 is_reference=row.variant in ranking.references,
                 tier=tier_words(row.tier, ranking),
                 left=left,
@@ -106,20 +118,15 @@ def ladder(ranking: Ranking) -> Ladder:
         )
     lines = tuple(
         Line(
-            names=tuple(names),
-            label=" / ".join(shortened(name) for name in names),
+            names=tuple(line),
+            label=" / ".join(short[name] for name in line),
             at=gap * (at + 1),
-            dashed=len(names) > 1,
+            dashed=len(line) > 1,
         )
-        for at, names in enumerate(ranking.lines)
+        for at, line in enumerate(ranking.lines)
     )
     return Ladder(lines=lines, rungs=tuple(rungs), places=places)
 
 
 def _is_named(label: str, line: tuple[str, ...]) -> bool:
     return label == f"among {' / '.join(line)}"
-
-
-def shortened(name: str) -> str:
-    """The name, with its middle omitted if it does not fit beside a bar."""
-    return name if len(name) <= _NAME else f"{name[: _NAME - 7]}…{name[-6:]}"

@@ -1,4 +1,4 @@
-"""Totals over all runs, the share of steps done, and the time of the newest event."""
+"""Totals over all runs: while something is to be done, runs by state and progress; afterwards one line."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -11,6 +11,8 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store import State
 
+_ENDED = ("finished", "failed", "diverged")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
@@ -20,8 +22,14 @@ class Totals:
     models: int
     counts: tuple[tuple[State, int], ...]
     """Every state that totals always show, and any other that occurs."""
+    has_ended: bool
+    """True if no run is at work or waits."""
     done_share: float
     """Steps done over all steps, 0 to 1."""
+    tokens: int | None
+    """Tokens that the runs have been trained on, repeated steps not counted; None for a plan that does not tell."""
+    wall_s: float | None
+    """Time of all ended runs, one after the other; None if no run has ended."""
     left_s: float | None
     """Time to the study's end at the running workers' present speed."""
     newest_time: float | None
@@ -44,12 +52,16 @@ def totals(snapshot: Snapshot) -> Totals:
     always = ("finished", "running", "queued", "interrupted", "failed")
     steps = sum(run.steps for run in snapshot.all_runs)
     speeds = [run.steps_per_s for run in snapshot.all_runs if run.state == "running" and run.steps_per_s]
-    to_do = sum(r.steps - r.step for r in snapshot.all_runs if r.state not in ("finished", "failed", "diverged"))
+    to_do = sum(r.steps - r.step for r in snapshot.all_runs if r.state not in _ENDED)
+    walls = [run.wall_s for run in snapshot.all_runs if run.wall_s is not None]
     return Totals(
         runs=len(snapshot.all_runs),
         models=len(snapshot.variants),
         counts=tuple((state, counted[state]) for state in ORDER if counted[state] or state in always),
+        has_ended=all(run.state in _ENDED for run in snapshot.all_runs),
         done_share=min(1.0, sum(run.step for run in snapshot.all_runs) / steps) if steps > 0 else 0.0,
+        tokens=snapshot.tokens_of(snapshot.all_runs),
+        wall_s=sum(walls) if walls else None,
         left_s=to_do / sum(speeds) if speeds else None,
         newest_time=snapshot.newest_time,
     )

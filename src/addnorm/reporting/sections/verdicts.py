@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.numbers import interval, signed
 from addnorm.reporting.formats.tiers import TierWords, tier_words
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import View
+from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Comparison, Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases, Sentence, phrases
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
 
 _MARKERS = {"better": "<", "worse": ">", "equivalent": "s", "undecided": "o"}
 _MILLI = 1000.0
+_GROUPS = ("reference", "better", "equivalent", "undecided", "none", "worse", "failed")
+"""Groups of a long table, in their order."""
+_FEW_NOTES = 2
+"""Notes on a ranking that are not folded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,6 +62,11 @@ class Row:
     cells: tuple[Cell | None, ...]
     """One per reference; None against itself."""
 
+    def in_group(self, against: int) -> str:
+        """The verdict against the reference in that place; `reference` for itself."""
+        cell = self.cells[against]
+        return "reference" if cell is None else cell.verdict
+
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
@@ -68,6 +78,20 @@ class Verdicts:
     """Largest end of an interval, in thousandths of a nat: what 0 and 100 of the boxes stand for, below and above zero."""
     margin: float
     """In thousandths of a nat."""
+
+    def groups(self, listing: Listing) -> list[tuple[str, list[Row]]]:
+        """The rows by verdict against one reference, best verdict first; one group without a name for a small study.
+
+        Args:
+            listing: `query` leaves rows out; `group` names the reference, the first unless given.
+        """
+        if len(self.rows) <= MOST_CARDS or not self.references:
+            return [("", list(self.rows))]
+        against = self.references.index(listing.group) if listing.group in self.references else 0
+        found = grouped(
+            [row for row in self.rows if matches(listing.query, row.variant)], lambda row: row.in_group(against)
+        )
+        return sorted(((str(key), rows) for key, rows in found), key=lambda group: _GROUPS.index(group[0]))
 
 
 def verdicts(ranking: Ranking) -> Verdicts:
@@ -247,4 +271,7 @@ class VerdictsSection(Section):
             "verdicts": verdicts(ranking) if ranking is not None else None,
             "ranking": ranking,
             "no_ranking": snapshot.no_ranking,
+            "listing": view.listing,
+            "is_long": len(snapshot.variants) > MOST_CARDS,
+            "folds_notes": ranking is not None and len(ranking.warnings) > _FEW_NOTES and view.is_live,
         }

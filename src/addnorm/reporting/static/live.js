@@ -16,7 +16,8 @@
   // What a reader has opened or is standing on must survive the exchange.
   const replace = (name, html) => {
     const old = document.querySelector(`[data-live="${name}"]`);
-    if (!old) return;
+    if (!old) return null;
+    const typed = old.querySelector("[data-search]")?.value;
     const box = document.createElement("template");
     box.innerHTML = html;
     const fresh = box.content.firstElementChild;
@@ -28,13 +29,28 @@
     old.replaceWith(fresh);
     [...fresh.querySelectorAll(".wide")].forEach((one, place) => { one.scrollLeft = scrolled[place] ?? 0; });
     if (at >= 0) fresh.querySelectorAll(reachable)[at]?.focus({ preventScroll: true });
+    if (typed) fresh.querySelector("[data-search]").value = typed;
     fresh.classList.add("fresh");
+    return fresh;
+  };
+
+  // Models in order of result change places when the results do, unless a visitor has sorted them otherwise.
+  const reorder = (parent) => {
+    if (new URLSearchParams(location.search).get("sort")) return;
+    const items = [...parent.children].filter((one) => one.dataset.order);
+    const sorted = [...items].sort((a, b) => a.dataset.order - b.dataset.order);
+    if (sorted.some((one, place) => one !== items[place])) parent.append(...sorted);
   };
 
   const take = (event) => {
     const change = JSON.parse(event.data);
     if (change.reload) { location.reload(); return; }
-    for (const [name, html] of Object.entries(change.sections)) replace(name, html);
+    const parents = new Set();
+    for (const [name, html] of Object.entries(change.sections)) {
+      const fresh = replace(name, html);
+      if (fresh?.dataset.order) parents.add(fresh.parentElement);
+    }
+    parents.forEach(reorder);
     document.dispatchEvent(new CustomEvent("addnorm:change", { detail: change }));
   };
 

@@ -1,0 +1,67 @@
+"""Short forms of names that are the same in places, as those of a grid are."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
+
+LONGEST = 22
+"""Characters of a name that fit beside a bar or in a legend."""
+_BREAK = re.compile(r"[-_./: ]")
+"""Where a name may be cut."""
+_SETTING = re.compile(r"(?:(.*)[= ])?(.*)")
+"""A setting in a name: its key, if any, and its value."""
+
+
+def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
+    """Each name without what all of them share, so that the difference is what fits.
+
+    Names of a grid keep the values of the settings that differ. Others lose the start and the end that all long ones share.
+    Names that are short enough all together stay as they are.
+
+    Args:
+        names: all names that are shown together.
+        most: characters that fit.
+
+    Example:
+        >>> short_names(["scores=own,placement=pre,rate=0.001", "scores=own,placement=post,rate=0.003"])
+        {'scores=own,placement=pre,rate=0.001': 'pre, 0.001', 'scores=own,placement=post,rate=0.003': 'post, 0.003'}
+        >>> short_names(["a-model-of-great-length-with-scores", "a-model-of-great-length-without-them"])
+        {'a-model-of-great-length-with-scores': '…with-scores', 'a-model-of-great-length-without-them': '…without-them'}
+    """
+    every = list(dict.fromkeys(names))
+    if all(len(name) <= most for name in every):
+        return {name: name for name in every}
+    kept = _settings(every) or _between(every, most)
+    cut = [name if len(name) <= most else f"{name[: most - 7]}…{name[-6:]}" for name in kept]
+    # Two that are the same when cut are told apart by their place.
+    unique = [f"{name[: most - 4]}#{at + 1}" if cut.count(name) > 1 else name for at, name in enumerate(cut)]
+    return dict(zip(every, unique, strict=True))
+
+
+def _settings(names: Sequence[str]) -> list[str]:
+    """The values that differ, of names such as `base, depth 2` or `a=1,b=2` with the same keys; empty for other names."""
+    parts = [[_SETTING.fullmatch(part.strip()) for part in name.split(",")] for name in names]
+    settings = [[found.groups() for found in of if found is not None] for of in parts]
+    keys = {tuple(key for key, _ in of) for of in settings}
+    if len(names) < 2 or len(keys) > 1 or len(settings[0]) < 2:
+        return []
+    columns = list(zip(*([value for _, value in of] for of in settings), strict=True))
+    differing = [column for column in columns if len(set(column)) > 1]
+    return [", ".join(values) for values in zip(*differing, strict=True)]
+
+
+def _between(names: Sequence[str], most: int) -> list[str]:
+    """The names without the start and the end that the long ones share."""
+    long = [name for name in names if len(name) > most]
+    start = _shared(long)
+    end = _shared([name[start:][::-1] for name in long])
+    left, right = "…" if start else "", "…" if end else ""
+    return [f"{left}{name[start : len(name) - end]}{right}" if len(name) > most else name for name in names]
+
+
+def _shared(names: Sequence[str]) -> int:
+    """Length of the start that all names share, up to a place where a name may be cut."""
+    if len(names) < 2:
+        return 0
+    same = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
+    return max((found.end() for found in _BREAK.finditer(names[0][:same])), default=0)

@@ -1,0 +1,101 @@
+"""The study's question, the answer that its verdicts allow, what stays open, and what the seeds for it would cost."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import RunView, Snapshot
+from addnorm.reporting.view import View
+from addnorm.statistics.conclusion import conclusion, open_comparisons
+from addnorm.statistics.ranking import RESOLVABLE_SEEDS
+from addnorm.words import Sentence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """Runs that the nearest open comparison still needs, and what they take."""
+
+    variant: str
+    reference: str
+    runs: int
+    tokens: int | None
+    """None for a plan that was not made by `addnorm run`."""
+    wall_s: float | None
+    """Time of these runs one after the other, at the mean time of the finished runs of the same variants; None without any."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a study says, in sentences."""
+
+    question: str
+    """As its author wrote it; empty without one."""
+    asked: Sentence | None
+    found: Sentence | None
+    open: Sentence | None
+    """These three are None before anything can be ranked."""
+    price: Price | None
+    """None if nothing is open, or if it cannot be resolved."""
+    provisional: bool
+
+
+class AnswerSection(Section):
+    """The answer, which opens the overview and the report."""
+
+    order = 5
+    pages = ("overview",)
+    follows = frozenset({"ranking"})
+    shows_results = True
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {"answer": answer(snapshot), "no_ranking": snapshot.no_ranking}
+
+
+def answer(snapshot: Snapshot) -> Answer:
+    """The study's question and answer as they stand."""
+    ranking = snapshot.ranking
+    has_results = ranking is not None and any(row.mean is not None for row in ranking.variants)
+    sentences = conclusion(ranking, snapshot.short_names) if ranking is not None and has_results else (None,) * 3
+    asked, found, still_open = sentences
+    return Answer(
+        question=str(snapshot.plan.get("about", "")),
+        asked=asked,
+        found=found,
+        open=still_open,
+        price=_price(snapshot) if has_results else None,
+        provisional=ranking is not None and ranking.provisional,
+    )
+
+
+def _price(snapshot: Snapshot) -> Price | None:
+    if snapshot.ranking is None:
+        return None
+    variant, reference, comparison = next(iter(open_comparisons(snapshot.ranking)), (None, None, None))
+    if variant is None or reference is None or comparison is None or comparison.seeds_needed is None:
+        return None
+    if comparison.seeds_needed > RESOLVABLE_SEEDS:
+        return None
+    missing = {name: max(0, comparison.seeds_needed - snapshot.ranking[name].seeds) for name in (variant, reference)}
+    tokens = {name: _tokens(snapshot.of(name)[0]) for name in missing}
+    walls = {name: _mean_wall_s(snapshot.of(name)) for name in missing}
+    return Price(
+        variant=variant,
+        reference=reference,
+        runs=sum(missing.values()),
+        tokens=_total(missing, tokens),
+        wall_s=_total(missing, walls),
+    )
+
+
+def _total(missing: Mapping[str, int], each: Mapping[str, Any]) -> Any:
+    return None if None in each.values() else sum(count * each[name] for name, count in missing.items())
+
+
+def _tokens(run: RunView) -> int | None:
+    return None if run.tokens_per_step is None else run.steps * run.tokens_per_step
+
+
+def _mean_wall_s(runs: tuple[RunView, ...]) -> float | None:
+    walls = [run.wall_s for run in runs if run.state == "finished" and run.wall_s is not None]
+    return sum(walls) / len(walls) if walls else None

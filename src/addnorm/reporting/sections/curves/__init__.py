@@ -1,0 +1,62 @@
+"""Training curves. A live page's script draws them itself and requests more from `curves.json`."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from addnorm.reporting.drawing.chart import Chart, chart
+from addnorm.reporting.formats.listing import MOST_CARDS
+from addnorm.reporting.section import Figure, Section
+from addnorm.reporting.sections.curves.figure import curve_rows, figure, figure_files, figure_table, latex, long_curves
+from addnorm.reporting.sections.curves.reading import FIRST_SHOWN, MOST_SHOWN, Curves, charts, curves, table
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import AXES, METRICS, MODEL_PAGE, SMOOTHING, View
+
+__all__ = ["FIRST_SHOWN", "chart_of", "charts", "curves", "latex", "long_curves", "table"]
+
+
+def chart_of(found: Curves) -> Chart | None:
+    """The curves as a chart; None if there is nothing to draw."""
+    asked = found.selection
+    return chart(found.series, asked.first, found.right, is_log=asked.is_log, limits=found.limits)
+
+
+class CurvesSection(Section):
+    """Training curves."""
+
+    order = 80
+    pages = ("curves", MODEL_PAGE)
+    figures = (
+        Figure(
+            name="curves",
+            caption="Training curves: mean over seeds, band from least to largest.",
+            rows=curve_rows,
+            numbers=("mean",),
+            draw=figure,
+            table=figure_table,
+            files=figure_files,
+        ),
+    )
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        selection = view.selection if view.variant is None else replace(view.selection, variants=(view.variant,))
+        found = charts(snapshot, selection)
+        choices = [(place, name) for place, name in enumerate(snapshot.variants)] if view.variant is None else []
+        form_action, _, query = view.link(view.page).partition("?")
+        hidden = [tuple(pair.split("=", 1)) for pair in query.split("&") if "=" in pair]
+        if view.variant is not None:
+            hidden.append(("variant", view.variant))
+        return {
+            "charts": [(each, chart_of(each), *table(each)) for each in found],
+            "selection": found[0].selection,
+            "metrics": METRICS,
+            "axes": AXES,
+            "smoothing": SMOOTHING,
+            "choices": choices,
+            "is_long": len(choices) > MOST_CARDS,
+            "most": MOST_SHOWN,
+            "source": view.link("curves.json") if view.is_live else None,
+            "files": {kind: view.link(f"curves.{kind}") for kind in ("csv", "svg", "png")} if view.is_live else {},
+            "form_action": form_action,
+            "form_hidden": hidden,
+        }

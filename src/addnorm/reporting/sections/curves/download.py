@@ -1,0 +1,74 @@
+"""What a page of curves shows, as a file: CSV, SVG or PNG."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from addnorm.reporting.drawing.figure_style import drawable, finished, legend_below, new_figure, style, tidy
+from addnorm.reporting.drawing.image import saved
+from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.sections.curves.reading import Curves
+from addnorm.words import phrases
+
+Kind = Literal["csv", "svg", "png"]
+
+
+def download(found: Sequence[Curves], kind: Kind, language: str) -> bytes:
+    """The charts as one file.
+
+    Args:
+        found: at least one chart.
+        kind: of the file.
+        language: of the labels.
+    """
+    return _csv(found).encode() if kind == "csv" else _drawn(found, kind, drawable(language))
+
+
+def _csv(found: Sequence[Curves]) -> str:
+    return as_csv(
+        [
+            {
+                "metric": each.metric,
+                "variant": line.variant,
+                "seed": line.seed,
+                "minus": each.selection.versus,
+                "step": line.steps[at],
+                "axis": each.selection.x,
+                "x": line.xs[at],
+                "value": line.values[at],
+                "raw": line.raw[at] if line.raw else line.values[at],
+                "low": line.low[at] if line.low else None,
+                "high": line.high[at] if line.high else None,
+            }
+            for each in found
+            for line in each.series
+            for at in range(len(line.steps))
+        ]
+    )
+
+
+def _drawn(found: Sequence[Curves], kind: str, language: str) -> bytes:
+    t = phrases(language)
+    drawn = new_figure(4.8 * len(found) + 0.4, 4.4)
+    panels = drawn.subplots(1, len(found), squeeze=False)[0]
+    for axes, each in zip(panels, found, strict=True):
+        asked = each.selection
+        for line in each.series:
+            look = {**style(line.style), "marker": ""}
+            if line.raw:
+                axes.plot(line.xs, line.raw, linewidth=0.6, alpha=0.35, **look)
+            axes.plot(line.xs, line.values, label=line.label, linewidth=1.2, **look)
+            if line.low:
+                axes.fill_between(line.xs, line.low, line.high, color=look["color"], alpha=0.12, linewidth=0)
+        if asked.is_log:
+            axes.set_yscale("log")
+        if each.limits is not None:
+            axes.set_ylim(*each.limits)
+        axes.set_xlim(asked.first, max(each.right, asked.first + 1))
+        up = t(f"metric.{each.metric}")
+        tidy(
+            axes,
+            across=t(f"axis.{asked.x}"),
+            up=t("curves.minus", metric=up, name=asked.versus) if asked.versus else up,
+        )
+    legend_below(drawn, panels[0])
+    return saved(finished(drawn), kind)

@@ -1,0 +1,157 @@
+"""The report's figure of training curves, with its tables."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, style, tidy
+from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.latex import NONE, escaped, number, tabular
+from addnorm.reporting.formats.numbers import fixed, spread
+from addnorm.reporting.section import FigureTable, Rows
+from addnorm.reporting.sections.curves.reading import curves
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import Selection
+from addnorm.words import Phrases, phrases
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+DRAWN = {"train.loss": "train_loss", "eval.loss": "loss", "eval.accuracy": "accuracy"}
+"""Metrics of the figure, and their names in its rows."""
+_MOST_POINTS = 6
+"""Points of a curve in the figure's table, at most."""
+_STEPS = 5
+"""Columns of steps before the last, at most."""
+_MEASURES = {"train_loss": "training loss", "loss": "loss", "accuracy": r"accuracy, \%"}
+_FACTORS = {"accuracy": 100.0}
+_DIGITS = {"accuracy": 2}
+
+
+def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
+    """One row per variant and metric; thinned to what a figure can show."""
+    found = []
+    for metric, name in DRAWN.items():
+        drawn = curves(snapshot, Selection(metrics=(metric,), variants=snapshot.variants), most=None)
+        found += [
+            {
+                "variant": line.variant,
+                "place": line.style,
+                "metric": name,
+                "steps": list(line.steps),
+                "mean": list(line.values),
+                "low": list(line.low),
+                "high": list(line.high),
+            }
+            for line in drawn.series
+        ]
+    return found
+
+
+def long_curves(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """Curves as a table: one point per row."""
+    return [
+        {"variant": row["variant"], "metric": row["metric"], "step": step, "mean": mean, "low": low, "high": high}
+        for row in rows
+        for step, mean, low, high in zip(row["steps"], row["mean"], row["low"], row["high"], strict=True)
+    ]
+
+
+def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
+    """The figure of curves, a panel per metric.
+
+    Args:
+        rows: one per variant and metric: `variant`, `place` (of the variant, for its style), `metric` (`train_loss`,
+            `loss` or `accuracy`), `steps`, `mean`, `low`, `high`.
+        language: of the labels.
+
+    Raises:
+        ValueError: there are no rows.
+    """
+    if not rows:
+        raise ValueError("a figure of curves needs at least one curve, got none.")
+    metrics = list(dict.fromkeys(row["metric"] for row in rows))
+    drawn = new_figure(4.6 * len(metrics) + 0.4, 4.4)
+    panels = drawn.subplots(1, len(metrics), squeeze=False)[0]
+    for axes, metric in zip(panels, metrics, strict=True):
+        factor = 100.0 if metric == "accuracy" else 1.0
+        for row in rows:
+            if row["metric"] != metric:
+                continue
+            mean, low, high = ([factor * value for value in row[name]] for name in ("mean", "low", "high"))
+            steps, drawn_as = row["steps"], style(row["place"])
+            axes.plot(
+                steps,
+                mean,
+                label=row["variant"],
+                linewidth=1.1,
+                markersize=4,
+                # Few markers, offset between lines: they only distinguish the lines.
+                markevery=(row["place"] % max(1, len(steps) // 5), max(1, len(steps) // 5)),
+                **drawn_as,
+            )
+            axes.fill_between(steps, low, high, color=drawn_as["color"], alpha=0.12, linewidth=0)
+        tidy(axes, across=phrases(language)("plot.step"), up=phrases(language)(f"plot.{metric}"))
+    legend_below(drawn, panels[0])
+    return finished(drawn)
+
+
+def figure_table(rows: Rows, t: Phrases) -> FigureTable:
+    metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
+    header = ("common.model", "curves.metric", "common.steps", "figures.mean", "figures.least", "figures.largest")
+    return FigureTable(
+        header=tuple(map(t, header)),
+        names=2,
+        lines=[
+            (
+                row["variant"],
+                t(metrics[row["metric"]]),
+                str(row["steps"][at]),
+                *(fixed(row[which][at], 4) for which in ("mean", "low", "high")),
+            )
+            for row in rows
+            for at in spread(len(row["steps"]), _MOST_POINTS)
+        ],
+    )
+
+
+def figure_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
+    return {"curves.csv": as_csv(long_curves(rows)), "curves.tex": latex(rows)}
+
+
+def latex(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Held-out measures, or the training loss where nothing was evaluated.
+
+    Args:
+        rows: those of the figure of curves: `variant`, `metric`, `steps`, `mean`, `low`, `high`.
+    """
+    drawn = [row for row in rows if row["steps"]]
+    evaluated = [row for row in drawn if row["metric"] != "train_loss"]
+    shown = evaluated or drawn
+    steps = _some(sorted({step for row in shown for step in row["steps"]})[:-1])
+    head = ["variant", "measure", *(f"step {step}" for step in steps), "last", "range", "best", "at step"]
+    return tabular(
+        "ll" + "r" * len(steps) + "rlrr",
+        head,
+        [_table_line(row, steps) for row in shown],
+        (
+            "Means over the seeds that have reached a step; losses in nats per token. Range: least and largest seed at the",
+            "last step. Best: the best mean of any step, which is chosen after the fact; compare the last.",
+        ),
+    )
+
+
+def _table_line(row: Mapping[str, Any], steps: Sequence[int]) -> list[str]:
+    factor, digits = _FACTORS.get(row["metric"], 1.0), _DIGITS.get(row["metric"], 4)
+    at = dict(zip(row["steps"], row["mean"], strict=True))
+    best = (max if row["metric"] == "accuracy" else min)(at, key=lambda step: at[step])
+    cells = [number(None if step not in at else factor * at[step], digits) for step in steps]
+    last, low, high = (factor * row[name][-1] for name in ("mean", "low", "high"))
+    spread = NONE if low == high else f"$[{low:.{digits}f}, {high:.{digits}f}]$"
+    best_cells = [number(factor * at[best], digits), str(best)]
+    return [escaped(row["variant"]), _MEASURES[row["metric"]], *cells, number(last, digits), spread, *best_cells]
+
+
+def _some(steps: Sequence[int]) -> list[int]:
+    """Some of the steps, evenly spread."""
+    count = min(_STEPS, len(steps))
+    return [steps[(place + 1) * len(steps) // count - 1] for place in range(count)]
