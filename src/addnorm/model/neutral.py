@@ -1,7 +1,7 @@
 """The neutral start of a mechanism: settings and parameters with which it equals the plain sibling of its room.
 
-They are read from the mechanism's own `reduces_to`. What equals the plain sibling but cannot leave it is no start: some parameter
-must have a gradient there, on a toy model.
+They are read from the mechanism's own `reduces_to`. What equals the plain sibling but cannot leave it is no start: some
+parameter must have a gradient there, on a toy model.
 """
 
 from collections.abc import Iterator, Mapping

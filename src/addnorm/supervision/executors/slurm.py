@@ -127,7 +127,7 @@ class SlurmExecutor(Executor):
         self._jobs: dict[Path, _Job] = {}
         self._others: dict[Path, FoundWorker] = {}
         self._not_started: dict[str, str] = {}
-        """Why Slurm held jobs that are cancelled but may still be in its queue, by id."""
+        """Slurm's reasons for holding jobs that are cancelled but may still be in its queue, by id."""
         self._asked: dict[str, float] = {}
         self._probed = False
 
