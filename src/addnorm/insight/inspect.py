@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.hugging_face.checkpoint import is_checkpoint
+from addnorm.hugging_face.loading import can_load
 from addnorm.insight import flow
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
+from addnorm.insight.probe.checkpoint import probe_checkpoint
 from addnorm.study.plugins import load_plugins
 
 
@@ -55,6 +57,7 @@ def inspect(
     path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
     if is_checkpoint(path):
         file = None if text is None else Path(text)
-        return {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
+        measure = inspect_checkpoint if can_load(path) else probe_checkpoint
+        return {"runs": [measure(path, file, length, settings)], "skipped": {}}
     require_no_text(path, text=text, length=length)
     return flow.inspect(path, settings, say=say)
