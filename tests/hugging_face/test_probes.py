@@ -49,7 +49,7 @@ OPT = {
 }
 BLOOM = {"vocab_size": 50, "hidden_size": 32, "n_layer": 3, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
 DISTIL = {"vocab_size": 50, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 20}
-ALL = {"gradient", "rms", "exit_loss", "share", "cosine", "entropy", "entropy_share", "one_hot", "sink"}
+ALL = {"gradient", "rms", "exit_loss", "share", "cosine", "entropy", "entropy_share", "one_hot", "first_share"}
 DIRECTIONS = {"query_direction", "key_direction"}
 
 MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
@@ -167,7 +167,7 @@ def test_the_command_measures_a_text_or_token_ids(folder: Path, capsys: pytest.C
     assert results[0]["missing"] == []
     assert main(["inspect", str(folder / "mistral"), "--text", str(folder / "ids.json"), "--length", "12"]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("cosine", "sink", "direction", "exit"))
+    assert all(word in shown for word in ("cosine", "first", "direction", "exit"))
 
 
 @pytest.mark.parametrize(

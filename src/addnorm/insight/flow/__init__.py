@@ -26,7 +26,7 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
     exit_loss        loss when the final norm and the head read the stream after this layer
     entropy          of a row of attention, in nats, mean over rows that see two positions or more
     entropy_share    the same over its largest value, the logarithm of the visible positions
-    sink             share of the first position in those rows
+    first_share      share of the first position in those rows
     query_direction  norm of the mean direction of the queries, mean over heads: 0 isotropic, 1 all alike; key_direction alike
     cosine           of a layer's input and output, mean over positions
     one_hot          share of those rows with more than 0.9 of their attention at one position

@@ -70,7 +70,7 @@ class AttentionTally:
             self._tally(place, "entropy", entropy, where)
             self._tally(place, "entropy_share", entropy / visible.log(), where)
             if spread.first is not None:
-                self._tally(place, "sink", spread.first / spread.mass, where)
+                self._tally(place, "first_share", spread.first / spread.mass, where)
             self._tally(place, "one_hot", (spread.largest / spread.mass > ONE_HOT).double(), where)
         self._compare(attentions, [spread.mass for spread in spreads])
 

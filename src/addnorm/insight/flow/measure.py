@@ -24,7 +24,7 @@ _MEAN_OF_LAYER = (
     "entropy",
     "entropy_share",
     "one_hot",
-    "sink",
+    "first_share",
     "similarity",
     "mean_similarity",
     "own_share",

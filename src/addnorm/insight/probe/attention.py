@@ -65,7 +65,7 @@ def _rows(rows: Tensor, seen: Tensor) -> dict[str, float]:
         "entropy": entropy.mean().item(),
         "entropy_share": (entropy / visible[several].double().log()).mean().item(),
         "one_hot": (rows.amax(-1)[several] > ONE_HOT).double().mean().item(),
-        "sink": rows[..., 0][several].mean().item(),
+        "first_share": rows[..., 0][several].mean().item(),
     }
 
 

@@ -3,13 +3,13 @@
 from addnorm.reporting.measure import Measure
 
 
-class AttentionSink(Measure):
+class FirstPosition(Measure):
     """See the module."""
 
     order = 55
-    key = "sink"
+    key = "first_share"
     caption = "Share of attention at the first position."
     panel_title = "Share of attention at the first position"
     axis_label = "attention at the first position"
-    columns = {"sink": "sink"}
-    legend = "sink: share of a row at the first position"
+    columns = {"first_share": "first"}
+    legend = "first: share of a row at the first position"
