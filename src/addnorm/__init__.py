@@ -19,6 +19,10 @@ _HOMES = {
     "load_spec": "addnorm.training.export",
     "load_hf": "addnorm.hugging_face.loading",
     "save_hf": "addnorm.hugging_face.saving",
+    "patch": "addnorm.hugging_face.patching.attach",
+    "unpatch": "addnorm.hugging_face.patching.attach",
+    "save_patch": "addnorm.hugging_face.patching.adapter",
+    "load_patch": "addnorm.hugging_face.patching.adapter",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
     "rank": "addnorm.store.rank",
@@ -37,6 +41,10 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from addnorm.hugging_face.loading import load_hf as load_hf
+    from addnorm.hugging_face.patching.adapter import load_patch as load_patch
+    from addnorm.hugging_face.patching.adapter import save_patch as save_patch
+    from addnorm.hugging_face.patching.attach import patch as patch
+    from addnorm.hugging_face.patching.attach import unpatch as unpatch
     from addnorm.hugging_face.saving import save_hf as save_hf
     from addnorm.insight.depth import depth_matrix as depth_matrix
     from addnorm.insight.depth import identities as identities
@@ -75,14 +83,18 @@ __all__ = [
     "lint",
     "load",
     "load_hf",
+    "load_patch",
     "load_spec",
     "load_study",
     "open_runs",
+    "patch",
     "preset",
     "rank",
     "report",
     "run",
     "save_hf",
+    "save_patch",
+    "unpatch",
 ]
 
 

@@ -45,6 +45,7 @@ OF_MECHANISMS = {
     "replay": {r"residual\.mix\.\d+": "scalar"},
     "weighted": {r"scores\.log_a\.\d+": "scalar"},
     "free": {r"scores\.log_a\.\d+": "scalar"},
+    "signed": {r"scores\.weight\.\d+": "scalar"},
     "power": {r"scores\.[ab]": "scalar"},
     "weighted_power": {r"scores\.(log_a|b)\.\d+": "scalar"},
     "learned": {r"position\.table": "embedding"},

@@ -130,6 +130,8 @@ class Oracle:
             return sum(raw[i] / (module.log_a[layer][i].exp() * self.dk ** module.b[layer][i]) for i in range(m))
         if kind == "free":
             return sum(raw[i] / module.log_a[layer][i].exp() for i in range(m))
+        if kind == "signed":
+            return sum(raw[i] * module.weight[layer][i] / root for i in range(m))
         if kind == "accumulated_projections":
             return sum(queries) @ sum(keys).transpose(-1, -2) / root
         raise NotImplementedError(kind)

@@ -1,8 +1,9 @@
 """Measure gradients, the stream, attention, scores and early exit of a trained model, layer by layer.
 
 A run is measured before the first step and after training, on held-out text of its own data, and the measures are written to
-insight.json in its folder. A folder with a Transformers checkpoint (Llama, Qwen2, GPT-2, BERT, GPT-NeoX, or an exported run)
-is measured as it is on the text of --text, and nothing is written. With --terms, the four terms of a score with rotary
+insight.json in its folder. A folder with a Transformers checkpoint (any decoder or encoder with logits, or an exported run) is
+measured as it is on the text of --text, or on token ids in a .json file; nothing is written, and parts that are not found in
+the model are named. With --terms, the four terms of a score with rotary
 position and q/k biases are measured instead (Su, 2023), of a run or of a checkpoint; those of a run are written to terms.json.
 
 For example:

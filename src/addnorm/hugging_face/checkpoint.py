@@ -12,8 +12,9 @@ from torch import Tensor
 from addnorm.errors import InputError
 
 CONFIG = "config.json"
-_WHOLE = ("model.safetensors", "pytorch_model.bin")
-_SHARDED = tuple(f"{name}.index.json" for name in _WHOLE)
+_INDEX = ".index.json"
+WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
+"""Files that hold weights or name the files that do, the preferred one first."""
 
 
 def is_checkpoint(folder: Path) -> bool:
@@ -22,10 +23,25 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read config.json.
+    """Read config.json of a model whose weights are to be read.
 
     Raises:
         InputError: the folder has none, or it is damaged, or its weights are quantised.
+    """
+    config = plain_config(folder)
+    if config.get("quantization_config") is not None:
+        raise InputError(
+            f"{folder / CONFIG}: $.quantization_config: expected none, got quantised weights. Give the checkpoint that "
+            "they were made of."
+        )
+    return config
+
+
+def plain_config(folder: Path) -> dict[str, Any]:
+    """Read config.json, whatever it says.
+
+    Raises:
+        InputError: the folder has none, or it is damaged.
     """
     path = folder / CONFIG
     if not path.is_file():
@@ -33,16 +49,30 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{folder}: expected the folder of a Transformers checkpoint with {CONFIG}, got none. Save a model with "
             "save_pretrained, or give a run to addnorm.load."
         )
-    config = _json(path)
-    if config.get("quantization_config") is not None:
+    return _json(path)
+
+
+def weights_file(folder: Path) -> Path | None:
+    """The file that holds the weights, or the index of several; None if there is none. Safetensors come before torch files."""
+    return next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
+
+
+def require_weights(folder: Path) -> Path:
+    """The file of `weights_file`.
+
+    Raises:
+        InputError: there is none.
+    """
+    file = weights_file(folder)
+    if file is None:
         raise InputError(
-            f"{path}: $.quantization_config: expected none, got quantised weights. Give the checkpoint that they were made of."
+            f"{folder}: expected weights in one of {', '.join(WEIGHTS)}, got none of these files. Copy them next to {CONFIG}."
         )
-    return config
+    return file
 
 
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], Path]:
-    """Read all tensors of a checkpoint: safetensors before torch files, which are read with `weights_only=True`.
+    """Read all tensors of a checkpoint; torch files are read with `weights_only=True`.
 
     Returns:
         The tensors by name, and the file that names them, for messages.
@@ -50,21 +80,16 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], Path]:
     Raises:
         InputError: there are none, or a file is missing or damaged.
     """
-    for whole, sharded in zip(_WHOLE, _SHARDED, strict=True):
-        if (folder / whole).is_file():
-            return _tensors(folder / whole), folder / whole
-        if (folder / sharded).is_file():
-            index = _json(folder / sharded).get("weight_map")
-            if not isinstance(index, dict):
-                raise InputError(f"{folder / sharded}: $.weight_map: expected a mapping, got {index!r}. Copy it again.")
-            weights: dict[str, Tensor] = {}
-            for name in sorted(set(index.values())):
-                weights |= _tensors(folder / name)
-            return weights, folder / sharded
-    raise InputError(
-        f"{folder}: expected weights in one of {', '.join((*_WHOLE, *_SHARDED))}, got none of these files. Copy them next to "
-        f"{CONFIG}."
-    )
+    file = require_weights(folder)
+    if not file.name.endswith(_INDEX):
+        return _tensors(file), file
+    index = _json(file).get("weight_map")
+    if not isinstance(index, dict):
+        raise InputError(f"{file}: $.weight_map: expected a mapping, got {index!r}. Copy it again.")
+    weights: dict[str, Tensor] = {}
+    for name in sorted(set(index.values())):
+        weights |= _tensors(folder / name)
+    return weights, file
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

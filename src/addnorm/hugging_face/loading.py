@@ -47,6 +47,22 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
     return _model(spec, _parameters(cls, spec, weights, where), where)
 
 
+def can_load(folder: Path) -> bool:
+    """True if `load_hf` takes checkpoints of this class with these settings.
+
+    Raises:
+        InputError: config.json is damaged, or its weights are quantised.
+    """
+    config = read_config(folder)
+    if config.get("model_type") not in (*CLASSES.kinds(), MODEL_TYPE):
+        return False
+    try:
+        hf_spec(folder)
+    except InputError:
+        return config.get("model_type") == MODEL_TYPE  # its own message is the right one
+    return True
+
+
 def hf_spec(folder: Path) -> tuple[ModelSpec, type[ForeignClass] | None]:
     """Read the spec of a checkpoint and the class that it belongs to; None for a class of this library.
 

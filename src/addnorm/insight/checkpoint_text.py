@@ -1,6 +1,7 @@
 """A text as the held-out data of a checkpoint, which has no data set of its own."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,6 @@ from jaxtyping import Int64
 from addnorm.data import Dataset
 from addnorm.errors import InputError
 from addnorm.hugging_face.text import mask_id, require_vocab, text_ids
-from addnorm.model.architecture import Architecture
 
 LENGTH = 512
 """Default number of tokens of a sequence, or the model's `max_seq` if that is less."""
@@ -29,22 +29,28 @@ class HeldText:
         return inputs if self.mask is None else np.where(inputs == self.dataset.mask_id, self.mask, inputs)
 
 
-def held_text(folder: Path, file: Path | None, spec: Architecture) -> HeldText:
+def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> HeldText:
     """Encode a text with a checkpoint's tokenizer.
+
+    Args:
+        folder: of the checkpoint.
+        file: a UTF-8 text, or a list of token ids in a file that ends in .json.
+        vocab: number of the model's embeddings.
+        masked: True for a model that predicts masked tokens.
 
     Raises:
         InputError: no text is given, or as `text_ids`, `require_vocab` and `mask_id`.
     """
     if file is None:
         raise InputError(f"{folder} is a checkpoint, which has no text of its own: expected --text FILE.")
-    found = text_ids(folder, file)
-    require_vocab(folder, found, spec.vocab)
+    found = _listed_ids(file) if file.suffix == ".json" else text_ids(folder, file)
+    require_vocab(folder, found, vocab)
     ids = np.array(found, dtype=np.uint32)
     dataset = Dataset(
         folder=folder,
         hash=hashlib.sha256(ids.tobytes()).hexdigest(),
         tokenizer_hash="",
-        vocab=spec.vocab,
+        vocab=vocab,
         train=ids,
         held=ids,
         train_bytes=file.stat().st_size,
@@ -52,7 +58,17 @@ def held_text(folder: Path, file: Path | None, spec: Architecture) -> HeldText:
         corpus={"kind": "text", "path": str(file)},
         tokenizer_spec={},
     )
-    return HeldText(dataset=dataset, mask=mask_id(folder) if spec.objective == "masked" else None)
+    return HeldText(dataset=dataset, mask=mask_id(folder) if masked else None)
+
+
+def _listed_ids(file: Path) -> list[int]:
+    try:
+        ids = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--text: expected token ids in {file}, got an error: {error}.") from error
+    if not isinstance(ids, list) or not all(isinstance(each, int) and each >= 0 for each in ids):
+        raise InputError(f"--text: expected a JSON list of token ids in {file}, got {json.dumps(ids)[:60]}.")
+    return ids
 
 
 def require_no_text(path: Path, **given: object) -> None:

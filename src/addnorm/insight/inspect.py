@@ -5,9 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.hugging_face.checkpoint import is_checkpoint
+from addnorm.hugging_face.loading import can_load
 from addnorm.insight import flow
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
+from addnorm.insight.probe.checkpoint import probe_checkpoint
 from addnorm.study.plugins import load_plugins
 
 
@@ -24,21 +26,21 @@ def inspect(
     """Measure gradients, the stream, attention and early exit of a run or a checkpoint, layer by layer.
 
     A run is measured before and after training, on held-out text of its own data, and the measures are written to
-    `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint of a class
-    that `addnorm.load_hf` takes is measured as it is on a given text; nothing is written. The command is `addnorm inspect`.
+    `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint, a
+    decoder or encoder with logits, is measured as it is on a given text; nothing is written. The command is `addnorm inspect`.
 
     Args:
         path: folder of a run, of a study to inspect all of its runs, or of a Transformers checkpoint.
         sequences: held-out sequences for gradients, the stream and early exit.
         map_sequences: held-out sequences for attention and scores.
-        text: a UTF-8 file, for a checkpoint only.
+        text: a UTF-8 file, or token ids in a .json file, for a checkpoint only.
         length: tokens of a sequence, for a checkpoint only; None for 512, or the model's own length if that is less.
         plugins: files with the user's own mechanisms that the runs use.
         say: receives a line of text before each run that is measured.
 
     Returns:
-        `runs`, each as its `insight.json` (see `addnorm.insight.flow`; a checkpoint has no `start`), and `skipped` runs with
-        the reason.
+        `runs`, each as its `insight.json` (see `addnorm.insight.flow`; a checkpoint has no `start`; `missing` names parts that
+        were not found in it), and `skipped` runs with the reason.
 
     Raises:
         InputError: the path is neither a study, a run nor a checkpoint, or a checkpoint that cannot be loaded; a count is
@@ -49,12 +51,13 @@ def inspect(
     Example:
         >>> measured = addnorm.inspect("runs/first", sequences=2, map_sequences=1)
         >>> sorted(measured["runs"][0]["end"]["layers"][0])[:3]
-        ['entropy', 'entropy_share', 'exit_loss']
+        ['cosine', 'entropy', 'entropy_share']
     """
     load_plugins(plugins, Path.cwd())
     path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
     if is_checkpoint(path):
         file = None if text is None else Path(text)
-        return {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
+        measure = inspect_checkpoint if can_load(path) else probe_checkpoint
+        return {"runs": [measure(path, file, length, settings)], "skipped": {}}
     require_no_text(path, text=text, length=length)
     return flow.inspect(path, settings, say=say)

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError
+from addnorm.hugging_face.checkpoint import CONFIG, plain_config, require_weights, weights_file
 from addnorm.hugging_face.loading import load_hf
 from addnorm.hugging_face.own_class import MODEL_TYPE
 from addnorm.redundancy.execution.memory import needed_bytes
@@ -29,13 +30,6 @@ from addnorm.targets.transformers_class import (
     raised_as_input_error,
 )
 
-_WEIGHTS = (
-    "model.safetensors",
-    "model.safetensors.index.json",
-    "pytorch_model.bin",
-    "pytorch_model.bin.index.json",
-)
-
 
 def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int | None = None) -> Target:
     """Load the model in a folder, in the dtype of its weights, with inputs derived from its configuration.
@@ -46,17 +40,12 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
         InputError: config.json or the weights are missing or damaged, the folder requires its own code, the installed
             Transformers lacks its class, or weights are missing.
     """
-    content = _config(folder)
+    content = plain_config(folder)
     if content.get("model_type") == MODEL_TYPE:
         return _own_target(folder, given)
     _require_plain(folder, content)
-    weights = next((file for file in _WEIGHTS if (folder / file).is_file()), None)
-    name = _architecture(folder, content, weights)
-    if weights is None:
-        raise InputError(
-            f"{folder}: expected weights in one of {', '.join(_WEIGHTS)}, got none of these files. Copy them next to "
-            "config.json."
-        )
+    name = _architecture(folder, content)
+    weights = require_weights(folder).name
     if memory is not None:
         cls, config = _class_and_config(folder, name)
         with quiet_transformers(), raised_as_input_error(f"{folder} cannot be loaded as {name}"):
@@ -78,19 +67,8 @@ def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:
     )
 
 
-def _config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path}: expected JSON, got an error: {error}. Copy the file again.") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: expected a JSON object, got {json.dumps(content)[:80]}.")
-    return content
-
-
 def _require_plain(folder: Path, content: dict[str, Any]) -> None:
-    path = folder / "config.json"
+    path = folder / CONFIG
     for field, why in (
         ("auto_map", "its model is Python code in the folder or on a hub, which addnorm does not execute"),
         ("quantization_config", "its weights are quantised and cannot be changed by small amounts"),
@@ -101,25 +79,24 @@ def _require_plain(folder: Path, content: dict[str, Any]) -> None:
             )
 
 
-def _architecture(folder: Path, content: dict[str, Any], weights: str | None) -> str:
+def _architecture(folder: Path, content: dict[str, Any]) -> str:
     names = content.get("architectures")
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
-        fit = best_class(folder, content, folder / weights) if weights is not None else None
+        weights = weights_file(folder)
+        fit = best_class(folder, content, weights) if weights is not None else None
         advice = (
             f'The weights fit {fit.name} best{fit.in_words}. Add "architectures": ["{fit.name}"].'
             if fit is not None
             else 'Add the class, such as "architectures": ["BertModel"].'
         )
-        raise InputError(
-            f"{folder / 'config.json'}: expected one class in 'architectures', got {json.dumps(names)}. {advice}"
-        )
+        raise InputError(f"{folder / CONFIG}: expected one class in 'architectures', got {json.dumps(names)}. {advice}")
     return names[0]
 
 
 def _class_and_config(folder: Path, name: str) -> tuple[Any, Any]:
     cls = model_class(name)
     with quiet_transformers(), raised_as_input_error(f"{folder} cannot be loaded as {name}"):
-        config = cls.config_class.from_json_file(folder / "config.json")
+        config = cls.config_class.from_json_file(folder / CONFIG)
     if getattr(config, "use_cache", None):
         config.use_cache = False
     return cls, config

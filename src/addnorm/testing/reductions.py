@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any, cast
 
 import torch
-from torch import Tensor
 
+from addnorm.model.neutral import fill
 from addnorm.model.presets import FIELD_OF_ROOM, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -75,20 +75,8 @@ def _changed(spec: ModelSpec, changes: Mapping[str, Any]) -> ModelSpec:
 def _fill(model: Transformer, field: str, parameters: Mapping[str, Any] | str) -> None:
     """Set the mechanism's own parameters and buffers as the reduction says."""
     start = cast(ModelSpec, model.spec).build().double().state_dict()
-    for name, value in model.state_dict().items():
-        if f".{field}." not in f".{name}":
-            continue
-        if parameters == "start":
-            _set(value, start[name])
-        elif isinstance(parameters, Mapping):
-            key = next((key for key in parameters if f".{name}".endswith(f".{key}")), None)
-            if key is not None:
-                _set(value, start[name] if parameters[key] == "start" else torch.as_tensor(parameters[key]))
-
-
-def _set(value: Tensor, number: Tensor) -> None:
-    with torch.no_grad():
-        value.copy_(number.expand_as(value))
+    own = {name: value for name, value in model.state_dict().items() if f".{field}." in f".{name}"}
+    fill(own, dict.fromkeys(own, "start") if isinstance(parameters, str) else parameters, start)
 
 
 def _in_words(reduction: Reduction) -> str:

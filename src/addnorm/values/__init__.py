@@ -85,6 +85,11 @@ class ValuesSpec(Reducible, Spec):
         """True if the layer has a matrix for values of its own."""
         return True
 
+    @property
+    def reads_tokens(self) -> bool:
+        """True if `join` reads the branch's input or the tokens; otherwise it joins what earlier layers computed."""
+        return False
+
     @abstractmethod
     def build(self, shape: Shape, *, vocab: int, std: float) -> Values | None:
         """Build the module; None if nothing joins.

@@ -53,6 +53,10 @@ class Table(ValuesSpec):
         super().__post_init__()
         require_at_least(self, 1, "gate_entries")
 
+    @property
+    def reads_tokens(self) -> bool:
+        return True
+
     def build(self, shape: Shape, *, vocab: int, std: float) -> "TableValues":
         return TableValues(self, shape, vocab, std)
 

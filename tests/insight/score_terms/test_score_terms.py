@@ -9,8 +9,9 @@ import torch
 import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.insight.isotropy import mean_direction
 from addnorm.insight.score_terms import ours
-from addnorm.insight.score_terms.isotropy import isotropy, mean_direction
+from addnorm.insight.score_terms.isotropy import isotropy
 from addnorm.insight.score_terms.measured import measure
 from addnorm.insight.score_terms.terms import TERMS, terms_of
 

@@ -51,7 +51,8 @@ def extrapolate_checkpoint(
     for combination in combinations:
         require_all(combination, spec)
     require_position(spec, tested)
-    held = held_text(folder, None if text is None else Path(text), spec)
+    file = None if text is None else Path(text)
+    held = held_text(folder, file, vocab=spec.vocab, masked=spec.objective == "masked")
     segments = held_out_segments(held.dataset, spec.objective, tested, windows)
     segments = replace(segments, inputs=held.with_mask(segments.inputs))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -26,6 +26,9 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
     exit_loss        loss when the final norm and the head read the stream after this layer
     entropy          of a row of attention, in nats, mean over rows that see two positions or more
     entropy_share    the same over its largest value, the logarithm of the visible positions
+    first_share      share of the first position in those rows
+    query_direction  norm of the mean direction of the queries, mean over heads: 0 isotropic, 1 all alike; key_direction alike
+    cosine           of a layer's input and output, mean over positions
     one_hot          share of those rows with more than 0.9 of their attention at one position
     similarity       1 - Jensen-Shannon divergence / ln 2 to the same head of the attention before it, mean over rows
     mean_similarity  the same for the attention averaged over heads, independent of the order of heads

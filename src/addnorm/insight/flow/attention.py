@@ -69,6 +69,8 @@ class AttentionTally:
             entropy = spread.entropy
             self._tally(place, "entropy", entropy, where)
             self._tally(place, "entropy_share", entropy / visible.log(), where)
+            if spread.first is not None:
+                self._tally(place, "first_share", spread.first / spread.mass, where)
             self._tally(place, "one_hot", (spread.largest / spread.mass > ONE_HOT).double(), where)
         self._compare(attentions, [spread.mass for spread in spreads])
 
@@ -100,9 +102,11 @@ class _Spread:
 
     def __init__(self) -> None:
         self.mass = self.weighted_log = self.largest = torch.zeros((), dtype=torch.float64)
+        self.first: Tensor | None = None
 
     def add(self, block: Block) -> None:
         block = block.double()
+        self.first = block[..., 0] if self.first is None else self.first
         self.mass = self.mass + block.sum(-1)
         self.weighted_log = self.weighted_log + torch.special.xlogy(block, block).sum(-1)
         self.largest = torch.maximum(self.largest.to(block.device), block.amax(-1))

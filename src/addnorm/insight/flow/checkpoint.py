@@ -34,13 +34,13 @@ def inspect_checkpoint(folder: Path, text: Path | None, length: int | None, sett
         InputError: as `load_hf`; no text, or one shorter than a sequence.
     """
     model = load_hf(folder)
-    held = held_text(folder, text, model.spec)
+    held = held_text(folder, text, vocab=model.spec.vocab, masked=model.spec.objective == "masked")
     seq = min(LENGTH, model.spec.max_seq) if length is None else length
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def batches(size: int, sequences: int) -> tuple[Scored, ...]:
         windows = held_batches(held.dataset, size, seq, sequences)
-        return tuple(_scored(model.spec.objective, window, held, step, device) for step, window in enumerate(windows))
+        return tuple(scored(model.spec.objective, window, held, step, device) for step, window in enumerate(windows))
 
     windows = Windows(batches=batches(_BATCH, settings.sequences), maps=batches(1, settings.map_sequences))
     return {
@@ -59,7 +59,8 @@ def inspect_checkpoint(folder: Path, text: Path | None, length: int | None, sett
     }
 
 
-def _scored(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Scored:
+def scored(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Scored:
+    """Inputs and targets of a batch, with the model's own mask token."""
     made = score(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
     inputs = torch.from_numpy(np.ascontiguousarray(held.with_mask(made.inputs.numpy())))
     where = None if made.where is None else made.where.to(device)

@@ -13,12 +13,24 @@ from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.early_exit import exits
 from addnorm.insight.flow.gradients import Gradients, gradients
 from addnorm.insight.flow.own_scores import ScoreTally
-from addnorm.insight.flow.stream import StreamTally
-from addnorm.model.trace import SiteTrace, Trace
+from addnorm.insight.flow.stream import StreamTally, layer_cosines
+from addnorm.insight.isotropy import mean_direction
+from addnorm.model.trace import AttentionTrace, SiteTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Measured, Scored
 
-_MEAN_OF_LAYER = ("share", "entropy", "entropy_share", "one_hot", "similarity", "mean_similarity", "own_share")
+_MEAN_OF_LAYER = (
+    "share",
+    "entropy",
+    "entropy_share",
+    "one_hot",
+    "first_share",
+    "similarity",
+    "mean_similarity",
+    "own_share",
+    "query_direction",
+    "key_direction",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,25 +59,32 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
         grads = gradients(model, windows.batches)
         stream, losses, trace = StreamTally(), defaultdict[int, list[Measured]](list), Trace()
         attention, scores = AttentionTally(), ScoreTally()
+        cosines, directions = list[dict[int, float]](), list[list[dict[str, float]]]()
         with torch.no_grad():
             for batch in windows.batches:
                 model(batch.inputs, trace=trace)
                 stream.add(trace)
+                cosines.append(layer_cosines(trace))
                 for layer, measured in exits(model, trace, batch).items():
                     losses[layer].append(measured)
             for batch in windows.maps:
                 model(batch.inputs, trace=trace)
                 attention.add(trace.attentions)
                 scores.add(trace.attentions)
+                directions.append([_directions(traced) for traced in trace.attentions])
     finally:
         model.train(training)
     rows = [
         _place(site) | stream.of_site(place) | _gradients_of(grads, place) for place, site in enumerate(trace.sites)
     ]
     attending = [site for site in trace.sites if site.attention is not None]
-    attended = [_place(site) | _attention_of(attention, scores, place) for place, site in enumerate(attending)]
+    attended = [
+        _place(site) | _attention_of(attention, scores, place) | means_of([of_pass[place] for of_pass in directions])
+        for place, site in enumerate(attending)
+    ]
+    cosine = {layer: sum(found[layer] for found in cosines) / len(cosines) for layer in cosines[0]}
     by_layer = {layer: _loss(measured) for layer, measured in losses.items()}
-    return _finite(
+    return finite(
         {
             "loss": by_layer[max(by_layer)],
             "gradient": grads.whole,
@@ -76,6 +95,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
                     "gradient": grads.layers[layer],
                     "rms": [row["rms"] for row in rows if row["layer"] == layer][-1],
                     "exit_loss": loss,
+                    **({"cosine": cosine[layer]} if layer in cosine else {}),
                     **_means(layer, [*rows, *attended]),
                 }
                 for layer, loss in by_layer.items()
@@ -110,6 +130,20 @@ def _attention_of(attention: AttentionTally, scores: ScoreTally, place: int) -> 
     return found
 
 
+def _directions(attention: AttentionTrace) -> dict[str, float]:
+    return {
+        "query_direction": mean_direction(attention.query).mean().item(),
+        "key_direction": mean_direction(attention.key).mean().item(),
+    }
+
+
+def means_of(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Means over passes, by name, of those that have the name."""
+    names = dict.fromkeys(name for measures in found for name in measures)
+    of = {name: [measures[name] for measures in found if name in measures] for name in names}
+    return {name: sum(values) / len(values) for name, values in of.items()}
+
+
 def _loss(measured: Sequence[Measured]) -> float:
     nats = sum((part.nats for part in measured), torch.zeros((), dtype=torch.float64))
     total = nats.item() if isinstance(nats, Tensor) else float(nats)
@@ -125,10 +159,10 @@ def _means(layer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     return found
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """Replace every number that is not finite by None, because JSON has no such numbers."""
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
+        return {name: finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

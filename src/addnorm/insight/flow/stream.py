@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from addnorm.model.trace import SiteTrace, Trace
@@ -56,6 +57,18 @@ class StreamTally:
             written = self.written[place].norm
             measures["share"] = self.added[place].norm / written if written > 0 else float("nan")
         return measures
+
+
+def layer_cosines(trace: Trace) -> dict[int, float]:
+    """Compute the cosine of every layer's input and output, mean over positions, by layer; without those of another shape."""
+    found: dict[int, float] = {}
+    entries: dict[int, Tensor] = {}
+    for site in trace.sites:
+        layer = site.site.layer
+        entry = entries.setdefault(layer, site.before)
+        if entry.shape == site.after.shape:
+            found[layer] = torch.cosine_similarity(entry.double(), site.after.double(), dim=-1).mean().item()
+    return found
 
 
 def comparable(site: SiteTrace) -> bool:

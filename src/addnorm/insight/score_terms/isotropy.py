@@ -8,18 +8,8 @@ lower limit of what can be distinguished from 0.
 Source: Su (2023) ("各向同性"): isotropic q and k make the second and third term small in the mean.
 """
 
-import torch
-from jaxtyping import Float, Float64
-from torch import Tensor
-
+from addnorm.insight.isotropy import mean_direction
 from addnorm.insight.score_terms.parts import Parts
-
-
-def mean_direction(vectors: Float[Tensor, "sample heads seq head_dim"]) -> Float64[Tensor, " heads"]:
-    """Compute the norm of the mean direction, per head; vectors of zero length count as zero."""
-    vectors = vectors.double()
-    lengths = vectors.norm(dim=-1, keepdim=True)
-    return torch.where(lengths > 0, vectors / lengths.clamp(min=1e-300), 0.0).mean(dim=(0, 2)).norm(dim=-1)
 
 
 def isotropy(parts: Parts) -> list[dict[str, float]]:

@@ -32,6 +32,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
         if len(runs) == 1
         else "Layer by layer: give one run's folder. All of it: --json, or insight.json."
     )
+    parts += [textwrap.fill(f"Not found: {sentence}", width) for run in runs for sentence in run.get("missing", ())]
     parts += [f"skipped {name}: {reason}" for name, reason in found["skipped"].items()]
     return "\n\n".join(parts)
 

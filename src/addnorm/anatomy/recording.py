@@ -1,0 +1,173 @@
+"""Record of one forward pass: calls of modules, additions, and attention, in order.
+
+Tensors are recognised by their memory, also in another shape, so the record keeps all of them alive until it is dropped.
+"""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+_ADDITIONS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__}
+_IN_PLACE = {Tensor.add_, Tensor.__iadd__}
+_SOFTMAX = {torch.softmax, Tensor.softmax, F.softmax}
+
+
+@dataclass(eq=False, kw_only=True)
+class Call:
+    """A call of a module, without the root."""
+
+    path: str
+    module: nn.Module
+    inputs: tuple[Tensor, ...]
+    """Tensors among the arguments, those by name last."""
+    began: int
+    """Number of events before it."""
+    outputs: tuple[Tensor, ...] = ()
+    ended: int = -1
+
+    @property
+    def input(self) -> Tensor | None:
+        """The first tensor among the arguments."""
+        return self.inputs[0] if self.inputs else None
+
+    @property
+    def output(self) -> Tensor | None:
+        """The output, or the first tensor in it."""
+        return self.outputs[0] if self.outputs else None
+
+
+@dataclass(eq=False, kw_only=True)
+class Addition:
+    """left + right = out, of one shape."""
+
+    left: Tensor
+    right: Tensor
+    out: Tensor
+    at: int
+    before: Tensor | None = None
+    """Copy of `left` before an addition in place."""
+
+    def other(self, operand: Tensor) -> Tensor:
+        """The operand that is not this one."""
+        return self.right if same(self.left, operand) else self.left
+
+
+@dataclass(eq=False, kw_only=True)
+class Attended:
+    """One attention: torch's function of queries and keys, or a softmax over keys."""
+
+    at: int
+    query: Tensor | None = None
+    key: Tensor | None = None
+    mask: Tensor | None = None
+    causal: bool = False
+    scale: float | None = None
+    probabilities: Tensor | None = None
+
+
+@dataclass(eq=False)
+class Recording:
+    """Events of one pass."""
+
+    calls: list[Call] = field(default_factory=list)
+    additions: list[Addition] = field(default_factory=list)
+    attentions: list[Attended] = field(default_factory=list)
+    clock: int = 0
+
+    def tick(self) -> int:
+        self.clock += 1
+        return self.clock
+
+
+def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[Recording, Any]:
+    """Run a pass and record it.
+
+    Returns:
+        The record, and what the pass returned.
+    """
+    recording = Recording()
+    open_calls: list[Call] = []
+    with ExitStack() as stack:
+        for path, module in model.named_modules():
+            if path:
+                before = partial(_begin, recording, open_calls, path)
+                after = partial(_end, recording, open_calls)
+                stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+                stack.callback(module.register_forward_hook(after).remove)
+        stack.enter_context(_Recorder(recording))
+        result = forward()
+    return recording, result
+
+
+def _begin(recording: Recording, open_calls: list[Call], path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+    call = Call(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=recording.tick())
+    recording.calls.append(call)
+    open_calls.append(call)
+
+
+def _end(recording: Recording, open_calls: list[Call], module: nn.Module, args: Any, output: Any) -> None:
+    call = open_calls.pop()
+    call.outputs, call.ended = tensors(output), recording.tick()
+
+
+def tensors(value: Any) -> tuple[Tensor, ...]:
+    """The tensors of a value, of the tuples, lists and mappings in it, in order."""
+    if isinstance(value, Tensor):
+        return (value,)
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, tuple | list) else ()
+    return tuple(tensor for item in items for tensor in tensors(item))
+
+
+def same(left: Tensor, right: Tensor) -> bool:
+    """True for one tensor, and for two views of all its entries."""
+    return left is right or (left.numel() == right.numel() and left.data_ptr() == right.data_ptr())
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, recording: Recording) -> None:
+        super().__init__()
+        self.recording = recording
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        pair = _pair(args, kwargs) if func in _ADDITIONS else None
+        before = pair[0].clone() if pair and func in _IN_PLACE else None
+        out = func(*args, **kwargs)
+        if pair and isinstance(out, Tensor):
+            left, right = pair
+            self.recording.additions.append(
+                Addition(left=left, right=right, out=out, at=self.recording.tick(), before=before)
+            )
+        elif func is F.scaled_dot_product_attention:
+            self._attention(args, kwargs)
+        elif func in _SOFTMAX and isinstance(out, Tensor) and out.dim() == 4:
+            self.recording.attentions.append(Attended(at=self.recording.tick(), probabilities=out))
+        return out
+
+    def _attention(self, args: Any, kwargs: Any) -> None:
+        named = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
+        self.recording.attentions.append(
+            Attended(
+                at=self.recording.tick(),
+                query=named["query"],
+                key=named["key"],
+                mask=named.get("attn_mask"),
+                causal=bool(named.get("is_causal")),
+                scale=named.get("scale"),
+            )
+        )
+
+
+def _pair(args: Any, kwargs: Any) -> tuple[Tensor, Tensor] | None:
+    operands = (*args, kwargs["other"]) if "other" in kwargs else args
+    if len(operands) != 2 or not all(isinstance(operand, Tensor) for operand in operands):
+        return None
+    left, right = operands
+    return (left, right) if left.shape == right.shape and left.dim() in (2, 3) and not kwargs.get("alpha") else None

@@ -1,0 +1,133 @@
+"""Layers and joints of a model, read from the record of one pass.
+
+A layer is a member of a list of modules that are called one after the other, each with the output of the one before. Inside
+it, the stream is followed from the layer's input to its output, through additions and through norms on it: a joint is an
+addition of the stream and something else, the output of a branch.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from addnorm.anatomy.recording import Addition, Attended, Call, Recording, same
+
+Role = Literal["attention", "feedforward", "both"]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Joint:
+    """Place where a branch's output joins the stream."""
+
+    role: Role
+    """Kind of the branch; "both" for branches side by side."""
+    before: Tensor
+    update: Tensor
+    """The branch's output, which joins."""
+    written: Tensor
+    reader: Call | None
+    """The outermost call that reads the stream for this branch; None if there is none of its own."""
+    writer: Call | None
+    """The last call whose output is what joins; None if it is computed outside of modules."""
+    attention: Attended | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerRecord:
+    """One layer of a recorded pass."""
+
+    call: Call
+    joints: tuple[Joint, ...]
+    complete: bool
+    """True if the joints lead from the layer's input to its output."""
+    attentions: tuple[Attended, ...]
+
+
+def find_layers(recording: Recording) -> tuple[LayerRecord, ...]:
+    """Find the layers: the longest chain of calls in one list of modules; () if there is none of at least two."""
+    by_list: dict[str, list[Call]] = defaultdict(list)
+    for call in recording.calls:
+        parent, _, last = call.path.rpartition(".")
+        if last.isdigit():
+            by_list[parent].append(call)
+    chain: list[Call] = max((_chain(calls) for calls in by_list.values()), key=len, default=[])
+    return tuple(_layer(recording, call) for call in chain) if len(chain) > 1 else ()
+
+
+def head_of(recording: Recording, logits: Tensor) -> Call | None:
+    """The call whose output the logits are; None if they are computed outside of modules."""
+    return next((call for call in recording.calls if any(out is logits for out in call.outputs)), None)
+
+
+def _chain(calls: Sequence[Call]) -> list[Call]:
+    """The longest run of calls on a stream [batch, seq, width] in which each reads the output of the one before."""
+    best: list[Call] = []
+    run: list[Call] = []
+    for call in calls:
+        follows = run and any(tensor is run[-1].output for tensor in call.inputs)
+        if call.input is None or call.input.dim() != 3 or not call.input.is_floating_point():
+            run = []
+        else:
+            run = [*run, call] if follows else [call]
+        best = max(best, run, key=len)
+    return best
+
+
+def _layer(recording: Recording, layer: Call) -> LayerRecord:
+    inside = [call for call in recording.calls if layer.began < call.began and call.ended < layer.ended]
+    additions = [addition for addition in recording.additions if layer.began < addition.at < layer.ended]
+    attentions = [attention for attention in recording.attentions if layer.began < attention.at < layer.ended]
+    assert layer.input is not None
+    stream: list[Tensor] = [layer.input]
+    joints, time = list[Joint](), layer.began
+    for addition in additions:
+        on_stream = _on_stream(addition, _normed(stream, inside))
+        if on_stream is None:
+            continue
+        joints.append(_joint(addition, on_stream, inside, additions, attentions, time))
+        stream, time = [addition.out], addition.at
+    end = layer.output
+    complete = bool(joints) and end is not None and any(same(end, x) for x in _normed(stream, inside))
+    return LayerRecord(call=layer, joints=tuple(joints), complete=complete, attentions=tuple(attentions))
+
+
+def _normed(stream: Sequence[Tensor], calls: Sequence[Call]) -> list[Tensor]:
+    """The stream, and what modules that read nothing else make of it, such as a norm on the stream."""
+    made = [call.output for call in calls if call.output is not None and any(_reads(call, x) for x in stream)]
+    return [*stream, *(tensor for tensor in made if tensor.numel() == stream[0].numel())]
+
+
+def _reads(call: Call, x: Tensor) -> bool:
+    return call.input is not None and same(call.input, x)
+
+
+def _on_stream(addition: Addition, stream: Sequence[Tensor]) -> Tensor | None:
+    return next((x for x in stream if same(addition.left, x) or same(addition.right, x)), None)
+
+
+def _joint(
+    addition: Addition,
+    on_stream: Tensor,
+    calls: Sequence[Call],
+    additions: Sequence[Addition],
+    attentions: Sequence[Attended],
+    since: int,
+) -> Joint:
+    update = addition.other(on_stream)
+    done = [call for call in calls if since < call.began and call.ended < addition.at]
+    readers = [call for call in done if _reads(call, on_stream)]
+    writers = [call for call in done if call.output is not None and same(call.output, update)]
+    own = [attention for attention in attentions if since < attention.at < addition.at]
+    summed = [sum_ for sum_ in additions if since < sum_.at < addition.at and same(sum_.out, update)]
+    side_by_side = any(not any(call.began < sum_.at < call.ended for call in done) for sum_ in summed)
+    return Joint(
+        role="feedforward" if not own else "both" if side_by_side else "attention",
+        before=on_stream if addition.before is None else addition.before,
+        update=update,
+        written=addition.out,
+        reader=readers[0] if readers else None,
+        writer=max(writers, key=lambda call: call.ended, default=None),
+        attention=own[0] if own else None,
+    )

@@ -1,0 +1,104 @@
+"""A checkpoint of any class of the installed Transformers, measured on a text; nothing is written."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import addnorm
+from addnorm.data import held_batches
+from addnorm.errors import InputError
+from addnorm.insight.checkpoint_text import LENGTH, held_text
+from addnorm.insight.flow.checkpoint import scored
+from addnorm.insight.flow.runs import FORMAT, Settings
+from addnorm.insight.probe.measure import probe
+from addnorm.targets import resolve
+
+_BATCH = 4
+"""Sequences of a forward pass."""
+
+
+def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settings: Settings) -> dict[str, Any]:
+    """Measure a checkpoint on a text.
+
+    Args:
+        folder: of the checkpoint.
+        text: a UTF-8 file, or token ids in a .json file.
+        length: tokens of a sequence; None for 512, or the model's own length if that is less.
+        settings: amount of text.
+
+    Returns:
+        As `inspect_checkpoint`, with the keys of `addnorm.insight.probe`.
+
+    Raises:
+        InputError: the checkpoint cannot be loaded, has no logits or no layers; or no text, or one that is too short.
+    """
+    if text is None:
+        held_text(folder, text, vocab=0, masked=False)  # says so, before the model is loaded
+    model = resolve(folder).model
+    config: Any = getattr(model, "config", None)
+    vocab = _vocab(model)
+    longest = getattr(config, "max_position_embeddings", None)
+    seq = (min(LENGTH, longest) if isinstance(longest, int) and longest > 0 else LENGTH) if length is None else length
+    causal = _is_causal(model, vocab)
+    held = held_text(folder, text, vocab=vocab, masked=not causal)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+    def batches(size: int, sequences: int) -> list[Any]:
+        windows = held_batches(held.dataset, size, seq, sequences)
+        objective = "causal" if causal else "masked"
+        return [scored(objective, window, held, step, device) for step, window in enumerate(windows)]
+
+    used, maps = batches(_BATCH, settings.sequences), batches(1, settings.map_sequences)
+    end = probe(model.to(device), used, maps, _logits)
+    missing = end.pop("missing")
+    return {
+        "format": FORMAT,
+        "run": folder.name,
+        "addnorm": addnorm.__version__,
+        "weights": {"folder": str(folder)},
+        "data": {
+            "hash": held.dataset.hash,
+            "text": str(text),
+            "seq": seq,
+            "sequences": sum(len(batch.inputs) for batch in used),
+            "map_sequences": len(maps),
+        },
+        "missing": missing,
+        "end": end,
+    }
+
+
+def _logits(model: nn.Module, tokens: Tensor) -> Tensor:
+    try:
+        output: Any = model(tokens)
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise InputError(
+            f"{type(model).__name__}: expected a model that maps {tokens.shape[1]} tokens to logits, got an error: {error}. If "
+            "the model takes fewer tokens, give --length; models with an encoder and a decoder are not measured."
+        ) from error
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor) or logits.dim() != 3:
+        raise InputError(
+            f"{type(model).__name__}: expected logits [batch, seq, vocab], got {type(output).__name__}. Save the checkpoint "
+            "with a class that has a language modelling head, such as AutoModelForCausalLM or AutoModelForMaskedLM."
+        )
+    return logits
+
+
+def _vocab(model: nn.Module) -> int:
+    embedding = next((module for module in model.modules() if isinstance(module, nn.Embedding)), None)
+    if embedding is None:
+        raise InputError(f"{type(model).__name__}: expected a model that embeds tokens, got one without an embedding.")
+    return embedding.num_embeddings
+
+
+@torch.no_grad()
+def _is_causal(model: nn.Module, vocab: int) -> bool:
+    """True if another last token leaves earlier logits as they are."""
+    tokens = torch.randint(vocab, (1, 5), generator=torch.Generator().manual_seed(0))
+    other = tokens.clone()
+    other[0, -1] = (other[0, -1] + 1) % vocab
+    one, two = _logits(model, tokens), _logits(model, other)
+    return torch.allclose(one[:, :-1], two[:, :-1], rtol=1e-4, atol=1e-5)

@@ -1,0 +1,199 @@
+"""All measures of a model of others as plain values."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.anatomy.recording import Attended, Recording, record
+from addnorm.anatomy.structure import LayerRecord, find_layers
+from addnorm.errors import InputError
+from addnorm.insight.flow.measure import finite, means_of
+from addnorm.insight.flow.stream import Squares
+from addnorm.insight.probe.attention import attention_measures
+from addnorm.insight.probe.read_out import read_out_of
+from addnorm.training.objective import Measured, Scored, compare
+
+Logits = Callable[[nn.Module, Tensor], Tensor]
+
+
+def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], logits_of: Logits) -> dict[str, Any]:
+    """Measure a model in evaluation mode; it is not changed.
+
+    Args:
+        model: maps tokens to logits.
+        batches: batches for the loss, gradients, the stream and the read-out.
+        maps: batches for attention.
+        logits_of: applies the model.
+
+    Returns:
+        FLOW of `addnorm.insight.flow` with the further keys of this package, and `missing`.
+
+    Raises:
+        InputError: the model has no list of layers that are called one after the other.
+    """
+    training, tally, missing = model.training, _Tally(model), dict[str, str]()
+    model.eval()
+    try:
+        for batch in batches:
+            again = partial(logits_of, model, batch.inputs)
+            tally.add(*_pass(model, batch, logits_of), batch, again, missing)
+        rows: list[list[dict[str, float]]] = []
+        with torch.no_grad():
+            for batch in maps:
+                _, layers, _ = _pass(model, batch, logits_of)
+                first = [layer.attentions[0] if layer.attentions else None for layer in layers]
+                rows.append(attention_measures(first))
+                _name_missing_attention(first, missing)
+    finally:
+        model.train(training)
+    flow = tally.flow()
+    for number, row in enumerate(flow["layers"]):
+        row |= means_of([of_pass[number] for of_pass in rows])
+    return finite(flow) | {"missing": list(missing.values())}
+
+
+def _name_missing_attention(attentions: Sequence[Attended | None], missing: dict[str, str]) -> None:
+    absent = [str(number) for number, found in enumerate(attentions) if found is None]
+    if absent:
+        missing["attention"] = (
+            f"attention of layers {', '.join(absent)}: expected torch's scaled_dot_product_attention or a softmax over keys, "
+            "got neither."
+        )
+    unnamed = [str(number) for number, found in enumerate(attentions) if found is not None and found.query is None]
+    if unnamed:
+        missing["directions"] = (
+            f"queries and keys of layers {', '.join(unnamed)}: expected torch's scaled_dot_product_attention, got a softmax of "
+            "scores that were computed before."
+        )
+
+
+def _pass(model: nn.Module, batch: Scored, logits_of: Logits) -> tuple[Recording, tuple[LayerRecord, ...], Tensor]:
+    recording, logits = record(model, lambda: logits_of(model, batch.inputs))
+    layers = find_layers(recording)
+    if not layers:
+        raise InputError(
+            f"{type(model).__name__}: expected a list of layers that are called one after the other, got none. Nothing can be "
+            "measured layer by layer."
+        )
+    return recording, layers, logits
+
+
+@dataclass
+class _Tally:
+    """Sums over batches."""
+
+    model: nn.Module
+    nats: float = 0.0
+    count: int = 0
+    entry: Squares = field(default_factory=Squares)
+    after: dict[int, Squares] = field(default_factory=lambda: defaultdict(Squares))
+    sites: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    cosines: dict[int, list[float]] = field(default_factory=lambda: defaultdict(list))
+    exits: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    gradients: dict[int, Tensor] = field(default_factory=dict)
+    """Sum over batches, by the id of the parameter."""
+    layers: list[nn.Module] = field(default_factory=list)
+
+    def add(
+        self,
+        recording: Recording,
+        layers: Sequence[LayerRecord],
+        logits: Tensor,
+        batch: Scored,
+        again: Callable[[], Tensor],
+        missing: dict[str, str],
+    ) -> None:
+        """Add one pass."""
+        self.layers = [layer.call.module for layer in layers]
+        measured: Measured = compare(logits, batch)
+        self._add_gradients(measured.nats)
+        self.nats += measured.nats.item()
+        self.count += measured.count
+        with torch.no_grad():
+            for number, layer in enumerate(layers):
+                self._add_stream(number, layer, missing)
+            read_out = read_out_of(recording, layers, logits, again)
+            if read_out is None:
+                missing["read-out"] = (
+                    "read-out of earlier layers: expected logits that follow from the last layer's output, got others."
+                )
+                return
+            for number, layer in enumerate(layers):
+                if layer.call.output is not None:
+                    self.exits[number] += compare(read_out(layer.call.output), batch).nats.item()
+
+    def _add_gradients(self, nats: Tensor) -> None:
+        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        found = torch.autograd.grad(nats, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            if gradient is not None:
+                before = self.gradients.get(id(parameter))
+                self.gradients[id(parameter)] = gradient if before is None else before + gradient
+
+    def _add_stream(self, number: int, layer: LayerRecord, missing: dict[str, str]) -> None:
+        x, y = layer.call.input, layer.call.output
+        if x is None or y is None:
+            return
+        if number == 0:
+            self.entry.add(x)
+        self.after[number].add(y)
+        if x.shape == y.shape:
+            self.cosines[number].append(torch.cosine_similarity(x.double(), y.double(), dim=-1).mean().item())
+        if not layer.complete:
+            missing["joints"] = (
+                f"branches of layer {number} ({layer.call.path}): expected additions that lead from its input to its output, "
+                f"got {len(layer.joints)} of them and something else."
+            )
+        for index, joint in enumerate(layer.joints):
+            site = self.sites.setdefault(
+                (number, index), {"role": joint.role, "added": Squares(), "written": Squares()}
+            )
+            site["added"].add(joint.update)
+            site["written"].add(joint.written)
+
+    def flow(self) -> dict[str, Any]:
+        """The measures so far."""
+        sites = [
+            {
+                "site": place,
+                "layer": number,
+                "role": site["role"],
+                "rms": site["written"].rms,
+                "update_rms": site["added"].rms,
+                "share": site["added"].norm / site["written"].norm if site["written"].norm else math.nan,
+            }
+            for place, ((number, _), site) in enumerate(sorted(self.sites.items()))
+        ]
+        embedding = next((module for module in self.model.modules() if isinstance(module, nn.Embedding)), None)
+        return {
+            "loss": self.nats / self.count,
+            "gradient": self._norm(self.model),
+            "embedding": {"rms": self.entry.rms} | ({} if embedding is None else {"gradient": self._norm(embedding)}),
+            "layers": [self._layer(number, layer, sites) for number, layer in enumerate(self.layers)],
+            "sites": sites,
+            "attention": [],
+        }
+
+    def _layer(self, number: int, layer: nn.Module, sites: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        shares = [site["share"] for site in sites if site["layer"] == number]
+        row: dict[str, Any] = {"layer": number, "gradient": self._norm(layer), "rms": self.after[number].rms}
+        if number in self.exits:
+            row["exit_loss"] = self.exits[number] / self.count
+        if shares:
+            row["share"] = sum(shares) / len(shares)
+        if self.cosines[number]:
+            row["cosine"] = sum(self.cosines[number]) / len(self.cosines[number])
+        return row
+
+    def _norm(self, module: nn.Module) -> float:
+        squares = Squares()
+        for parameter in module.parameters():
+            if id(parameter) in self.gradients:
+                squares.add(self.gradients[id(parameter)])
+        return squares.norm / self.count

@@ -1,0 +1,16 @@
+"""Mean direction of queries and of keys: 0 if they are isotropic, 1 if all have one direction."""
+
+from addnorm.reporting.measure import Measure
+
+
+class Isotropy(Measure):
+    """See the module."""
+
+    order = 58
+    key = "query_direction"
+    companions = ("key_direction",)
+    caption = "Norm of the mean direction of the queries."
+    panel_title = "Mean direction of queries"
+    axis_label = "norm of the queries' mean direction"
+    columns = {"query_direction": "q direction", "key_direction": "k direction"}
+    legend = "q, k direction: norm of the mean direction of queries and of keys"

@@ -1,0 +1,198 @@
+"""`addnorm inspect` of checkpoints of any class: equal to the measures of our own models, and honest about missing parts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from foreign import model, tokens
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+
+import addnorm
+from addnorm.cli import main
+from addnorm.insight.flow.measure import Windows, flow
+from addnorm.insight.probe import probe
+from addnorm.training.objective import Scored
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 20,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+GROUPED = {**SIZES, "num_key_value_heads": 2}
+GPT = {
+    "vocab_size": 50,
+    "n_embd": 32,
+    "n_layer": 3,
+    "n_head": 4,
+    "n_positions": 20,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+OPT = {
+    "vocab_size": 50,
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "ffn_dim": 48,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 20,
+    "word_embed_proj_dim": 32,
+}
+BLOOM = {"vocab_size": 50, "hidden_size": 32, "n_layer": 3, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
+DISTIL = {"vocab_size": 50, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 20}
+ALL = {"gradient", "rms", "exit_loss", "share", "cosine", "entropy", "entropy_share", "one_hot", "first_share"}
+DIRECTIONS = {"query_direction", "key_direction"}
+
+MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
+    "MistralForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
+    "Qwen3ForCausalLM": ({**GROUPED, "head_dim": 8}, ALL | DIRECTIONS, None),
+    "Gemma2ForCausalLM": ({**GROUPED, "head_dim": 8}, ALL, "queries and keys of layers 0, 1, 2"),
+    "Olmo2ForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
+    "PhiForCausalLM": (SIZES, ALL | DIRECTIONS, None),
+    "CohereForCausalLM": (SIZES, ALL | DIRECTIONS, None),
+    "GPTJForCausalLM": ({**GPT, "rotary_dim": 4}, ALL, "queries and keys"),
+    "GPTNeoXForCausalLM": (SIZES, ALL | DIRECTIONS, None),
+    "OPTForCausalLM": (OPT, ALL | DIRECTIONS, None),
+    "BloomForCausalLM": (BLOOM, ALL, "queries and keys"),
+    "MixtralForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
+    "RobertaForMaskedLM": (SIZES, ALL | DIRECTIONS, None),
+    "DistilBertForMaskedLM": (DISTIL, ALL | DIRECTIONS, None),
+    "AlbertForMaskedLM": ({**SIZES, "embedding_size": 16}, ALL | DIRECTIONS, None),
+    "MambaForCausalLM": (
+        {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3},
+        {"gradient", "rms", "exit_loss", "share", "cosine"},
+        "attention of layers 0, 1, 2",
+    ),
+}
+"""Settings, measures that every layer has, and the part that cannot be found."""
+
+
+def random_model(name: str, settings: dict[str, Any]) -> Any:
+    cls = getattr(transformers, name)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return cls(cls.config_class(**settings)).eval()
+
+
+def logits_of(foreign: nn.Module, ids: Tensor) -> Tensor:
+    found: Tensor = foreign(ids).logits
+    return found
+
+
+def scored(seed: int = 0) -> Scored:
+    ids = tokens(2, 13)
+    return Scored(inputs=ids[:, :-1], targets=ids[:, 1:], where=None)
+
+
+@pytest.mark.parametrize("preset", ["llama", "gpt2", "bert"])
+def test_a_probe_measures_what_our_own_models_show(tmp_path: Path, preset: str) -> None:
+    """Two programs that share no code of a forward pass: hooks on a class of Transformers, and the trace of our model."""
+    ours = model(preset, **({"head_transform": "gelu", "token_types": 2} if preset == "bert" else {}))
+    addnorm.save_hf(ours, tmp_path / "x")
+    auto = transformers.AutoModelForMaskedLM if preset == "bert" else transformers.AutoModelForCausalLM
+    foreign = auto.from_pretrained(tmp_path / "x").eval()
+    batch = scored()
+    expected = flow(ours, Windows(batches=[batch], maps=[batch]))
+    found = probe(foreign, [batch], [batch], logits_of)
+    assert found["missing"] == []
+    assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)
+    assert found["embedding"]["rms"] == pytest.approx(expected["embedding"]["rms"], rel=1e-5)
+    for theirs, mine in zip(found["layers"], expected["layers"], strict=True):
+        assert theirs.keys() >= ALL | DIRECTIONS
+        for name in theirs.keys() & mine.keys():
+            assert theirs[name] == pytest.approx(mine[name], rel=1e-3, abs=1e-5), name
+    assert [site["role"] for site in found["sites"]] == [site["role"] for site in expected["sites"]]
+    for theirs, mine in zip(found["sites"], expected["sites"], strict=True):
+        assert theirs["share"] > 0
+        if preset != "bert":  # there, ours is the change of the stream and theirs what joins before the norm
+            assert theirs["share"] == pytest.approx(mine["share"], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_architecture_is_measured_or_says_what_is_missing(name: str) -> None:
+    settings, expected, missing = MODELS[name]
+    foreign = random_model(name, settings)
+    batch = scored()
+    found = probe(foreign, [batch], [batch], logits_of)
+    assert len(found["layers"]) == 3
+    for row in found["layers"]:
+        assert {key for key, value in row.items() if value is not None} - {"layer", "similarity"} == expected
+    assert found["layers"][-1]["exit_loss"] == pytest.approx(found["loss"], rel=1e-5)
+    with torch.no_grad():
+        loss = nn.functional.cross_entropy(logits_of(foreign, batch.inputs).flatten(0, 1), batch.targets.flatten())
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert ([] if missing is None else [missing]) == [sentence[: len(missing or "")] for sentence in found["missing"]]
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in foreign.modules())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("probes")
+    random_model("MistralForCausalLM", GROUPED).save_pretrained(root / "mistral")
+    tokenizer = Tokenizer(models.WordLevel({"?": 0, "a": 3, "b": 4, "[MASK]": 5}, unk_token="?"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    tokenizer.save(str(root / "mistral" / "tokenizer.json"))
+    (root / "text.txt").write_text("abbaab" * 20, encoding="utf-8")
+    (root / "ids.json").write_text(json.dumps([3, 4, 4, 3, 3, 4] * 20), encoding="utf-8")
+    return root
+
+
+def test_the_command_measures_a_text_or_token_ids(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = []
+    for text in ("text.txt", "ids.json"):
+        arguments = [
+            "--text",
+            str(folder / text),
+            "--length",
+            "12",
+            "--sequences",
+            "4",
+            "--map-sequences",
+            "1",
+            "--json",
+        ]
+        assert main(["inspect", str(folder / "mistral"), *arguments]) == 0
+        (run,) = json.loads(capsys.readouterr().out)["runs"]
+        results.append(run)
+    assert results[0]["end"] == results[1]["end"]
+    assert results[0]["missing"] == []
+    assert main(["inspect", str(folder / "mistral"), "--text", str(folder / "ids.json"), "--length", "12"]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("cosine", "first", "direction", "exit"))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("BertModel", SIZES, "BertModel: expected logits"),
+        ("ViTModel", {"hidden_size": 32, "num_hidden_layers": 1, "image_size": 8, "patch_size": 4}, "embeds tokens"),
+    ],
+)
+def test_models_without_logits_are_refused(
+    folder: Path, tmp_path: Path, name: str, settings: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = {**settings, "num_attention_heads": 4, "intermediate_size": 8}
+    random_model(name, config).save_pretrained(tmp_path / "x")
+    content = json.loads((tmp_path / "x" / "config.json").read_text())
+    (tmp_path / "x" / "config.json").write_text(
+        json.dumps(content | ({} if name == "ViTModel" else {"model_type": "bert"}))
+    )
+    assert main(["inspect", str(tmp_path / "x"), "--text", str(folder / "ids.json")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_of_ids_that_is_no_list_is_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ids.json").write_text('{"ids": [1]}')
+    assert main(["inspect", str(folder / "mistral"), "--text", str(tmp_path / "ids.json")]) == 2
+    assert "expected a JSON list of token ids" in capsys.readouterr().err
