@@ -41,6 +41,7 @@ class Options:
 def command(options: Options) -> int:
     import addnorm
     from addnorm.hugging_face.checkpoint import is_checkpoint
+    from addnorm.reporting.sections.depth.text import text as depth_text
     from addnorm.reporting.sections.insight import table
 
     if options.four_terms.terms:
@@ -60,5 +61,10 @@ def command(options: Options) -> int:
         plugins=options.plugin,
         say=print_line,
     )
-    print_json(measured) if options.json else print(table.text(measured, page_width()))
+    if options.json:
+        print_json(measured)
+        return 0
+    print(table.text(measured, page_width()))
+    if matrices := depth_text(measured["runs"], page_width()):
+        print(f"\n{matrices}")
     return 0

@@ -1,6 +1,6 @@
-"""`addnorm.inspect`: gradients, the stream, attention and early exit of trained runs."""
+"""`addnorm.inspect`: gradients, the stream, attention, early exit and depth matrices of trained runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,7 @@ from addnorm.hugging_face.checkpoint import is_checkpoint
 from addnorm.insight import flow
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
+from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.study.plugins import load_plugins
 
 
@@ -21,7 +22,7 @@ def inspect(
     plugins: Sequence[str] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Measure gradients, the stream, attention and early exit of a run or a checkpoint, layer by layer.
+    """Measure gradients, the stream, attention, early exit and depth matrices of a run or a checkpoint, layer by layer.
 
     A run is measured before and after training, on held-out text of its own data, and the measures are written to
     `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint of a class
@@ -37,8 +38,9 @@ def inspect(
         say: receives a line of text before each run that is measured.
 
     Returns:
-        `runs`, each as its `insight.json` (see `addnorm.insight.flow`; a checkpoint has no `start`), and `skipped` runs with
-        the reason.
+        `runs`, each as its `insight.json` (see `addnorm.insight.flow`; a checkpoint has no `start`); `depth`, the depth
+        matrices of each variant over its seeds: `weights`, `shares` and `relative` (see `addnorm.depth_matrix`) at the
+        `start`, at the `end`, their `difference` and its `sd` over seeds; and `skipped` runs with the reason.
 
     Raises:
         InputError: the path is neither a study, a run nor a checkpoint, or a checkpoint that cannot be loaded; a count is
@@ -55,6 +57,16 @@ def inspect(
     path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
     if is_checkpoint(path):
         file = None if text is None else Path(text)
-        return {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
-    require_no_text(path, text=text, length=length)
-    return flow.inspect(path, settings, say=say)
+        measured = {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
+    else:
+        require_no_text(path, text=text, length=length)
+        measured = flow.inspect(path, settings, say=say)
+    return measured | {"depth": _depth(measured["runs"])}
+
+
+def _depth(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The depth matrices of every variant over its seeds."""
+    by_variant: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        by_variant.setdefault(run.get("variant", run["run"]), []).append(run)
+    return [{"variant": variant} | room.plain() for variant, of in by_variant.items() for room in depth_over_seeds(of)]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from addnorm.insight.depth.record import depth_matrices
 from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.early_exit import exits
 from addnorm.insight.flow.gradients import Gradients, gradients
@@ -18,6 +19,8 @@ from addnorm.model.trace import SiteTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Measured, Scored
 
+_DEPTH_TOKENS = 128
+"""Tokens of the sequence on which depth matrices are measured: the scores of all layers exist at once."""
 _MEAN_OF_LAYER = ("share", "entropy", "entropy_share", "one_hot", "similarity", "mean_similarity", "own_share")
 
 
@@ -57,6 +60,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
                 model(batch.inputs, trace=trace)
                 attention.add(trace.attentions)
                 scores.add(trace.attentions)
+        depth = depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS])
     finally:
         model.train(training)
     rows = [
@@ -82,6 +86,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
             ],
             "sites": rows,
             "attention": attended,
+            "depth": depth,
         }
     )
 

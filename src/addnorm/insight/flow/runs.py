@@ -18,8 +18,8 @@ from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
-FORMAT = 1
-"""Version of the layout of the file."""
+FORMAT = 2
+"""Version of the layout of the file. Files of version 1 have no depth matrices and are measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
