@@ -24,6 +24,7 @@ _HOMES = {
     "rank": "addnorm.store.rank",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
+    "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
@@ -38,6 +39,7 @@ _HOMES = {
 if TYPE_CHECKING:
     from addnorm.hugging_face.loading import load_hf as load_hf
     from addnorm.hugging_face.saving import save_hf as save_hf
+    from addnorm.insight.ablation import ablate as ablate
     from addnorm.insight.depth import depth_matrix as depth_matrix
     from addnorm.insight.depth import identities as identities
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
@@ -63,6 +65,7 @@ __all__ = [
     "Audit",
     "ModelSpec",
     "__version__",
+    "ablate",
     "attend",
     "audit",
     "depth_matrix",

@@ -57,7 +57,7 @@ def inspect(
     path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
     if is_checkpoint(path):
         file = None if text is None else Path(text)
-        measured = {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
+        measured: dict[str, Any] = {"runs": [inspect_checkpoint(path, file, length, settings)], "skipped": {}}
     else:
         require_no_text(path, text=text, length=length)
         measured = flow.inspect(path, settings, say=say)

@@ -67,7 +67,7 @@ def shown(room: DepthOverSeeds) -> Shown:
             relative = room.matrices["relative"].end
             beyond = np.where(relative == 0, 0.0, relative - 1)
             maps.append(heat_map("relative_map", beyond, room.reads, room.sources, float(np.abs(beyond).max())))
-    matrix = (shares if is_plain else weights).end
+    table = (shares if is_plain else weights).end
     return Shown(
         room=room.room,
         kind=room.kind,
@@ -80,7 +80,7 @@ def shown(room: DepthOverSeeds) -> Shown:
         sources=room.sources,
         lines=tuple(
             (read, tuple(float(value) if value else None for value in row))
-            for read, row in zip(room.reads, matrix, strict=True)
+            for read, row in zip(room.reads, table, strict=True)
             if len(room.sources) <= _MOST_IN_TABLE
         ),
     )
