@@ -12,7 +12,7 @@ A group `ROOM (all)` is all groups of a mechanism at once.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -157,18 +157,24 @@ def neutral_values(spec: ModelSpec) -> dict[str, Tensor]:
         field = FIELD_OF_ROOM[room]
         sibling = getattr(spec, field)
         declared = sibling.reduces_to() if isinstance(sibling, Reducible) else None
-        for reduction in declared or ():
-            if dict(reduction.to) == {field: _PLAIN[room]}:
-                for name, value in _values_of(spec, field, type(sibling), reduction).items():
-                    found.setdefault(name, value)
+        plain = [each for each in declared or () if dict(each.to) == {field: _PLAIN[room]}]
+        siblings = [(type(sibling)(**each.settings), each) for each in plain]
+        # Settings of another form may give the same names other meanings: the nearest declaration counts first.
+        for reduced, reduction in sorted(siblings, key=lambda pair: _settings_apart(pair[0], sibling)):
+            for name, value in _values_of(spec, field, reduced, reduction).items():
+                found.setdefault(name, value)
     return found
 
 
-def _values_of(spec: ModelSpec, field: str, cls: type[Any], reduction: Reduction) -> dict[str, Tensor]:
+def _settings_apart(one: Any, other: Any) -> int:
+    return sum(getattr(one, each.name) != getattr(other, each.name) for each in fields(one))
+
+
+def _values_of(spec: ModelSpec, field: str, sibling: Any, reduction: Reduction) -> dict[str, Tensor]:
     """Values that a reduction gives to parameters of this model, by name."""
     held = reduction.parameters
     try:
-        reduced = replace(spec, **{field: cls(**reduction.settings)}).build()
+        reduced = replace(spec, **{field: sibling}).build()
     except InputError:
         return {}  # settings that do not fit these sizes
     shapes = {name: parameter.shape for name, parameter in spec.build().named_parameters()}
