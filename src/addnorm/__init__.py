@@ -28,6 +28,7 @@ _HOMES = {
     "rank": "addnorm.store.rank",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
+    "ablate": "addnorm.insight.ablation",
     "depth_matrix": "addnorm.insight.depth",
     "identities": "addnorm.insight.depth",
     "extrapolate": "addnorm.insight.extrapolation.extrapolate",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from addnorm.hugging_face.patching.attach import patch as patch
     from addnorm.hugging_face.patching.attach import unpatch as unpatch
     from addnorm.hugging_face.saving import save_hf as save_hf
+    from addnorm.insight.ablation import ablate as ablate
     from addnorm.insight.depth import depth_matrix as depth_matrix
     from addnorm.insight.depth import identities as identities
     from addnorm.insight.extrapolation.extrapolate import extrapolate as extrapolate
@@ -71,6 +73,7 @@ __all__ = [
     "Audit",
     "ModelSpec",
     "__version__",
+    "ablate",
     "attend",
     "audit",
     "depth_matrix",

@@ -1,14 +1,16 @@
-"""Measure gradients, the stream, attention, scores and early exit of a trained model, layer by layer.
+"""Measure gradients, the stream, attention, scores, early exit and which layer listens to which, of a trained model.
 
 A run is measured before the first step and after training, on held-out text of its own data, and the measures are written to
 insight.json in its folder. A folder with a Transformers checkpoint (any decoder or encoder with logits, or an exported run) is
 measured as it is on the text of --text, or on token ids in a .json file; nothing is written, and parts that are not found in
 the model are named. With --terms, the four terms of a score with rotary
 position and q/k biases are measured instead (Su, 2023), of a run or of a checkpoint; those of a run are written to terms.json.
+With --ablate, each group of learned coefficients is set to its neutral value instead, to see whether it does anything.
 
 For example:
     addnorm inspect runs/first/base-s0-1a2b3c4d
     addnorm inspect runs/first --sequences 32
+    addnorm inspect runs/first --ablate
     addnorm inspect ~/models/Qwen2.5-0.5B --text book.txt
     addnorm inspect runs/first/biased-s0-1a2b3c4d --terms --beside runs/first/base-s0-1a2b3c4d --plot terms.svg
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
@@ -20,8 +22,10 @@ from typing import Annotated
 
 import tyro
 
+from addnorm.cli._ablation import ablation_table
 from addnorm.cli._score_terms import FourTerms, checkpoint_length, require_unused, show_terms
 from addnorm.cli._text import page_width, print_json, print_line
+from addnorm.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,8 @@ class Options:
     """Held-out sequences for gradients, the stream and early exit."""
     map_sequences: int = 4
     """Held-out sequences for attention and scores."""
+    ablate: bool = False
+    """Measure the change of held-out loss when coefficients are neutral instead, with an interval over seeds."""
     four_terms: FourTerms = field(default_factory=FourTerms)
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own that the runs use."""
@@ -42,8 +48,16 @@ class Options:
 def command(options: Options) -> int:
     import addnorm
     from addnorm.hugging_face.checkpoint import is_checkpoint
+    from addnorm.reporting.sections.depth.text import text as depth_text
     from addnorm.reporting.sections.insight import table
 
+    if options.ablate:
+        if options.four_terms.terms:
+            raise InputError("--ablate: expected without --terms, got both. Call inspect once for each.")
+        require_unused(options.four_terms, besides=())
+        ablated = addnorm.ablate(options.target, sequences=options.sequences, plugins=options.plugin, say=print_line)
+        print_json(ablated) if options.json else print(ablation_table(ablated, page_width()))
+        return 0
     if options.four_terms.terms:
         from addnorm.study.plugins import load_plugins
 
@@ -61,5 +75,10 @@ def command(options: Options) -> int:
         plugins=options.plugin,
         say=print_line,
     )
-    print_json(measured) if options.json else print(table.text(measured, page_width()))
+    if options.json:
+        print_json(measured)
+        return 0
+    print(table.text(measured, page_width()))
+    if matrices := depth_text(measured["runs"], page_width()):
+        print(f"\n{matrices}")
     return 0

@@ -1,6 +1,7 @@
-"""Estimate the cost of a study before training: runs, tokens, FLOPs, memory, time; and count redundant biases.
+"""Estimate the cost of a study before training: runs, tokens, FLOPs, memory, time; count redundant biases; check starts.
 
-The corpus is not read; `addnorm run` checks before the first step that it exists and is long enough.
+Coefficients that no gradient reaches, and norms whose eps is not small at the start, are named. The corpus is not read;
+`addnorm run` checks before the first step that it exists and is long enough.
 
 For example:
     addnorm plan residual-scores
@@ -9,18 +10,20 @@ For example:
     addnorm plan mine.yaml --profile paper --cluster gpus=64,tflops=400,memory=80
 """
 
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from addnorm.cli._text import aligned, duration, print_json, quantity
+from addnorm.cli._text import aligned, duration, page_width, print_json, quantity
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
     from addnorm.supervision.cluster_estimate import Cluster
     from addnorm.supervision.cost_estimate import CostEstimate
+    from addnorm.supervision.start_check import StartCheck
 
 MOST_PARAMETERS = 10_000_000
 """Largest number of parameters of variants that are audited without --audit: one or two seconds each."""
@@ -80,6 +83,7 @@ def command(options: Options) -> int:
             estimate.to_json()
             | ({"budgets": given} if given else {})
             | {"audit": _audits(compared, but=large) | {name: {"reason": without_audit} for name in large}}
+            | {"start": {name: check.to_json() for name, check in _starts(compared, but=large).items()}}
         )
         return 0
     print(f"{estimate.study}: {estimate.runs} runs ({_counted(estimate)}), {_length(first)}", end="\n\n")
@@ -134,8 +138,11 @@ def command(options: Options) -> int:
 
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
+    warned = {name: found for name, check in _starts(compared, but=large).items() if (found := check.warnings())}
+    for name, sentences in warned.items():
+        print("\n" + "\n".join(textwrap.fill(f"! {name}: {sentence}", page_width()) for sentence in sentences))
     if large:
-        print(f"\nBiases of {len(large)} variant(s) were not looked at: {without_audit}.")
+        print(f"\nBiases and starts of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0
 
 
@@ -201,3 +208,9 @@ def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]
     from addnorm.targets.study import audit_or_reason
 
     return {name: audit_or_reason(model) for name, model in study.variants.items() if name not in but}
+
+
+def _starts(study: "Study", *, but: Collection[str]) -> dict[str, "StartCheck"]:
+    from addnorm.supervision.start_check import check_start
+
+    return {name: check_start(model) for name, model in study.variants.items() if name not in but}

@@ -1,6 +1,6 @@
-"""`addnorm.inspect`: gradients, the stream, attention and early exit of trained runs."""
+"""`addnorm.inspect`: gradients, the stream, attention, early exit and depth matrices of trained runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from addnorm.insight import flow
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.insight.probe.checkpoint import probe_checkpoint
+from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.study.plugins import load_plugins
 
 
@@ -23,7 +24,7 @@ def inspect(
     plugins: Sequence[str] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Measure gradients, the stream, attention and early exit of a run or a checkpoint, layer by layer.
+    """Measure gradients, the stream, attention, early exit and depth matrices of a run or a checkpoint, layer by layer.
 
     A run is measured before and after training, on held-out text of its own data, and the measures are written to
     `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint, a
@@ -40,7 +41,9 @@ def inspect(
 
     Returns:
         `runs`, each as its `insight.json` (see `addnorm.insight.flow`; a checkpoint has no `start`; `missing` names parts that
-        were not found in it), and `skipped` runs with the reason.
+        were not found in it); `depth`, the depth matrices of each variant over its seeds: `weights`, `shares` and `relative`
+        (see `addnorm.depth_matrix`) at the `start`, at the `end`, their `difference` and its `sd` over seeds; and `skipped`
+        runs with the reason.
 
     Raises:
         InputError: the path is neither a study, a run nor a checkpoint, or a checkpoint that cannot be loaded; a count is
@@ -58,6 +61,16 @@ def inspect(
     if is_checkpoint(path):
         file = None if text is None else Path(text)
         measure = inspect_checkpoint if can_load(path) else probe_checkpoint
-        return {"runs": [measure(path, file, length, settings)], "skipped": {}}
-    require_no_text(path, text=text, length=length)
-    return flow.inspect(path, settings, say=say)
+        measured: dict[str, Any] = {"runs": [measure(path, file, length, settings)], "skipped": {}}
+    else:
+        require_no_text(path, text=text, length=length)
+        measured = flow.inspect(path, settings, say=say)
+    return measured | {"depth": _depth(measured["runs"])}
+
+
+def _depth(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The depth matrices of every variant over its seeds."""
+    by_variant: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        by_variant.setdefault(run.get("variant", run["run"]), []).append(run)
+    return [{"variant": variant} | room.plain() for variant, of in by_variant.items() for room in depth_over_seeds(of)]

@@ -78,13 +78,19 @@ class LambdasResidual(Residual):
         self.backout = nn.Parameter(torch.tensor(spec.backout_start)) if spec.backout else None
 
     def coefficients(self) -> Coefficients:
-        depth = len(self.first_sites)
+        """Those of the same model with every lambda at 1, in which the branches' sizes have taken the lambdas over."""
+        layers = list(range(len(self.first_sites)))
+        size = self.stream.detach().cumprod(dim=0)  # of the stream in each layer, relative to that model's
         found: Coefficients = {
-            name: (list(range(depth)), getattr(self, name).detach()) for name in ("stream", "embedding")
+            "stream": (layers, torch.ones_like(size)),
+            "embedding": (layers, self.embedding.detach() / size),
         }
         if self.skip is not None:
-            pairs = len(self.skip)
-            found["skip"] = (list(range(depth - pairs, depth)), torch.sigmoid(self.skip.detach()))
+            later = layers[-len(self.skip) :]
+            earlier = [layers[-1] - layer for layer in later]
+            found["skip"] = (later, torch.sigmoid(self.skip.detach()) * size[earlier] / size[later])
+        if self.backout is not None:
+            found["backout"] = ([self.middle], (self.backout.detach() * size[self.middle] / size[-1])[None])
         return found
 
     def open(self, x: Stream) -> Mixed:

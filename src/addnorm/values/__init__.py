@@ -72,6 +72,13 @@ class Values(nn.Module, ABC):
             tokens: ids of the same positions.
         """
 
+    def looked_up(self, layer: int, tokens: Int64[Tensor, "batch seq"]) -> LayerValues | None:
+        """What a table holds for the tokens at this layer, before any weight; None without a table.
+
+        With it, `addnorm.depth_matrix` finds the weight of the table.
+        """
+        return None
+
     def coefficients(self) -> Coefficients:
         """The effective coefficients: for every parameter, the layers of its entries and the coefficients there."""
         return {}

@@ -86,11 +86,17 @@ class TableValues(Values):
 
     def join(self, layer: int, own: Tensor | None, earlier: Sequence[Tensor], x: Tensor, tokens: Tensor) -> Tensor:
         assert own is not None
-        name = str(layer)
-        if name not in self.table:
+        name, looked_up = str(layer), self.looked_up(layer, tokens)
+        if looked_up is None:
             return own
-        looked_up = self.table[name](tokens).unflatten(-1, (-1, self.value_dim)).transpose(1, 2)
         if name in self.gate:
             gates = self.scale * torch.sigmoid(F.linear(x[..., : self.entries], self.gate[name]))
             looked_up = gates.transpose(1, 2)[..., None] * looked_up
         return own + looked_up.to(own.dtype)
+
+    def looked_up(self, layer: int, tokens: Tensor) -> Tensor | None:
+        name = str(layer)
+        if name not in self.table:
+            return None
+        rows: Tensor = self.table[name](tokens)
+        return rows.unflatten(-1, (-1, self.value_dim)).transpose(1, 2)

@@ -3,7 +3,7 @@
 All is measured twice on the same held-out windows: with the initial weights, which spec and seed reproduce, and with the final
 weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
 
-    {"format": 1, "run", "variant", "seed", "addnorm": version,
+    {"format": 2, "run", "variant", "seed", "addnorm": version,
      "weights": {"file", "step", "steps"},
      "data": {"hash", "seq", "sequences", "map_sequences"},
      "start": FLOW, "end": FLOW}
@@ -15,7 +15,9 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
             "sites": [{"site", "layer", "role", "rms", "share", "gradient", "stream_gradient"}],
             "attention": [{"site", "layer", "role", "entropy", "entropy_share", "one_hot",
                            "similarity", "mean_similarity", "own_share", "score_shares",
-                           "heads": [{"head", "entropy", "entropy_share", "one_hot", "similarity", "own_share"}]}]}
+                           "heads": [{"head", "entropy", "entropy_share", "one_hot", "similarity", "own_share"}]}],
+            "depth": {ROOM: {"kind", "reads", "sources",        depth matrices, see addnorm.depth_matrix
+                             "weights", "spread", "shares", "relative", "heads"}}}
 
     loss             nats per scored token
     gradient         norm of the loss's gradient with respect to the parameters (of the site, layer or model)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from addnorm.insight.depth.record import depth_matrices
 from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.early_exit import exits
 from addnorm.insight.flow.gradients import Gradients, gradients
@@ -19,6 +20,8 @@ from addnorm.model.trace import AttentionTrace, SiteTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Measured, Scored
 
+_DEPTH_TOKENS = 128
+"""Tokens of the sequence on which depth matrices are measured: the scores of all layers exist at once."""
 _MEAN_OF_LAYER = (
     "share",
     "entropy",
@@ -72,6 +75,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
                 attention.add(trace.attentions)
                 scores.add(trace.attentions)
                 directions.append([_directions(traced) for traced in trace.attentions])
+        depth = depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS])
     finally:
         model.train(training)
     rows = [
@@ -102,6 +106,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
             ],
             "sites": rows,
             "attention": attended,
+            "depth": depth,
         }
     )
 

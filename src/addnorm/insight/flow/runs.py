@@ -1,6 +1,6 @@
 """Flow of a run, measured on held-out windows of its own data and stored as RUN/insight.json."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from addnorm.training.run_weights import RunWeights, newest_weights
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
 FORMAT = 2
-"""Version of the layout of the file."""
+"""Version of the layout of the file. Files of version 1 have no depth matrices and no directions, and are measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,21 @@ def inspect(
         Damaged, JobError: the files of a single run are damaged, or cannot be written.
     """
     settings = settings or Settings()
+    return over_runs(target, lambda run: inspect_run(run, settings, say=say))
+
+
+def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> dict[str, Any]:
+    """Measure a run, or every run of a study that can be measured.
+
+    Returns:
+        `runs`, what the measurement returns, and `skipped` runs with the reason.
+
+    Raises:
+        InputError: as `inspect`.
+        Damaged, JobError: as `inspect`.
+    """
     if (target / "spec.json").is_file():
-        return {"runs": [inspect_run(RunFolder(target), settings, say=say)], "skipped": {}}
+        return {"runs": [measure(RunFolder(target))], "skipped": {}}
     if not (target / "study.json").is_file():
         raise InputError(
             f"{target}: expected the folder of a study or a run, got one without study.json and spec.json. Give a folder made "
@@ -73,7 +86,7 @@ def inspect(
     found, skipped = [], {}
     for run in StudyFolder(target).runs():
         try:
-            found.append(inspect_run(run, settings, say=say))
+            found.append(measure(run))
         except AddnormError as error:
             skipped[run.name] = str(error)
     if not found:
@@ -94,15 +107,10 @@ def inspect_run(
         Damaged, JobError: the run's files are damaged, or cannot be written.
     """
     found = newest_weights(run)
-    dataset = Dataset.load(run.path.parent / "data")
-    if dataset.hash != found.spec.data_hash:
-        raise InputError(
-            f"{dataset.folder} holds a data set with hash {dataset.hash[:12]}, the run was trained on "
-            f"{found.spec.data_hash[:12]}. Put the old data set back."
-        )
-    head = _head(run, found, settings)
-    known = _known(run.path / INSIGHT)
-    if known is not None and {name: known.get(name) for name in head} == head:
+    dataset = dataset_of(run, found)
+    head = {"format": FORMAT} | head_of(run, found, settings)
+    known = known_content(run.path / INSIGHT, head)
+    if known is not None:
         return known
     say(f"Inspecting {run.name}.")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -111,6 +119,21 @@ def inspect_run(
     content = {**head, "start": flow(start, windows), "end": flow(end, windows)}
     write_json(run.path / INSIGHT, content)
     return content
+
+
+def dataset_of(run: RunFolder, found: RunWeights) -> Dataset:
+    """Load the data set of a run.
+
+    Raises:
+        InputError: the folder holds another one.
+    """
+    dataset = Dataset.load(run.path.parent / "data")
+    if dataset.hash != found.spec.data_hash:
+        raise InputError(
+            f"{dataset.folder} holds a data set with hash {dataset.hash[:12]}, the run was trained on "
+            f"{found.spec.data_hash[:12]}. Put the old data set back."
+        )
+    return dataset
 
 
 def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device: torch.device) -> Windows:
@@ -126,10 +149,10 @@ def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device
     return Windows(batches=batches(training.batch, settings.sequences), maps=batches(1, settings.map_sequences))
 
 
-def _head(run: RunFolder, found: RunWeights, settings: Settings) -> dict[str, Any]:
+def head_of(run: RunFolder, found: RunWeights, settings: Settings) -> dict[str, Any]:
+    """Say which weights are measured on which data: measures with the same head are the same."""
     training = found.spec.training
     return {
-        "format": FORMAT,
         "run": run.name,
         "variant": found.spec.variant,
         "seed": found.spec.seed,
@@ -144,11 +167,14 @@ def _head(run: RunFolder, found: RunWeights, settings: Settings) -> dict[str, An
     }
 
 
-def _known(path: Path) -> dict[str, Any] | None:
+def known_content(path: Path, head: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Read measures with this head from a file; None if there are none."""
     if not path.exists():
         return None
     try:
         content = read_json(path)
     except Damaged:
         return None  # measured again from the weights
-    return content if isinstance(content, dict) else None
+    if not isinstance(content, dict) or {name: content.get(name) for name in head} != head:
+        return None
+    return content

@@ -28,6 +28,8 @@ class Explanation:
     """Mechanisms whose redundant directions the steps so far do not determine."""
     pairs: tuple[Lockstep, ...]
     """Pairs that moved in lockstep."""
+    gauges: tuple[str, ...] = ()
+    """Groups of scalars whose size the matrices around could take over, see `addnorm.insight.scalars.gauge`."""
 
     def verdicts(self) -> list[Verdict]:
         """One verdict per scalar."""
@@ -74,6 +76,7 @@ class Explanation:
                 {"parameters": self._names(direction), "coefficients": list(direction.coefficients)}
                 for direction in self.directions
             ],
+            "gauges": list(self.gauges),
             "too_few_steps": list(self.too_few_steps),
             "undriven": [
                 scalar.name for scalar, judged in zip(self.scalars, verdicts, strict=True) if judged == "undriven"

@@ -13,6 +13,7 @@ from addnorm.errors import InputError
 from addnorm.insight.scalars.coefficients import Coefficient, coefficients, parameter_and_index
 from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, redundant_directions
 from addnorm.insight.scalars.explanation import Explanation
+from addnorm.insight.scalars.gauge import gauges, group_of
 from addnorm.insight.scalars.scalar import Scalar
 from addnorm.store import RunFolder
 from addnorm.study.decoding import decode
@@ -58,6 +59,9 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
         directions=directions,
         too_few_steps=too_few_steps,
         pairs=lockstep(scalars, pairs),
+        gauges=tuple(
+            group for group in gauges(spec.model) if any(group_of(each.parameter) == group for each in scalars)
+        ),
     )
 
 

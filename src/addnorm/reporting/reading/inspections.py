@@ -14,6 +14,6 @@ def insights(snapshot: Snapshot) -> dict[str, Mapping[str, Any]]:
     found: dict[str, Mapping[str, Any]] = {}
     for run in snapshot.runs:
         content = content_of(snapshot, f"{run.run}/{NAME}")
-        if content.get("format") == 1:
+        if content.get("format") in (1, 2):  # version 1 has no depth matrices
             found[run.run] = content
     return found

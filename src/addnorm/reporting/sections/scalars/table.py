@@ -2,6 +2,7 @@
 
 import math
 import statistics
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -100,6 +101,14 @@ def _run(run: Json, spreads: dict[tuple[str, str], float | None], width: int) ->
         ]
     if run.get("directions"):
         lines.append(f"{len(run['directions'])} redundant directions: no gradient ever pointed along them.")
+    if run.get("gauges"):
+        lines.append(
+            textwrap.fill(
+                f"Gauges: {', '.join(run['gauges'])}. The matrices around could take over their sizes, so their values say "
+                "nothing alone: read the shares and the weights free of scale of `addnorm inspect`.",
+                width,
+            )
+        )
     if run["undriven"]:
         lines.append(f"Undriven (no gradient at all): {', '.join(run['undriven'])}.")
     if run.get("too_few_steps"):

@@ -1,0 +1,162 @@
+"""`addnorm.depth_matrix` and `addnorm.identities`: the reads of a model as weighted sums over what earlier layers made."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Float64, Int64
+from torch import Tensor
+
+from addnorm.errors import InputError
+from addnorm.insight.depth import residual, scores, values
+from addnorm.insight.depth.gauge import free_of_gauge
+from addnorm.insight.depth.part import SAME, Part, Row, row_of
+from addnorm.model.transformer import Transformer
+
+DepthRoom = Literal["residual", "scores", "values"]
+READERS = {"residual": residual, "scores": scores, "values": values}
+"""Modules with `sources_of` and `parts`, by the room whose mechanisms they look at."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class DepthMatrix:
+    """The weights of every source in every read of a model."""
+
+    reads: tuple[str, ...]
+    """One name per row: `0.attention`, `0.feedforward`, …, `close`; `1.attention.key` where keys read the state separately. Of
+    scores and values: the layer, `0`; `0.query` and `0.key` where scores merge these."""
+    sources: tuple[str, ...]
+    """One name per column: `embedding`, `0.attention`, …; of scores and values: the layer, and `table`."""
+    weights: Float64[Tensor, "read source"]
+    """Mean over positions (and heads) of the weight with which a read has a source; zero for sources that come later. Weights
+    of scores are in units of 1/sqrt(width of a head), so that a plain layer has its own with weight 1."""
+    spread: Float64[Tensor, "read source"]
+    """Standard deviation of the weight over positions; zero where it does not depend on the tokens."""
+    shares: Float64[Tensor, "read source"]
+    """The part c·r / r·r of a source's contribution c in the read r, mean over positions: what the read has of it with sizes
+    and directions taken into account. A row adds up to one if no norm shifts; other sizes of stream or branches do not change
+    it."""
+    relative: Float64[Tensor, "read source"]
+    """`weights` without the factors of rows and columns that matrices around could take over, so that single numbers mean
+    something; 1 for all sources of all reads if the joint is the plain one with other sizes of its branches. Factors that
+    differ between entries of a vector, such as gains, count with their means."""
+    by_head: Float64[Tensor, "read source head"] | None
+    """Weights of each head; None where there are no heads."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Contributions:
+    """A read as a sum over its sources."""
+
+    name: str
+    """As in `DepthMatrix.reads`."""
+    read: Float[Tensor, "*place entries"]
+    """The input of a branch or of the final norm [batch, seq, width]; summed scores before biases and masks [batch, heads, seq,
+    seq]; attended values [batch, kv_heads, seq, value_dim]."""
+    of_source: Float[Tensor, "source *place entries"]
+    """The part of each source; those that come later contribute zero."""
+    shift: Float[Tensor, "*place entries"]
+    """The rest, which no source contributes: shifts of norms on the stream, and rounding."""
+
+
+def depth_matrix(
+    model: Transformer, tokens: Int64[Tensor, "batch seq"] | None = None, room: DepthRoom = "residual"
+) -> DepthMatrix:
+    """Find how much of each source every read of a model has.
+
+    The weight of source v in a read is the share of v in its contribution c: the mean over positions of (c . v) / (v . v).
+    Where the mechanism multiplies v by one number, it is that number.
+
+    Args:
+        model: a model of this library, in any state of training; for the start, build it anew from its spec.
+        tokens: what the weights are measured on; needed only where they depend on tokens.
+        room: what is read: the stream by branches, or earlier layers' scores or values by attention.
+
+    Raises:
+        InputError: weights that depend on the tokens, and no tokens; a residual that applies layers again, whose reads are no
+            sum over what the branches wrote; another room.
+
+    Example:
+        >>> import addnorm
+        >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16, residual="dense")
+        >>> addnorm.depth_matrix(spec.build()).weights[-1].tolist()  # the final norm reads all sources alike
+        [1.0, 1.0, 1.0, 1.0, 1.0]
+    """
+    measured = tokens
+    if measured is None:
+        generator = torch.Generator().manual_seed(0)
+        measured = torch.randint(model.spec.vocab, (2, min(8, model.spec.max_seq)), generator=generator)
+    names, rows = [], []
+    for part in _parts(model, measured, room):
+        names.append(part.name)
+        rows.append(row_of(part))
+    matrix = torch.stack([row.weights.mean(dim=(1, 2)) for row in rows])
+    spread = torch.stack([row.weights.std(dim=2, correction=0).mean(dim=1) for row in rows])
+    spread = torch.where(spread > SAME * matrix.abs().clamp_min(1), spread, 0.0)  # the rest is rounding
+    varies = bool(spread.any())
+    if varies and tokens is None and not (room == "residual" and residual.scales_stream(model)):
+        kind = getattr(model.spec, room).kind
+        raise InputError(
+            f"depth_matrix: expected tokens, because the weights of {room} {kind!r} depend on them, got none. Pass tokens of "
+            "your data."
+        )
+    heads = {row.weights.shape[1] for row in rows}
+    return DepthMatrix(
+        reads=tuple(names),
+        sources=READERS[room].sources_of(model),
+        weights=matrix,
+        spread=spread,
+        shares=torch.stack([row.shares for row in rows]),
+        relative=free_of_gauge(_by_position(rows), rows_scale=room != "scores"),
+        by_head=None
+        if room == "residual" or len(heads) > 1
+        else torch.stack([row.weights.mean(dim=2) for row in rows]),
+    )
+
+
+def _by_position(rows: Sequence[Row]) -> Float64[Tensor, "read source position"]:
+    """The weights of all rows at the same heads and positions."""
+    heads, positions = (max(row.weights.shape[axis] for row in rows) for axis in (1, 2))
+    by_head = [row.weights.repeat_interleave(heads // row.weights.shape[1], dim=1) for row in rows]
+    return torch.stack([weights.expand(-1, -1, positions).flatten(1) for weights in by_head])
+
+
+def identities(
+    model: Transformer, tokens: Int64[Tensor, "batch seq"], room: DepthRoom = "residual"
+) -> list[Contributions]:
+    """Write every read of a model as the sum of what each source contributes to it.
+
+    Computed in float64 from what the model's branches give in its own dtype.
+
+    Raises:
+        InputError: see `depth_matrix`.
+
+    Example:
+        >>> import torch, addnorm
+        >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16, residual="streams")
+        >>> last = addnorm.identities(spec.build(), torch.tensor([[1, 2, 3]]))[-1]
+        >>> bool(torch.allclose(last.of_source.sum(dim=0) + last.shift, last.read))
+        True
+    """
+    return [
+        Contributions(
+            name=part.name,
+            read=part.read,
+            of_source=part.contributions,
+            shift=part.read - part.contributions.sum(dim=0),
+        )
+        for part in _parts(model, tokens, room)
+    ]
+
+
+@torch.no_grad()
+def _parts(model: Transformer, tokens: Tensor, room: DepthRoom) -> Iterator[Part]:
+    if room not in READERS:
+        raise InputError(f"depth_matrix: room: expected one of {', '.join(READERS)}, got {room!r}.")
+    training = model.training
+    model.eval()
+    try:
+        yield from READERS[room].parts(model, tokens.to(model.embedding.weight.device))
+    finally:
+        model.train(training)

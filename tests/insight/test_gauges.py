@@ -1,0 +1,50 @@
+"""Learned numbers that matrices around could take over are called gauges, others not."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from addnorm import ModelSpec, preset
+from addnorm.insight.scalars.gauge import gauges
+from addnorm.testing.laws import some_tokens, subject
+
+
+def toy(**changes: Any) -> ModelSpec:
+    sizes = {"vocab": 11, "width": 16, "depth": 3, "heads": 2, "kv_heads": 1, "hidden": 24, "max_seq": 16}
+    return preset("llama", **(sizes | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, ()),
+        ({"residual": "rezero"}, ("residual.alpha",)),
+        ({"residual": "lambdas"}, ("residual.stream",)),
+        ({"residual": "dense"}, ()),
+        ({"values": {"kind": "first", "weights": "learned"}}, ("values.own", "values.first")),
+        ({"scores": "power"}, ()),
+        ({"scores": "weighted", "residual": "rezero"}, ("residual.alpha",)),
+    ],
+    ids=str,
+)
+def test_gauges(changes: Any, expected: tuple[str, ...]) -> None:
+    assert gauges(toy(**changes)) == expected
+
+
+def test_effective_lambdas_are_those_of_a_model_without_lambda() -> None:
+    """The same logits with every lambda at 1, if the branches' last matrices take the sizes over."""
+    spec = toy(residual={"kind": "lambdas", "skips": True, "backout": True}, norm={"kind": "rms", "eps": 1e-30})
+    one, other = subject(spec), subject(spec)
+    sizes = one.residual.stream.detach().cumprod(0)
+    effective = {name: values for name, (_, values) in one.residual.coefficients().items()}
+    with torch.no_grad():
+        other.residual.stream.fill_(1.0)
+        other.residual.embedding.copy_(effective["embedding"])
+        other.residual.skip.copy_(torch.logit(effective["skip"]))
+        other.residual.backout.copy_(effective["backout"][0])
+        for layer, (attention, feedforward) in enumerate(zip(*[iter(other.branches())] * 2, strict=True)):
+            attention.body.output.weight.div_(sizes[layer])
+            feedforward.body.down.weight.div_(sizes[layer])
+    tokens = some_tokens(spec)
+    torch.testing.assert_close(other(tokens), one(tokens), rtol=0, atol=1e-9)
