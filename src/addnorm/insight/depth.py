@@ -134,7 +134,7 @@ class _Part:
 
 @torch.no_grad()
 def _contributions(model: Transformer, tokens: Tensor) -> Iterator[_Part]:
-    if model.residual.replays:
+    if model.spec.residual.replays:
         raise InputError(
             f"depth_matrix: expected a residual whose reads are sums over earlier outputs, got {model.spec.residual.kind!r}, "
             "which applies earlier layers again. Use it on other residuals."
@@ -175,7 +175,8 @@ def _reads(model: Transformer, sources: Tensor) -> tuple[list[str], list[Tensor]
     residual: Residual = model.residual
     state = residual.open(sources[0])
     names, reads = [], []
-    for place, name, branch in zip(model.spec.places, _places(model), model.branches(), strict=True):
+    for place, name, branches in zip(model.spec.places, _places(model), model.site_branches(), strict=True):
+        branch = branches.on_stream
         site = Site(place.index, place.layer, place.role)
         read, state = residual.read(state, site)
         if isinstance(read, SeparateReads):

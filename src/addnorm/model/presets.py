@@ -7,9 +7,9 @@ from typing import Any, get_args, get_type_hints
 
 from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
+from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
-from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
 
@@ -124,7 +124,7 @@ def _gau_alpha() -> ModelSpec:
         heads=1,
         hidden=1536,
         max_seq=512,
-        gau=Gau(),
+        block=_make["block"]("gau"),
         placement=_make["placement"]("post"),
         tied=True,
     )
@@ -232,7 +232,7 @@ def preset(name: str, **overrides: Any) -> ModelSpec:
     spec = PRESETS[name]()
     known = [field.name for field in fields(ModelSpec)]
     changes = {}
-    for key, value in overrides.items():
+    for key, value in as_now(ModelSpec, overrides).items():
         if key not in known:
             raise InputError(f"a model has no field {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
         changes[key] = _as_field(key, value, spec)
@@ -250,8 +250,6 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
     if key == "dropout" and isinstance(value, int | float):
         return Dropout.all(float(value))
-    if key == "gau" and isinstance(value, Mapping):  # settings to change
-        return replace(spec.gau or Gau(), **_known(value, Gau, "gau has no setting"))
     if key == "bias":
         if isinstance(value, bool):
             return Biases.all(value)
@@ -260,7 +258,7 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
     return value
 
 
-def _known(changes: Mapping[str, Any], cls: type[Biases | Gau], complaint: str) -> Mapping[str, Any]:
+def _known(changes: Mapping[str, Any], cls: type[Biases], complaint: str) -> Mapping[str, Any]:
     known = [field.name for field in fields(cls)]
     for name in changes:
         if name not in known:

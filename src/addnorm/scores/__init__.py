@@ -10,6 +10,10 @@ Example: the scores of this layer and the one before it, with equal weights, as 
 
     @dataclass(frozen=True, kw_only=True)
     class LastTwo(ScoresSpec):
+        @classmethod
+        def reduces_to(cls) -> tuple[Reduction, ...]:
+            return ()
+
         def build(self, shape: Shape) -> "LastTwoScores":
             return LastTwoScores(shape)
 
@@ -36,6 +40,7 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
+from addnorm.reduction import Reducible
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
@@ -107,7 +112,7 @@ class SingleTermScores(Scores):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoresSpec(Spec):
+class ScoresSpec(Reducible, Spec):
     """Base of every score residual's specification."""
 
     @abstractmethod

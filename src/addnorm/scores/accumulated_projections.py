@@ -11,6 +11,7 @@ Differs from the source: nothing.
 
 from dataclasses import dataclass
 
+from addnorm.reduction import Reduction
 from addnorm.scores import Keys, Queries, ScoresSpec, SingleTermScores
 from addnorm.shape import Shape
 
@@ -18,6 +19,10 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class AccumulatedProjections(ScoresSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(given={"depth": 1}, to={"scores": "own"}),)
 
     def build(self, shape: Shape) -> "AccumulatedProjectionsScores":
         return AccumulatedProjectionsScores(shape)

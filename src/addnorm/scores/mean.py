@@ -11,6 +11,7 @@ Differs from the source: nothing.
 
 from dataclasses import dataclass
 
+from addnorm.reduction import Reduction
 from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
@@ -18,6 +19,13 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class Mean(WindowedSpec):
     """One weight for all joining layers."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
+        )
 
     def build(self, shape: Shape) -> "MeanScores":
         return MeanScores(shape, self.window)

@@ -10,6 +10,7 @@ Differs from the source: nothing.
 
 from dataclasses import dataclass
 
+from addnorm.reduction import Reduction
 from addnorm.scores import ScoresSpec, SingleTermScores
 from addnorm.shape import Shape
 
@@ -17,6 +18,10 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class Own(ScoresSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def build(self, shape: Shape) -> SingleTermScores:
         return SingleTermScores(shape)

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.reduction import Reduction
 from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
@@ -25,6 +26,14 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class Power(WindowedSpec):
     """Two learned exponents per layer."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
+            Reduction(to={"scores": "mean"}),
+        )
 
     def build(self, shape: Shape) -> "PowerScores":
         return PowerScores(shape, self.window)

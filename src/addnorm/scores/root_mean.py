@@ -12,6 +12,7 @@ radical over both factors.
 
 from dataclasses import dataclass
 
+from addnorm.reduction import Reduction
 from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
@@ -19,6 +20,13 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class RootMean(WindowedSpec):
     """One weight for all joining layers."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
+        )
 
     def build(self, shape: Shape) -> "RootMeanScores":
         return RootMeanScores(shape, self.window)

@@ -12,6 +12,7 @@ Differs from the source: the sum is of raw scores, before masks and position bia
 
 from dataclasses import dataclass
 
+from addnorm.reduction import Reduction
 from addnorm.scores import SharedScores, WindowedSpec
 from addnorm.shape import Shape
 
@@ -19,6 +20,13 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class Sum(WindowedSpec):
     """One weight for all joining layers."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
+        )
 
     def build(self, shape: Shape) -> "SumScores":
         return SumScores(shape, self.window)

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.reduction import Reduction
 from addnorm.scores import WindowedScores, WindowedSpec
 from addnorm.shape import Shape
 
@@ -22,6 +23,14 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class Weighted(WindowedSpec):
     """One learned divisor per pair of layers."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
+            Reduction(to={"scores": "sum"}),
+        )
 
     def build(self, shape: Shape) -> "WeightedScores":
         return WeightedScores(shape, self.window)

@@ -1,5 +1,6 @@
 """The law of reductions: a mechanism equals what it declares to equal, with all other parameters at random."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
@@ -51,8 +52,10 @@ def _hold(room: str, cls: type[Reducible], reduction: Reduction, toy: ModelSpec)
     theirs = _changed(shared, reduction.to)
     other = theirs.build().double().eval()
     _fill(mine, field, reduction.parameters)
-    own = mine.state_dict()
-    other.load_state_dict(other.state_dict() | {name: own[name] for name in other.state_dict() if name in own})
+    own, others = mine.state_dict(), other.state_dict()
+    common = [name for name, value in others.items() if name in own and own[name].shape == value.shape]
+    other.load_state_dict(others | {name: own[name] for name in common})
+    _fill(other, field, reduction.theirs)
     tokens = some_tokens(shared)
     with torch.no_grad():
         logits, allowed = mine(tokens), rounding(mine, tokens)
@@ -76,14 +79,15 @@ def _fill(model: Transformer, field: str, parameters: Mapping[str, Any] | str) -
     """Set the mechanism's own parameters and buffers as the reduction says."""
     start = cast(ModelSpec, model.spec).build().double().state_dict()
     for name, value in model.state_dict().items():
-        if f".{field}." not in f".{name}":
+        if f".{field}." not in f".{name}" and f"_{field}." not in name:  # a norm is an `input_norm`, `final_norm`, …
             continue
         if parameters == "start":
             _set(value, start[name])
         elif isinstance(parameters, Mapping):
-            key = next((key for key in parameters if f".{name}".endswith(f".{key}")), None)
+            own_name = re.sub(r"(\.\d+)+$", "", f".{name}")  # without the place in a list of parameters
+            key = next((key for key in parameters if own_name.endswith(f".{key}")), None)
             if key is not None:
-                _set(value, start[name] if parameters[key] == "start" else torch.as_tensor(parameters[key]))
+                _set(value, start[name] if parameters[key] == "start" else value.new_tensor(parameters[key]))
 
 
 def _set(value: Tensor, number: Tensor) -> None:

@@ -16,6 +16,7 @@ from derived import D, Dofs, F, L, assert_derived, generic, tokens
 
 from addnorm import ModelSpec, audit, preset
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.model.architecture import Dropout
@@ -393,8 +394,7 @@ def test_gated_attention_units(position: str, normalisation: str, free: int) -> 
         shrunk(preset("gau_alpha", bias=True), vocab=V, width=D, depth=ONE, hidden=F),
         position=ROOMS["position"].make(position),
     )
-    assert spec.gau is not None
-    spec = replace(spec, gau=replace(spec.gau, normalisation=normalisation, key_dim=8))
+    spec = replace(spec, block=Gau(normalisation=normalisation, key_dim=8))
     rows = {
         "layers.?.*.body.input.bias": (2 * F + 8, 0, 0),
         "layers.?.*.body.output.bias": (D, 0, 0),
