@@ -26,6 +26,8 @@ BODIES: tuple[dict[str, Any], ...] = (
     {"heads": 4, "kv_heads": 4, "activation": "gelu", "tied": True},
     {"heads": 4, "kv_heads": 1, "activation": "relu", "objective": "masked"},
     {"heads": 4, "kv_heads": 2, "activation": "gelu_tanh"},
+    {"heads": 4, "kv_heads": 2, "activation": "geglu_tanh", "logit_cap": 5.0},
+    {"heads": 4, "kv_heads": 2, "activation": "squared_relu"},
 )
 """What a model has besides its mechanisms, taken in turn."""
 IN_ONE_PRODUCT = preset("v3m3_2").residual

@@ -112,6 +112,8 @@ class Architecture:
     """Number of token types (BERT's segments), each with an embedding that is added to the token's; None for none."""
     head_transform: PlainActivation | None = field(default=None, metadata=_ADDED_LATER)
     """Activation of BERT's transform before the output matrix, norm(activation(W x + b)); None for no transform."""
+    logit_cap: float | None = field(default=None, metadata=_ADDED_LATER)
+    """Bound of the logits' size, c tanh(logit / c); None for none."""
     dropout: Dropout = field(default_factory=Dropout)
     init_std: float = 0.02
     """Standard deviation of embeddings and matrices at the start."""
@@ -124,6 +126,8 @@ class Architecture:
             raise InputError(f"vocab: expected a whole number of at least 1, got {self.vocab!r}.")
         if self.token_types is not None and self.token_types < 1:
             raise InputError(f"token_types: expected a whole number of at least 1 or null, got {self.token_types!r}.")
+        if self.logit_cap is not None and self.logit_cap <= 0:
+            raise InputError(f"logit_cap: expected a positive number or null, got {self.logit_cap!r}.")
         if self.init_std <= 0:
             raise InputError(f"init_std: expected a positive number, got {self.init_std!r}.")
         if "gated_attention_unit" in (branch.body for plan in self.site_plans for branch in plan.branches):

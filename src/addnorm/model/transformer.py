@@ -162,8 +162,10 @@ class Transformer(nn.Module):
         return x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
 
     def read_out(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq vocab"]:
-        """Compute logits from a closed stream: final norm, transform, output matrix."""
-        return self.head(self.head_transform(self.final_norm(x)))
+        """Compute logits from a closed stream: final norm, transform, output matrix, cap."""
+        logits = self.head(self.head_transform(self.final_norm(x)))
+        cap = self.spec.logit_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def sites(self, context: ForwardContext) -> Iterator[tuple[Site, SiteBranches]]:
         """Every site in order of depth, with its branches."""

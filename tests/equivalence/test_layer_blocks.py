@@ -196,3 +196,35 @@ def test_what_no_layer_can_be_is_refused() -> None:
 def test_values_and_replay_are_refused_before_anything_is_built() -> None:
     with pytest.raises(InputError, match=r"^values: expected 'own' with residual 'replay', because .* got 'first'\."):
         preset("base", residual="replay", values="first")
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("gpt_j", 6_050_882_784), ("gpt_neox", 20_554_567_680)])
+def test_the_parallel_presets_have_the_published_number_of_parameters(name: str, parameters: int) -> None:
+    with torch.device("meta"):
+        model = preset(name).build()
+    assert sum(parameter.numel() for parameter in model.parameters()) == parameters
+
+
+def test_logits_are_capped() -> None:
+    plain, capped = (subject(tiny(logit_cap=cap)) for cap in (None, 0.5))
+    tokens = some_tokens(plain.spec)
+    with torch.no_grad():
+        logits, found = plain(tokens), capped(tokens)
+    assert torch.equal(found, 0.5 * torch.tanh(logits / 0.5))
+    assert found.abs().max() < 0.5 < logits.abs().max()
+    with pytest.raises(InputError, match=r"^logit_cap: expected a positive number or null, got 0"):
+        tiny(logit_cap=0.0)
+
+
+@pytest.mark.parametrize("activation", ["geglu_tanh", "squared_relu"])
+def test_activations_are_their_formulas(activation: str) -> None:
+    body = subject(tiny(activation=activation)).layers[0].feedforward.body
+    x = torch.linspace(-2, 2, 64, dtype=torch.float64).view(2, 32)
+    up = x @ body.up.weight.T + body.up.bias
+    if activation == "squared_relu":
+        inside = torch.where(up > 0, up**2, 0.0)
+    else:
+        gate = x @ body.gate.weight.T + body.gate.bias
+        inside = up * 0.5 * gate * (1 + torch.tanh((2 / torch.pi) ** 0.5 * (gate + 0.044715 * gate**3)))
+    expected = inside @ body.down.weight.T + body.down.bias
+    assert torch.allclose(body(x), expected, rtol=1e-12, atol=1e-12)
