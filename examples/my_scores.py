@@ -10,6 +10,7 @@ Source: none.
 from dataclasses import dataclass
 
 from addnorm.errors import InputError
+from addnorm.reduction import Reduction
 from addnorm.scores import Scores, ScoresSpec
 from addnorm.shape import Shape
 
@@ -25,6 +26,13 @@ class Window(ScoresSpec):
         super().__post_init__()
         if self.window < 1:
             raise InputError(f"window: expected at least 1, got {self.window}.")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 2}, to={"scores": "mean"}),
+        )
 
     def build(self, shape: Shape) -> "WindowScores":
         return WindowScores(shape, self.window)

@@ -201,6 +201,7 @@ ROOMS: dict[str, Room] = {
         Room("attended", "addnorm.attended", "AttendedSpec"),
         Room("norm", "addnorm.norm", "NormSpec"),
         Room("placement", "addnorm.placement", "PlacementSpec"),
+        Room("block", "addnorm.block", "BlockSpec"),
         Room("bias", "addnorm.bias", "QKBiasSpec"),
         Room("position", "addnorm.position", "PositionSpec"),
         Room("corpus", "addnorm.data.corpora", "CorpusSpec"),
@@ -213,7 +214,7 @@ ROOMS: dict[str, Room] = {
 }
 """Every room of specs by name: mechanisms, data and optimization, changes at evaluation, and where runs are trained."""
 
-MECHANISM_ROOMS = ("residual", "scores", "values", "sink", "attended", "norm", "placement", "bias", "position")
+MECHANISM_ROOMS = ("residual", "scores", "values", "sink", "attended", "norm", "placement", "block", "bias", "position")
 
 
 def room(name: str) -> Room:

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 __all__ = ["Reducible", "Reduction"]
 
+Values = float | tuple[float, ...]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reduction:
@@ -30,9 +32,11 @@ class Reduction:
     """Fields of the model that computes the same, as `addnorm.preset` takes them."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the sibling."""
-    parameters: Mapping[str, float | Literal["start"]] | Literal["start"] = "start"
-    """Values of the sibling's own parameters and buffers, by the last part of their names: one number, or "start" for those
-    at the start; those that are not named are arbitrary. "start" for all of them."""
+    parameters: Mapping[str, Values | Literal["start"]] | Literal["start"] = "start"
+    """Values of the sibling's own parameters and buffers, by the last part of their names: one number, numbers for the last
+    axis, or "start" for those at the start; those that are not named are arbitrary. "start" for all of them."""
+    theirs: Mapping[str, Values] = field(default_factory=dict)
+    """Values of the other sibling's own parameters, where they differ in name or shape; all others are shared by name."""
     given: Mapping[str, Any] = field(default_factory=dict)
     """Fields that both models have."""
     equal: Literal["exactly", "after the next norm"] = "exactly"

@@ -7,20 +7,21 @@ from addnorm.errors import InputError
 
 __all__ = ["Place", "Role", "Shape"]
 
-Role = Literal["attention", "feedforward"]
-"""Kind of a branch; of a pair of gated attention units, the kind that each stands for."""
+Role = Literal["attention", "feedforward", "parallel"]
+"""Kind of a site: what its branch is, or, of a pair of gated attention units, what each stands for; "parallel" for a site with
+both."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of one branch in depth."""
+    """The place of one site in depth, where one branch, or several in parallel, read and write the stream."""
 
     index: int
-    """Number of branches before this one."""
+    """Number of sites before this one."""
     layer: int
     """0-based layer; layer m of the formulas is `layer + 1`."""
     role: Role
-    """Kind of the branch."""
+    """Kind of the site."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ from addnorm.catalogue import ROOMS, add_plugin, remove_plugin
 from addnorm.errors import InputError
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMSNorm
+from addnorm.reduction import Reduction
 from addnorm.residual.scale import Scale
 from addnorm.testing.contract import shrunk
 
@@ -32,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +42,10 @@ class Capped(NormSpec):
 
     cap: float = 3.0
     """Largest absolute entry before the gain."""
+
+    @classmethod
+    def reduces_to(cls):
+        return (Reduction(settings={"cap": 1e30}, to={"norm": "rms"}),)
 
     def build(self, dim: int, *, shift: bool) -> nn.Module:
         return CappedNorm(dim, self.cap)
@@ -102,6 +108,10 @@ class Undefaulted(NormSpec):
 
     eps: float
     """Added to the variance."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def build(self, dim: int, *, shift: bool) -> nn.Module:
         return RMSNorm(dim, eps=self.eps)

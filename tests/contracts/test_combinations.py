@@ -14,9 +14,11 @@ import pytest
 from siblings import mechanisms, settings_of, siblings
 
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
+from addnorm.block.macaron import Macaron
+from addnorm.block.parallel import Parallel
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError
-from addnorm.model.gau import Gau
 from addnorm.model.presets import FIELD_OF_ROOM as FIELD
 from addnorm.model.spec import ModelSpec
 from addnorm.placement.pre import Pre
@@ -28,16 +30,20 @@ BODIES: dict[str, dict[str, Any]] = {
     "one key head": {"heads": 4, "kv_heads": 1, "activation": "gelu"},
     "grouped heads": {"heads": 4, "kv_heads": 2, "activation": "relu"},
     "a key for each head": {"heads": 4, "kv_heads": 4, "activation": "swiglu"},
-    "softmax units": {"gau": Gau(normalisation="softmax", key_dim=8), "heads": 1, "kv_heads": None},
-    "squared ReLU units": {"gau": Gau(normalisation="squared_relu", key_dim=8), "heads": 1, "kv_heads": None},
+    "parallel": {"heads": 4, "kv_heads": 2, "block": Parallel(norms="one")},
+    "parallel, two norms": {"heads": 4, "kv_heads": 4, "block": Parallel(norms="two")},
+    "macaron": {"heads": 4, "kv_heads": 2, "block": Macaron()},
+    "softmax units": {"block": Gau(normalisation="softmax", key_dim=8), "heads": 1, "kv_heads": None},
+    "squared ReLU units": {"block": Gau(normalisation="squared_relu", key_dim=8), "heads": 1, "kv_heads": None},
 }
+ROOMS_APART = tuple(room for room in MECHANISM_ROOMS if room != "block")  # blocks go with the sizes that they allow
 BIASES = {
     "all": Biases.all(True),
     "queries and keys": Biases(q=True, k=True),
     "all others": Biases.all(True, q=False, k=False),
 }
 MODELS: dict[str, tuple[object, ...]] = {
-    **{room: [kind for _, kind in siblings(room)] for room in MECHANISM_ROOMS},  # type: ignore[dict-item]
+    **{room: [kind for _, kind in siblings(room)] for room in ROOMS_APART},  # type: ignore[dict-item]
     "qk_norm": (None, *(kind for _, kind in siblings("norm"))),
     "body": tuple(BODIES),
     "biases": tuple(BIASES),
@@ -51,7 +57,7 @@ MODELS: dict[str, tuple[object, ...]] = {
 def rows() -> list[tuple[tuple[object, ...], bool]]:
     """Choices of each model; true for the models of the soak, in which every pair meets without exception."""
     columns = list(MODELS)
-    apart = {*MECHANISM_ROOMS, "qk_norm"} - {"norm"}
+    apart = {*ROOMS_APART, "qk_norm"} - {"norm"}
     beside = [column for column in columns if column not in apart]
     missing = {(kind, column, choice) for kind in MODELS["residual"] for column in beside for choice in MODELS[column]}
     found: list[tuple[tuple[object, ...], bool]] = []
@@ -78,9 +84,9 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
             chosen["sink"] = "none"
         norm = chosen["qk_norm"]
         parts: dict[str, Any] = {"qk_norm": None if norm is None else ROOMS["norm"].make(norm)}
-        for room in MECHANISM_ROOMS:
+        for room in ROOMS_APART:
             settings = settings_of(room, chosen[room])
-            if room == "values" and "gau" in BODIES[chosen["body"]]:
+            if room == "values" and isinstance(BODIES[chosen["body"]].get("block"), Gau):
                 settings = [spec for spec in settings if spec.projects(1)]
             parts[FIELD[room]] = settings[turns[room, chosen[room]] % len(settings)]
             turns[room, chosen[room]] += 1
@@ -106,7 +112,7 @@ def _allowed(parts: dict[str, Any]) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if any(getattr(parts["placement"].sockets(), socket) for socket in residual.refused_sockets()):
         changes["placement"] = Pre()
-    if residual.separate_reads and parts.get("gau") is not None:
+    if residual.separate_reads and "block" in parts and parts["block"].refuses_separate_reads() is not None:
         changes["residual"] = replace(residual, reads="one")
     if parts["depth"] == 1 and getattr(residual, "block", 1) > 2:
         changes["depth"] = residual.block
@@ -140,8 +146,9 @@ def test_mechanisms_keep_the_laws_together(spec: ModelSpec, law: str) -> None:
 
 @pytest.mark.plain
 def test_every_setting_takes_part() -> None:
-    taking_part = {(room, getattr(spec, FIELD[room])) for _, spec, _, _ in COMBINED for room in MECHANISM_ROOMS}
-    assert taking_part == set(mechanisms())
+    taking_part = {(room, getattr(spec, FIELD[room])) for _, spec, _, _ in COMBINED for room in ROOMS_APART}
+    assert taking_part == set(mechanisms(*ROOMS_APART))
+    assert {spec.block.kind for _, spec, _, _ in COMBINED} == set(ROOMS["block"].kinds())
 
 
 @pytest.mark.parametrize(("room", "kind"), siblings("residual"))

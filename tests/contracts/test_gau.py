@@ -10,9 +10,9 @@ from tracing import compiles, exports
 
 from addnorm import preset
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
 from addnorm.catalogue import ROOMS
 from addnorm.model.architecture import Dropout
-from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
 from addnorm.testing.contract import shrunk
 from addnorm.testing.laws import LAWS
@@ -41,7 +41,7 @@ def test_the_preset_trains_with_every_residual_and_placement_and_with_dropout(
     if joined.separate_reads:
         joined = replace(joined, reads="one")
     spec = preset("gau_alpha", residual=joined, placement=placement, bias={"q": True, "k": True})
-    spec = shrunk(spec, depth=2, gau=gau, dropout=dropout)
+    spec = shrunk(spec, depth=2, block=gau, dropout=dropout)
     assert (spec.residual.kind, spec.placement.kind, spec.dropout) == (residual, placement, dropout)
     model = spec.build().train()
     model.residual.advance(10**6)  # at step 0 a schedule keeps every branch out
@@ -69,5 +69,5 @@ def test_units_with_squared_relu_export_and_compile(position: str) -> None:
 
 
 def units(normalisation: str, **changes: object) -> ModelSpec:
-    spec = ModelSpec(heads=1, gau=Gau(normalisation=normalisation), bias=Biases.all(True))  # type: ignore[arg-type]
+    spec = ModelSpec(heads=1, block=Gau(normalisation=normalisation), bias=Biases.all(True))  # type: ignore[arg-type]
     return shrunk(spec, **{"depth": 2} | changes)

@@ -67,7 +67,7 @@ def started() -> dict[str, torch.Tensor]:
 def test_it_does_not_shift_the_start_of_others(room: str, spec: Spec, started: dict[str, torch.Tensor]) -> None:
     mine, plain = tiny(room, spec).build(seed=5).state_dict(), started
     shared = [key for key, value in mine.items() if key in plain and plain[key].shape == value.shape]
-    assert len(shared) >= 20
+    assert len(shared) >= (4 if spec.kind == "gau" else 20)  # units share no matrix with other layers
     gain = spec.initial_gain(6) if isinstance(spec, PlacementSpec) else 1.0
     for key in shared:
         scaled = torch.allclose(mine[key], gain * plain[key], rtol=1e-6, atol=0)  # DeepNorm's smaller matrices

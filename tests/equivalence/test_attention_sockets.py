@@ -17,11 +17,11 @@ from torch import Tensor
 from addnorm import preset
 from addnorm.attended.exclusive import ExclusiveAttended
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
 from addnorm.errors import InputError
 from addnorm.insight.score_terms.ours import parts_of
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend, choose, problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
-from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.position import PositionSpec
@@ -208,9 +208,9 @@ class TestSinks:
             subject(replace(spec, attention="running"))
 
     def test_units_that_do_not_divide_by_a_sum_refuse_them(self) -> None:
-        gau = {"gau": Gau(normalisation="squared_relu"), "heads": 1, "kv_heads": None}
+        gau = {"block": Gau(normalisation="squared_relu"), "heads": 1, "kv_heads": None}
         with pytest.raises(
-            InputError, match=r"^sink: expected 'none' with gau\.normalisation 'squared_relu', because .*'logit'"
+            InputError, match=r"^sink: expected 'none' with block\.normalisation 'squared_relu', because .*'logit'"
         ):
             tiny(sink=make("sink", "logit"), **gau)
 
@@ -248,7 +248,7 @@ class TestNormsOfQueriesAndKeys:
     @pytest.mark.parametrize("gau", [False, True])
     def test_the_size_of_their_matrices_does_not_matter(self, gau: bool) -> None:
         norm = {"qk_norm": make("norm", "rms", eps=1e-300)}
-        units = {"gau": Gau(key_dim=8), "heads": 1, "kv_heads": None} if gau else {}
+        units = {"block": Gau(key_dim=8), "heads": 1, "kv_heads": None} if gau else {}
         spec = tiny(**norm, **units)
         model, scaled = subject(spec), subject(spec)
         ends = ("query_scale", "key_scale") if gau else ("body__query__weight", "body__key__weight")
@@ -323,7 +323,7 @@ def test_everything_at_the_start_has_a_gradient() -> None:
             r"^values: expected 'own' with residual 'replay', because .* got 'first'\.",
         ),
         (
-            {"values": {"kind": "first", "weights": "shared"}, "heads": 1, "kv_heads": None, "gau": Gau()},
+            {"values": {"kind": "first", "weights": "shared"}, "heads": 1, "kv_heads": None, "block": Gau()},
             r"^values: expected values of its own in every layer, because one matrix makes all .* got 'first'",
         ),
         ({"qk_norm": "rsm"}, r"did you mean 'rms'\?|Did you mean 'rms'\?"),

@@ -12,8 +12,9 @@ from torch.nn import functional as F
 
 from addnorm import preset
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
+from addnorm.block.sequential import Sequential
 from addnorm.errors import InputError
-from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.testing.contract import shrunk
@@ -26,7 +27,7 @@ KEY_DIM = 8
 
 def tiny(normalisation: str = "softmax", **changes: Any) -> ModelSpec:
     gau = Gau(normalisation=normalisation, key_dim=KEY_DIM)
-    return shrunk(replace(preset("gau_alpha"), gau=gau), **{"depth": 2, "gau": gau} | changes)
+    return shrunk(replace(preset("gau_alpha"), block=gau), **{"depth": 2, "block": gau} | changes)
 
 
 class Plain:
@@ -66,7 +67,7 @@ class Plain:
         own = self.rope(q) @ self.rope(k).mT / math.sqrt(KEY_DIM)
         s = x.shape[1]
         seen = torch.ones(s, s).tril().bool() if self.spec.objective == "causal" else torch.ones(s, s).bool()
-        if self.spec.gau.normalisation == "softmax":
+        if self.spec.block.normalisation == "softmax":
             A = (own + before).masked_fill(~seen, -math.inf).softmax(-1)
         else:
             A = (own + before).clamp(min=0) ** 2 * seen / seen.sum(-1, keepdim=True)
@@ -154,8 +155,8 @@ def test_the_offset_of_the_keys_matters_unless_a_softmax_takes_it_out(normalisat
         ({"activation": "gelu"}, "expected activation 'swiglu', because its gate is SiLU, got 'gelu'"),
         ({"bias": {"up": True}}, "bias.up and bias.v are one switch, got True and False"),
         ({"bias": {"o": True}}, "bias.down and bias.o are one switch, got False and True"),
-        ({"gau": {"key_dim": 0}}, "gau.key_dim must be at least 1, got 0"),
-        ({"gau": {"key_width": 8}}, "gau has no setting 'key_width'.*Known: key_dim, normalisation"),
+        ({"gau": {"key_dim": 0}}, "gau.key_dim: expected a whole number of at least 1, got 0"),
+        ({"gau": {"key_width": 8}}, "block 'gau' has no field 'key_width'.*Known: key_dim, normalisation"),
     ],
 )
 def test_what_a_unit_has_no_place_for_is_refused(changes: dict[str, Any], message: str) -> None:
@@ -204,9 +205,14 @@ def test_replayed_units_keep_their_patterns_and_nothing_else(normalisation: str,
 
 
 def test_a_preset_takes_its_settings_as_a_mapping() -> None:
-    assert preset("gau_alpha", gau={"normalisation": "squared_relu"}).gau == Gau(normalisation="squared_relu")
-    assert preset("base", heads=1, kv_heads=None, gau={"key_dim": 64}).gau == Gau(key_dim=64)
-    assert preset("gau_alpha", gau=None).gau is None
+    squared = Gau(normalisation="squared_relu")
+    assert preset("gau_alpha", block={"kind": "gau", "normalisation": "squared_relu"}).block == squared
+    # As in version 0.1:
+    assert preset("gau_alpha", gau={"normalisation": "squared_relu"}).block == squared
+    assert preset("base", heads=1, kv_heads=None, gau={"key_dim": 64}).block == Gau(key_dim=64)
+    assert preset("gau_alpha", gau=None).block == Sequential()
+    with pytest.raises(InputError, match=r"gau: expected it or block, got both"):
+        preset("gau_alpha", gau={}, block="gau")
 
 
 def test_training_in_bfloat16_autocast_gives_finite_gradients() -> None:

@@ -30,6 +30,11 @@ CLASSES: dict[str, tuple[str, dict[str, Any], str]] = {
         {"position": {"kind": "rope", "fraction": 0.5, "theta": 300.0}, "tied": False},
         "GPTNeoXForCausalLM",
     ),
+    "gpt_neox with parallel branches": (
+        "gpt2",
+        {"position": {"kind": "rope", "fraction": 0.5}, "block": "parallel", "tied": False},
+        "GPTNeoXForCausalLM",
+    ),
     "bert": ("bert", {"head_transform": "gelu", "token_types": 3}, "BertForMaskedLM"),
     "bert, untied": ("bert", {"head_transform": "gelu", "token_types": 2, "tied": False}, "BertForMaskedLM"),
     "bert without types": ("bert", {"head_transform": "relu", "activation": "relu"}, "BertForMaskedLM"),

@@ -48,7 +48,8 @@ def test_sizes_that_do_not_fit(changes: dict[str, int], message: str) -> None:
         (
             "activation",
             "swish",
-            "model.activation: expected one of 'gelu', 'gelu_tanh', 'relu', 'swiglu', got 'swish'.",
+            "model.activation: expected one of 'geglu_tanh', 'gelu', 'gelu_tanh', 'relu', 'squared_relu', 'swiglu', "
+            "got 'swish'.",
         ),
         ("residual", "rezero", "model.residual: expected a ResidualSpec, got 'rezero'."),
         ("kv_heads", 2.0, "model.kv_heads: expected a whole number or null, got 2.0."),

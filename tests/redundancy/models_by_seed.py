@@ -77,7 +77,7 @@ def _llama(seed: int) -> Drawn:
 def _preset(name: str) -> Callable[[int], Drawn]:
     def build(seed: int) -> Drawn:
         spec = shrunk(preset(name, bias=True), vocab=13, width=WIDTH, depth=DEPTH, hidden=HIDDEN)
-        if spec.gau is None:
+        if spec.block.kind != "gau":
             spec = replace(spec, heads=HEADS, kv_heads=None if spec.kv_heads is None else 1)
         return spec.build(seed).eval(), _tokens(seed, 13), {"track": r"(bias|qk_bias\.[qk])$"}
 

@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.insight.scalars.coefficients import formula
-from addnorm.model.gau import Gau
 from addnorm.model.presets import PRESETS, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -122,7 +122,7 @@ def test_built_in_models_are_shown_as_they_are_built(source: str) -> None:
 @pytest.mark.parametrize("base", ["base", "gau_alpha"])
 @pytest.mark.parametrize(("kind", "q", "k"), QK)
 def test_a_query_or_key_bias_is_shown_where_it_is_built(base: str, kind: str, *, q: bool, k: bool) -> None:
-    sizes = {"gau": Gau(key_dim=8)} if base == "gau_alpha" else {}
+    sizes = {"block": Gau(key_dim=8)} if base == "gau_alpha" else {}
     check(shrunk(preset(base, qk_bias=kind, bias={"q": q, "k": k}), **sizes))
 
 

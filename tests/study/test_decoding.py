@@ -129,7 +129,8 @@ WRONG: list[tuple[Any, Any, str]] = [
     (
         ModelSpec,
         {"activation": "swiglo"},
-        "$.activation: expected one of 'gelu', 'gelu_tanh', 'relu', 'swiglu', got 'swiglo'. Did you mean 'swiglu'?",
+        "$.activation: expected one of 'geglu_tanh', 'gelu', 'gelu_tanh', 'relu', 'squared_relu', 'swiglu', "
+        "got 'swiglo'. Did you mean 'swiglu'?",
     ),
     (
         Odd,

@@ -161,7 +161,7 @@ def test_qk_bias_variants_differ_in_biases_of_q_and_k_or_in_position() -> None:
                 assert [spec.kind for spec in changed.values()] == ([shape] if shape != "linear" else []), name
             else:
                 assert {field: spec.kind for field, spec in changed.items()} == {"position": name}
-        assert (study.variants["rope"].gau is not None) == (profile != "quick")
+        assert (study.variants["rope"].block.kind == "gau") == (profile != "quick")
     paper = load_study("qk-bias", profile="paper")
     assert (paper.training.seq, paper.training.batch, paper.training.optimizer.kind) == (512, 512, "tiger")
     assert fit_models(paper, 12_000).variants["rope"] == preset("gau_alpha")

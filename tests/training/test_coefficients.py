@@ -7,11 +7,11 @@ import pytest
 import torch
 from safetensors import safe_open
 
+from addnorm.block.gau import Gau
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.scalars.coefficients import coefficients
 from addnorm.insight.scalars.published import explain_published
-from addnorm.model.gau import Gau
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
 from addnorm.store import StudyFolder
@@ -116,7 +116,7 @@ def test_residuals_are_explained_as_the_worker_records_them() -> None:
             if ROOMS["residual"].make(kind).separate_reads:
                 settings = {"reads": "one"}  # the only ones that units have
             joined = {"kind": kind, **settings}
-            spec = shrunk(preset("gau_alpha", placement="pre", residual=joined), depth=2, gau=Gau(key_dim=8))
+            spec = shrunk(preset("gau_alpha", placement="pre", residual=joined), depth=2, block=Gau(key_dim=8))
             model = spec.build(seed=0)
             names, values = [], []
             for name, parameter in model.residual.named_parameters():
@@ -130,5 +130,5 @@ def test_residuals_are_explained_as_the_worker_records_them() -> None:
 
 def _spec(kind: str, body: str) -> ModelSpec:
     if body == "gau":
-        return shrunk(preset("gau_alpha", scores=kind), depth=2, gau=Gau(key_dim=8))
+        return shrunk(preset("gau_alpha", scores=kind), depth=2, block=Gau(key_dim=8))
     return shrunk(preset("base", scores=kind), depth=3)

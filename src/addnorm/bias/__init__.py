@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.fields import check_fields
+from addnorm.reduction import Reducible
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
@@ -41,7 +42,7 @@ class QKBias(nn.Module, ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class QKBiasSpec(Spec):
+class QKBiasSpec(Reducible, Spec):
     """Base of every q/k bias shape."""
 
     @abstractmethod

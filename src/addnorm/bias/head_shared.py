@@ -13,13 +13,31 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.bias import PerHeadBias, QKBiasSpec
+from addnorm.bias import Biases, PerHeadBias, QKBiasSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeadShared(QKBiasSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        vector = tuple(0.1 * entry for entry in range(-3, 5))  # of a head of eight entries, of four and of two heads
+        return (
+            Reduction(to={"bias": Biases.all(True, q=False, k=False)}),
+            Reduction(
+                parameters={},
+                given={"position": "none"},
+                to={"qk_bias": "head_shared", "bias": Biases.all(True, k=False)},
+            ),
+            Reduction(
+                parameters={"q": vector, "k": vector},
+                to={"qk_bias": "linear"},
+                theirs={"q": 4 * vector, "k": 2 * vector},
+            ),
+        )
 
     def build(self, shape: Shape, *, q: bool, k: bool) -> "HeadSharedBias":
         return HeadSharedBias(shape, shape.head_dim if q else None, shape.head_dim if k else None)

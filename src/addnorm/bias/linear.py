@@ -15,13 +15,22 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.bias import PerHeadBias, QKBiasSpec
+from addnorm.bias import Biases, PerHeadBias, QKBiasSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Linear(QKBiasSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        # Without a position in the scores, a key bias adds the same number to all scores of a row.
+        return (
+            Reduction(to={"bias": Biases.all(True, q=False, k=False)}),
+            Reduction(parameters={}, given={"position": "none"}, to={"bias": Biases.all(True, k=False)}),
+        )
 
     def build(self, shape: Shape, *, q: bool, k: bool) -> "LinearBias":
         return LinearBias(

@@ -13,13 +13,25 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from addnorm.bias import PerHeadBias, QKBiasSpec
+from addnorm.bias import Biases, PerHeadBias, QKBiasSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scalar(QKBiasSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        numbers = {"q": 0.3, "k": -0.2}
+        return (
+            Reduction(to={"bias": Biases.all(True, q=False, k=False)}),
+            Reduction(
+                parameters={}, given={"position": "none"}, to={"qk_bias": "scalar", "bias": Biases.all(True, k=False)}
+            ),
+            Reduction(parameters=numbers, to={"qk_bias": "head_shared"}, theirs=numbers),
+        )
 
     def build(self, shape: Shape, *, q: bool, k: bool) -> "ScalarBias":
         return ScalarBias(shape, 1 if q else None, 1 if k else None)

@@ -13,14 +13,22 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from addnorm.bias import QKBias, QKBiasSpec, Vectors
+from addnorm.bias import Biases, QKBias, QKBiasSpec, Vectors
 from addnorm.errors import InputError
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedScalar(QKBiasSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (
+            Reduction(to={"bias": Biases.all(True, q=False, k=False)}),
+            Reduction(parameters={"qk": 0.3}, to={"qk_bias": "scalar"}, theirs={"q": 0.3, "k": 0.3}),
+        )
 
     def build(self, shape: Shape, *, q: bool, k: bool) -> "SharedScalarBias":
         if not (q and k):

@@ -13,14 +13,23 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from addnorm.bias import QKBias, QKBiasSpec, Vectors
+from addnorm.bias import Biases, QKBias, QKBiasSpec, Vectors
 from addnorm.errors import InputError
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedVector(QKBiasSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        vector = tuple(0.1 * entry for entry in range(-3, 5))  # of a head of eight entries
+        return (
+            Reduction(to={"bias": Biases.all(True, q=False, k=False)}),
+            Reduction(parameters={"qk": vector}, to={"qk_bias": "head_shared"}, theirs={"q": vector, "k": vector}),
+        )
 
     def build(self, shape: Shape, *, q: bool, k: bool) -> "SharedVectorBias":
         if not (q and k):

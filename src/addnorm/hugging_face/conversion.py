@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from addnorm.earlier_fields import as_now
 from addnorm.errors import AddnormError, InputError, did_you_mean
 from addnorm.hugging_face.classes import Constant, Field, ForeignClass, Weight
 from addnorm.model.architecture import Architecture
@@ -21,7 +22,7 @@ _MISSING: Any = object()
 
 def config_of(cls: type[ForeignClass], spec: ModelSpec) -> dict[str, Any]:
     """Make the fields of config.json of a spec; what the class cannot say is left out."""
-    plain = encode(spec) | {"kv_heads": spec.shape.kv_heads}
+    plain = as_now(ModelSpec, encode(spec)) | {"kv_heads": spec.shape.kv_heads}
     config: dict[str, Any] = {}
     for field in cls.fields:
         value = _written(field, _get(plain, field.ours), config)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError
 from addnorm.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.hugging_face.conversion import config_of, spec_of
@@ -79,7 +80,7 @@ def comparisons(spec: ModelSpec) -> list[Comparison]:
 
 def _fields(spec: ModelSpec) -> dict[str, Any]:
     """Every value of a spec by its path, with equal values for equal models."""
-    flat = _flat(encode(spec)) | {"kv_heads": spec.shape.kv_heads}
+    flat = _flat(as_now(ModelSpec, encode(spec))) | {"kv_heads": spec.shape.kv_heads}
     if flat["norm.kind"] in _SHIFTLESS:
         flat["bias.norm"] = False
     return flat

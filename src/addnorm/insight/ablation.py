@@ -21,6 +21,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.insight.flow.runs import Settings, dataset_of, head_of, held_windows, known_content, over_runs
+from addnorm.model.neutral import declared_value
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -172,7 +173,6 @@ def _settings_apart(one: Any, other: Any) -> int:
 
 def _values_of(spec: ModelSpec, field: str, sibling: Any, reduction: Reduction) -> dict[str, Tensor]:
     """Values that a reduction gives to parameters of this model, by name."""
-    held = reduction.parameters
     try:
         reduced = replace(spec, **{field: sibling}).build()
     except InputError:
@@ -182,11 +182,9 @@ def _values_of(spec: ModelSpec, field: str, sibling: Any, reduction: Reduction) 
     for name, parameter in reduced.named_parameters():
         if f".{field}." not in f".{name}" or shapes.get(name) != parameter.shape:
             continue
-        key = None if held == "start" else next((key for key in held if f".{name}".endswith(f".{key}")), None)
-        if held == "start" or (key is not None and held[key] == "start"):
-            found[name] = parameter.detach()
-        elif key is not None:
-            found[name] = torch.full_like(parameter, float(held[key])).detach()
+        value = declared_value(name, parameter.detach(), reduction.parameters)
+        if value is not None:
+            found[name] = value
     return found
 
 

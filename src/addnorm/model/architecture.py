@@ -1,18 +1,20 @@
 """The architecture of a model: sizes, mechanisms and settings, everything that decides what is built."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Literal
+from typing import Any, Literal
 
 from addnorm.attended import AttendedSpec
 from addnorm.attended.plain import Plain
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.bias.linear import Linear
+from addnorm.block import BlockSpec, SitePlan
+from addnorm.block.sequential import Sequential
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.model.feed_forward import Activation, PlainActivation
 from addnorm.model.forward_context import Implementation
-from addnorm.model.gau import Gau, require_one_head
+from addnorm.model.gau import require_one_head
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
 from addnorm.placement import PlacementSpec
@@ -23,13 +25,13 @@ from addnorm.residual import Parts, Residual, ResidualSpec
 from addnorm.residual.add import Add
 from addnorm.scores import Scores, ScoresSpec
 from addnorm.scores.own import Own
-from addnorm.shape import Place, Role, Shape
+from addnorm.shape import Place, Shape
 from addnorm.sink import Sinks, SinkSpec
 from addnorm.sink.none import Nothing
 from addnorm.values import Values, ValuesSpec
 from addnorm.values.own import Own as OwnValues
 
-_ADDED_LATER = {"omitted_at_default": True}
+_ADDED_LATER: dict[str, Any] = {"omitted_at_default": True}
 """Of a field that runs of earlier versions do not have: unset, it is left out of a plan, and identities stay."""
 
 
@@ -82,7 +84,7 @@ class Architecture:
     kv_heads: int | None = None
     """Key and value heads; None for the number of heads."""
     hidden: int = 1024
-    """Width inside the feed-forward branch, or inside a gated attention unit."""
+    """Width inside a feed-forward branch, or inside a gated attention unit."""
     max_seq: int = 2048
     residual: ResidualSpec = field(default_factory=Add)
     scores: ScoresSpec = field(default_factory=Own)
@@ -98,8 +100,7 @@ class Architecture:
     qk_bias: QKBiasSpec = field(default_factory=Linear)
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
-    gau: Gau | None = None
-    """Settings of gated attention units, two of which replace the branches of every layer; None for the usual branches."""
+    block: BlockSpec = field(default_factory=Sequential, metadata=_ADDED_LATER | {"earlier_field": "gau"})
     attention: Implementation = "auto"
     """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
     "running", one sum of scores for all layers, which backward undoes, if the scores of all layers share one weight ("carry" is
@@ -111,6 +112,8 @@ class Architecture:
     """Number of token types (BERT's segments), each with an embedding that is added to the token's; None for none."""
     head_transform: PlainActivation | None = field(default=None, metadata=_ADDED_LATER)
     """Activation of BERT's transform before the output matrix, norm(activation(W x + b)); None for no transform."""
+    logit_cap: float | None = field(default=None, metadata=_ADDED_LATER)
+    """Bound of the logits' size, c tanh(logit / c); None for none."""
     dropout: Dropout = field(default_factory=Dropout)
     init_std: float = 0.02
     """Standard deviation of embeddings and matrices at the start."""
@@ -123,22 +126,53 @@ class Architecture:
             raise InputError(f"vocab: expected a whole number of at least 1, got {self.vocab!r}.")
         if self.token_types is not None and self.token_types < 1:
             raise InputError(f"token_types: expected a whole number of at least 1 or null, got {self.token_types!r}.")
+        if self.logit_cap is not None and self.logit_cap <= 0:
+            raise InputError(f"logit_cap: expected a positive number or null, got {self.logit_cap!r}.")
         if self.init_std <= 0:
             raise InputError(f"init_std: expected a positive number, got {self.init_std!r}.")
-        if self.gau is not None:
+        if "gated_attention_unit" in (branch.body for plan in self.site_plans for branch in plan.branches):
             require_one_head(self.shape, self.bias, self.activation)
         _ = self.attention_shape
+        self._require_branches()
         self._require_joinable()
         self._require_attention()
+
+    def _require_branches(self) -> None:
+        """Raises:
+        InputError: the block gives a layer no site, two branches one name, or a site two that attend.
+        """
+        for layer in range(self.depth):
+            plans = self.block.sites(layer, self.depth)
+            names = [branch.name for plan in plans for branch in plan.branches]
+            if not names or len(set(names)) < len(names):
+                raise InputError(
+                    f"block: expected branches with different names in layer {layer} of block {self.block.kind!r}, got {names}."
+                )
+            if any(sum(branch.attends for branch in plan.branches) > 1 for plan in plans):
+                raise InputError(
+                    f"block: expected at most one branch that attends per site, got two in layer {layer} of block "
+                    f"{self.block.kind!r}."
+                )
 
     def _require_joinable(self) -> None:
         """Raises:
         InputError: the residual does not allow a norm where the placement puts it, or reads what the branches cannot.
         """
-        if self.gau is not None and self.residual.separate_reads:
+        if self.residual.separate_reads and (reason := self.block.refuses_separate_reads()) is not None:
             raise InputError(
-                f"residual: expected one input for every branch, because one matrix makes all of a gated attention unit, "
-                f"got {self.residual.kind!r} with separate reads. Set residual.reads to 'one', or gau to null."
+                f"residual: expected one input for queries, keys and values with block {self.block.kind!r}, because {reason}, "
+                f"got {self.residual.kind!r} with separate reads. Set residual.reads to 'one', or block to 'sequential'."
+            )
+        if self.residual.replays and not isinstance(self.values, OwnValues):
+            raise InputError(
+                f"values: expected 'own' with residual {self.residual.kind!r}, because an earlier layer that runs again has "
+                f"another input, and which values join those of that input is not defined, got {self.values.kind!r}. "
+                "Set values to 'own', or take another residual."
+            )
+        if self.residual.replays and len({self.block.sites(layer, self.depth) for layer in range(self.depth)}) > 1:
+            raise InputError(
+                f"block: expected the same branches in every layer with residual {self.residual.kind!r}, which runs earlier "
+                f"layers again, got {self.block.kind!r}. Set block to 'sequential', or take another residual."
             )
         sockets = self.placement.sockets()
         for socket, reason in self.residual.refused_sockets().items():
@@ -152,15 +186,18 @@ class Architecture:
         """Raises:
         InputError: what is to happen inside attention does not fit the units or the position.
         """
-        if self.gau is not None and not all(map(self.values.projects, range(len(self.places)))):
+        attending = [branch for plan in self.site_plans for branch in plan.branches if branch.attends]
+        for number, branch in enumerate(attending):
+            if branch.body == "gated_attention_unit" and not self.values.projects(number):
+                raise InputError(
+                    "values: expected values of its own in every layer, because one matrix makes all of a gated attention "
+                    f"unit, got {self.values.kind!r} without them. Give it other weights, or set block to 'sequential'."
+                )
+        normalisation = self.block.normalises_by()
+        if normalisation != "softmax" and not isinstance(self.sink, Nothing):
             raise InputError(
-                f"values: expected values of its own in every layer, because one matrix makes all of a gated attention unit, "
-                f"got {self.values.kind!r} without them. Give it other weights, or set gau to null."
-            )
-        if self.gau is not None and self.gau.normalisation != "softmax" and not isinstance(self.sink, Nothing):
-            raise InputError(
-                f"sink: expected 'none' with gau.normalisation {self.gau.normalisation!r}, because a sink takes its share from "
-                f"the sum of a softmax, got {self.sink.kind!r}. Set sink to 'none', or gau.normalisation to 'softmax'."
+                f"sink: expected 'none' with block.normalisation {normalisation!r}, because a sink takes its share from "
+                f"the sum of a softmax, got {self.sink.kind!r}. Set sink to 'none', or block.normalisation to 'softmax'."
             )
         if self.qk_norm is not None and (reason := self.position.refuses_qk_norm) is not None:
             raise InputError(
@@ -182,21 +219,19 @@ class Architecture:
 
     @property
     def attention_shape(self) -> Shape:
-        """The sizes for scores, positions and q/k biases, which count every gated attention unit as a layer."""
-        if self.gau is None:
-            return self.shape
-        return replace(self.shape, depth=len(self.places), key_dim=self.gau.key_dim)
-
-    @property
-    def layer_roles(self) -> tuple[Role, ...]:
-        """The branches of every layer, in the order in which they meet the stream."""
-        return ("attention", "feedforward")
+        """The sizes for scores, positions and q/k biases, which count every attention as a layer."""
+        return self.block.attention_shape(self.shape, sum(plan.attends for plan in self.site_plans))
 
     @cached_property
     def places(self) -> tuple[Place, ...]:
-        """The place of every branch, in order of depth."""
-        pairs = ((layer, role) for layer in range(self.depth) for role in self.layer_roles)
-        return tuple(Place(index, layer, role) for index, (layer, role) in enumerate(pairs))
+        """The place of every site, in order of depth."""
+        pairs = [(layer, plan) for layer in range(self.depth) for plan in self.block.sites(layer, self.depth)]
+        return tuple(Place(index, layer, plan.role) for index, (layer, plan) in enumerate(pairs))
+
+    @cached_property
+    def site_plans(self) -> tuple[SitePlan, ...]:
+        """The branches of every site, in order of depth."""
+        return tuple(plan for layer in range(self.depth) for plan in self.block.sites(layer, self.depth))
 
     def build_residual(self) -> Residual:
         """Build the residual of the hidden stream, with its initial values.

@@ -4,6 +4,7 @@ from typing import Literal
 
 from torch import nn
 
+from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
 from addnorm.model.attention import Attention
 from addnorm.model.feed_forward import build_feed_forward
@@ -28,45 +29,70 @@ def build_head_transform(spec: Architecture) -> nn.Module:
 
 
 def build_layer(spec: Architecture, index: int) -> Layer:
-    """Layer `index`: an attention and a feed-forward branch, or two gated attention units in their places."""
+    """Layer `index`, with the branches that the block says."""
+    sites = [(place, plan) for place, plan in zip(spec.places, spec.site_plans, strict=True) if place.layer == index]
+    branches = {planned.name: _branch(spec, place, plan, planned) for place, plan in sites for planned in plan.branches}
+    return Layer([plan for _, plan in sites], branches)
+
+
+def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPlan) -> Branch:
+    sockets = spec.placement.at(place, spec.places)
+    is_first, is_last = planned is plan.branches[0], planned is plan.branches[-1]
+    has_norm = {
+        "branch_input": sockets.branch_input and (is_first or plan.input_norm == "own"),
+        "branch_output": sockets.branch_output,
+        "stream": sockets.stream and is_last,
+    }
+
+    def norm(socket: Socket) -> nn.Module:
+        return _norm(spec) if has_norm[socket] else nn.Identity()
+
+    return Branch(
+        _body(spec, place, planned.body),
+        input_norm=norm("branch_input"),
+        output_norm=norm("branch_output"),
+        stream_norm=norm("stream"),
+        input_factor=sockets.input_factor,
+        stream_factor=sockets.stream_factor,
+        factor=planned.factor,
+        dropout=spec.dropout.branch,
+    )
+
+
+def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
     gain = spec.placement.initial_gain(len(spec.places))
     std = spec.init_std
-    out_std = gain * (std / len(spec.places) ** 0.5 if spec.init_branch == "depth" else std)
-    places = [place for place in spec.places if place.layer == index]
+    outputs = sum(len(plan.branches) for plan in spec.site_plans)
+    out_std = gain * (std / outputs**0.5 if spec.init_branch == "depth" else std)
+    if name == "feedforward":
+        return build_feed_forward(spec.shape, spec.activation, spec.bias, std=gain * std, out_std=out_std)
     shape = spec.attention_shape
-    if spec.gau is not None:
-        units = [
-            GatedAttentionUnit(
-                shape,
-                place.index,
-                spec.bias,
-                spec.qk_bias,
-                std=gain * std,
-                out_std=out_std,
-                query_norm=_head_norm(spec),
-                key_norm=_head_norm(spec),
-                attended=spec.attended.build(shape, place.index, std=std),
-            )
-            for place in places
-        ]
-        named = zip(("first", "second"), places, units, strict=True)
-        return Layer({name: _branch(spec, place, unit) for name, place, unit in named})
-    attention = Attention(
+    number = sum(plan.attends for plan in spec.site_plans[: place.index])
+    if name == "gated_attention_unit":
+        return GatedAttentionUnit(
+            shape,
+            number,
+            spec.bias,
+            spec.qk_bias,
+            std=gain * std,
+            out_std=out_std,
+            query_norm=_head_norm(spec),
+            key_norm=_head_norm(spec),
+            attended=spec.attended.build(shape, number, std=std),
+        )
+    return Attention(
         shape,
-        index,
+        number,
         spec.bias,
         spec.qk_bias,
         std=std,
         value_std=gain * std,
         out_std=out_std,
-        own_values=spec.values.projects(index),
+        own_values=spec.values.projects(number),
         query_norm=_head_norm(spec),
         key_norm=_head_norm(spec),
-        attended=spec.attended.build(shape, index, std=std),
+        attended=spec.attended.build(shape, number, std=std),
     )
-    feed_forward = build_feed_forward(spec.shape, spec.activation, spec.bias, std=gain * std, out_std=out_std)
-    bodies = {"attention": attention, "feedforward": feed_forward}
-    return Layer({place.role: _branch(spec, place, bodies[place.role]) for place in places})
 
 
 def _norm(spec: Architecture) -> nn.Module:
@@ -76,21 +102,3 @@ def _norm(spec: Architecture) -> nn.Module:
 def _head_norm(spec: Architecture) -> nn.Module | None:
     """The norm on every head's queries or keys."""
     return None if spec.qk_norm is None else spec.qk_norm.build(spec.attention_shape.head_dim, shift=spec.bias.norm)
-
-
-def _branch(spec: Architecture, place: Place, body: Body) -> Branch:
-    sockets = spec.placement.at(place, spec.places)
-
-    def norm(socket: Socket) -> nn.Module:
-        return _norm(spec) if getattr(sockets, socket) else nn.Identity()
-
-    return Branch(
-        place.role,
-        body,
-        input_norm=norm("branch_input"),
-        output_norm=norm("branch_output"),
-        stream_norm=norm("stream"),
-        input_factor=sockets.input_factor,
-        stream_factor=sockets.stream_factor,
-        dropout=spec.dropout.branch,
-    )

@@ -12,21 +12,26 @@ from addnorm.bias import Biases
 from addnorm.model.linear import Linear
 from addnorm.shape import Shape
 
-PlainActivation = Literal["gelu", "gelu_tanh", "relu"]
-Activation = Literal["gelu", "gelu_tanh", "relu", "swiglu"]
+PlainActivation = Literal["gelu", "gelu_tanh", "relu", "squared_relu"]
+GatedActivation = Literal["geglu_tanh", "swiglu"]
+Activation = Literal["geglu_tanh", "gelu", "gelu_tanh", "relu", "squared_relu", "swiglu"]
 
 FUNCTIONS: Mapping[PlainActivation, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
+    "squared_relu": lambda x: F.relu(x).square(),
 }
 """Function of each plain activation; `gelu_tanh` is the approximation of GPT-2 and BERT's first code."""
+GATES: Mapping[GatedActivation, Callable[[Tensor], Tensor]] = {"geglu_tanh": FUNCTIONS["gelu_tanh"], "swiglu": F.silu}
+"""Function of the gate of each gated activation."""
 
 
 class FeedForward(nn.Module):
     """down( activation( up(x) ) ).
 
-    Source: Vaswani et al. 2017, arXiv:1706.03762 §3.3 (ReLU); GPT-1 (GELU, exact); GPT-2 (GELU by tanh).
+    Source: Vaswani et al. 2017, arXiv:1706.03762 §3.3 (ReLU); GPT-1 (GELU, exact); GPT-2 (GELU by tanh);
+    So et al. 2021, arXiv:2109.08668 (squared ReLU).
     """
 
     def __init__(self, shape: Shape, activation: PlainActivation, biases: Biases, std: float, out_std: float) -> None:
@@ -40,25 +45,26 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """down( silu(gate(x)) * up(x) ).
+    """down( activation(gate(x)) * up(x) ).
 
-    Source: Shazeer 2020, "GLU Variants Improve Transformer", arXiv:2002.05202 (SwiGLU).
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", arXiv:2002.05202 (SwiGLU, GEGLU); Gemma (GELU by tanh).
     """
 
-    def __init__(self, shape: Shape, biases: Biases, std: float, out_std: float) -> None:
+    def __init__(self, shape: Shape, activation: GatedActivation, biases: Biases, std: float, out_std: float) -> None:
         super().__init__()
+        self.activation = activation
         self.gate = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
         self.up = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
         self.down = Linear(shape.hidden, shape.width, bias=biases.down, std=out_std)
 
     def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
-        return self.down(F.silu(self.gate(x)) * self.up(x))
+        return self.down(GATES[self.activation](self.gate(x)) * self.up(x))
 
 
 def build_feed_forward(
     shape: Shape, activation: Activation, biases: Biases, *, std: float, out_std: float
 ) -> FeedForward | GatedFeedForward:
     """Build the feed-forward branch with the given activation."""
-    if activation == "swiglu":
-        return GatedFeedForward(shape, biases, std, out_std)
+    if activation == "geglu_tanh" or activation == "swiglu":
+        return GatedFeedForward(shape, activation, biases, std, out_std)
     return FeedForward(shape, activation, biases, std, out_std)

@@ -15,7 +15,6 @@ GAU-α's own softmax has scores times log n / log 512 ("softmax_plus"); here tha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -26,35 +25,10 @@ from torch.nn import functional as F
 from addnorm.attended import Attended
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.errors import InputError
-from addnorm.fields import check_fields
-from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gau:
-    """Settings of a model of gated attention units; the model's `hidden` is the width of U and V.
-
-    Raises:
-        InputError: a value of the wrong type or an unknown choice.
-
-    Example::
-
-        preset("gau_alpha", gau={"key_dim": 64, "normalisation": "squared_relu"})
-    """
-
-    key_dim: int = 128
-    """Width of Z, of the queries and of the keys."""
-    normalisation: Normalisation = "softmax"
-    """Function from scores to attention."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "gau")
-        if self.key_dim < 1:
-            raise InputError(f"gau.key_dim must be at least 1, got {self.key_dim}.")
 
 
 class GatedAttentionUnit(nn.Module):

@@ -1,13 +1,16 @@
-"""A layer: branches in the order in which they meet the stream, each with its norms."""
+"""A layer: sites in the order in which they meet the stream, each with its branches and their norms."""
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.block import SitePlan
 from addnorm.model.attention import Attention
 from addnorm.model.feed_forward import FeedForward, GatedFeedForward
+from addnorm.model.forward_context import ForwardContext
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.residual import Read, SeparateReads
 from addnorm.shape import Role
@@ -16,22 +19,22 @@ Body = Attention | GatedAttentionUnit | FeedForward | GatedFeedForward
 
 
 class Branch(nn.Module):
-    """output_norm( body( input_factor * input_norm(x) ) ), with dropout on what joins the stream.
+    """factor * output_norm( body( input_factor * input_norm(x) ) ), with dropout on what joins the stream.
 
     `stream_norm` and `stream_factor` belong to the residual's state, to which the model applies them: the factor before the
-    branch's output joins, the norm after.
+    outputs of the site join, the norm after.
 
     Args:
-        role: what the branch is, or, of a pair of gated attention units, what it stands for.
         body: the computation between the norms.
-        input_norm, output_norm, stream_norm: norms; identities where the placement has none.
+        input_norm, output_norm, stream_norm: norms; identities where the placement has none. The norm on the stream is that of
+            the last branch of a site.
         input_factor, stream_factor: numbers of the placement.
+        factor: number of the block.
         dropout: rate.
     """
 
     def __init__(
         self,
-        role: Role,
         body: Body,
         *,
         input_norm: nn.Module,
@@ -39,24 +42,30 @@ class Branch(nn.Module):
         stream_norm: nn.Module,
         input_factor: float,
         stream_factor: float,
+        factor: float,
         dropout: float,
     ) -> None:
         super().__init__()
-        self.role: Role = role
         self.input_norm = input_norm
         self.body = body
         self.output_norm = output_norm
         self.stream_norm = stream_norm
-        self.input_factor, self.stream_factor = input_factor, stream_factor
+        self.input_factor, self.stream_factor, self.factor = input_factor, stream_factor, factor
         self.dropout = nn.Dropout(dropout)
         self.attends = isinstance(body, Attention | GatedAttentionUnit)
 
-    def forward(self, x: Read, *side: Any) -> Float[Tensor, "batch seq width"]:
-        """The branch's output on its input, or on separate inputs of its queries, keys and values."""
-        return self.dropout(self.output_norm(self.body(self.normed_read(x), *side)))
+    def forward(self, normed: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+        """The branch's output on what `normed_read` returns, of this branch or of one that shares its norm."""
+        output: Tensor = self.body(normed, context) if self.attends else self.body(normed)
+        return self.joining(output)
+
+    def joining(self, output: Float[Tensor, "*batch seq width"]) -> Float[Tensor, "*batch seq width"]:
+        """The output that joins the stream, from the body's."""
+        y: Tensor = self.dropout(self.output_norm(output))
+        return y if self.factor == 1 else self.factor * y
 
     def normed_read(self, x: Read) -> Read:
-        """The body's view of an input, or of separate inputs."""
+        """The body's view of an input, or of separate inputs of its queries, keys and values."""
         return SeparateReads(*map(self.normed, x)) if isinstance(x, SeparateReads) else self.normed(x)
 
     def normed(self, x: Float[Tensor, "*batch seq width"]) -> Float[Tensor, "*batch seq width"]:
@@ -68,18 +77,55 @@ class Branch(nn.Module):
         return self.stream_factor * stream
 
 
+@dataclass(frozen=True)
+class SiteBranches:
+    """The branches that read the stream at one site, and whose outputs are written there together."""
+
+    role: Role
+    branches: tuple[Branch, ...]
+    shares_norm: bool
+    """True if all branches read what the first one's norm returns."""
+
+    @property
+    def attending(self) -> Branch | None:
+        """The branch that attends, if there is one."""
+        return next((branch for branch in self.branches if branch.attends), None)
+
+    @property
+    def on_stream(self) -> Branch:
+        """The branch whose norm and factor act on the stream of the site."""
+        return self.branches[-1]
+
+    def output(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+        """The sum of the branches' outputs on one input."""
+        first, *others = self.branches
+        normed = first.normed_read(x)
+        total = first(normed, context)
+        for branch in others:
+            total = total + branch(normed if self.shares_norm else branch.normed_read(x), context)
+        return total
+
+
 class Layer(nn.Module):
-    """Branches by name: an attention and a feed-forward branch, or two gated attention units that stand for them.
+    """Branches by name, at the sites where they meet the stream.
 
     Args:
-        branches: in the order in which they meet the stream. The names are those of the parameters.
+        plans: the sites, in the order in which they meet the stream.
+        branches: every branch of the plans, by name. The names are those of the parameters.
     """
 
-    def __init__(self, branches: Mapping[str, Branch]) -> None:
+    def __init__(self, plans: Sequence[SitePlan], branches: Mapping[str, Branch]) -> None:
         super().__init__()
+        self.plans = tuple(plans)
         for name, branch in branches.items():
             self.add_module(name, branch)
 
+    def sites(self) -> Iterator[SiteBranches]:
+        """The sites, in the order in which they meet the stream."""
+        for plan in self.plans:
+            branches = tuple(cast(Branch, getattr(self, branch.name)) for branch in plan.branches)
+            yield SiteBranches(plan.role, branches, plan.input_norm == "shared")
+
     def branches(self) -> tuple[Branch, ...]:
-        """The branches, in the order in which they meet the stream."""
+        """The branches of all sites, in order."""
         return tuple(cast(Branch, branch) for branch in self.children())

@@ -4,6 +4,7 @@ They are read from the mechanism's own `reduces_to`. What equals the plain sibli
 parameter must have a gradient there, on a toy model.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cache
@@ -16,11 +17,13 @@ from addnorm.catalogue import Spec, room
 from addnorm.errors import InputError
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
-from addnorm.reduction import Reducible
+from addnorm.reduction import Reducible, Values
 
 PATCHABLE = ("residual", "scores", "values")
 """Rooms whose mechanisms join a trained model."""
-Parameters = Mapping[str, float | Literal["start"]] | Literal["start"]
+Parameters = Mapping[str, Values | Literal["start"]] | Literal["start"]
+_PLACE_IN_LIST = re.compile(r"(\.\d+)+$")
+"""End of the name of an entry of a list of parameters, all of which have the list's name in a declaration."""
 _TOY = ModelSpec(vocab=8, width=8, depth=3, heads=2, kv_heads=2, hidden=8, max_seq=4)
 
 
@@ -34,20 +37,35 @@ class Start:
 
     def fill(self, module: nn.Module) -> None:
         """Set the parameters of the mechanism's module."""
-        if not isinstance(self.parameters, str):
+        if self.parameters != "start":
             fill(module.state_dict(), self.parameters, {})
 
 
-def fill(state: Mapping[str, Tensor], parameters: Mapping[str, Any], start: Mapping[str, Tensor]) -> None:
+def fill(state: Mapping[str, Tensor], parameters: Parameters, start: Mapping[str, Tensor]) -> None:
     """Set those tensors of a state dict that `parameters` names by the last part of their names; "start" takes them from
     `start`, and leaves them as they are if they are not there."""
     with torch.no_grad():
         for name, value in state.items():
-            key = next((key for key in parameters if f".{name}".endswith(f".{key}")), None)
-            if key is None:
-                continue
-            number = start.get(name, value) if parameters[key] == "start" else torch.as_tensor(parameters[key])
-            value.copy_(number.expand_as(value))
+            declared = declared_value(name, start.get(name, value), parameters)
+            if declared is not None:
+                value.copy_(declared)
+
+
+def declared_value(name: str, start: Tensor, parameters: Parameters) -> Tensor | None:
+    """The value that a declaration gives to a parameter; None if it leaves it open.
+
+    Args:
+        name: its name in a state dict.
+        start: its value at the start.
+        parameters: of a `Reduction`.
+    """
+    if parameters == "start":
+        return start
+    own = _PLACE_IN_LIST.sub("", f".{name}")
+    number = next((number for key, number in parameters.items() if own.endswith(f".{key}")), None)
+    if number is None or number == "start":
+        return None if number is None else start
+    return torch.as_tensor(number, dtype=start.dtype).expand_as(start)
 
 
 def neutral_start(room_name: str, given: Any) -> Start:

@@ -7,9 +7,9 @@ from typing import Any, get_args, get_type_hints
 
 from addnorm.bias import Biases
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
+from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
-from addnorm.model.gau import Gau
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
 
@@ -111,6 +111,100 @@ def _gpt_oss() -> ModelSpec:
     )
 
 
+def _gpt_neox() -> ModelSpec:
+    """Black et al. 2022, arXiv:2204.06745, 20 B: parallel branches with a norm each, partly rotary positions, untied."""
+    return ModelSpec(
+        vocab=50_432,
+        width=6144,
+        depth=44,
+        heads=64,
+        hidden=24_576,
+        block=_make["block"]("parallel", norms="two"),
+        norm=_make["norm"]("layer"),
+        position=_make["position"]("rope", fraction=0.25),
+        bias=Biases.all(True, head=False),
+        activation="gelu",
+    )
+
+
+def _gpt_j() -> ModelSpec:
+    """Wang and Komatsuzaki 2021, GPT-J 6 B: parallel branches that share a norm, partly rotary positions, untied."""
+    return ModelSpec(
+        vocab=50_400,
+        width=4096,
+        depth=28,
+        heads=16,
+        hidden=16_384,
+        block=_make["block"]("parallel", norms="one"),
+        norm=_make["norm"]("layer"),
+        position=_make["position"]("rope", fraction=0.25),
+        bias=Biases(up=True, down=True, head=True, norm=True),
+        activation="gelu_tanh",
+    )
+
+
+def _gemma2() -> ModelSpec:
+    """Gemma Team 2024, Gemma 2, arXiv:2408.00118, 2 B: sandwich norms, GEGLU, grouped queries, capped logits, tied.
+
+    Differs from the source: scores have no cap, every layer sees the whole sequence, embeddings are not scaled, heads divide
+    the width.
+    """
+    return ModelSpec(
+        vocab=256_128,
+        width=2304,
+        depth=26,
+        heads=8,
+        kv_heads=4,
+        hidden=9216,
+        max_seq=8192,
+        norm=_make["norm"]("rms", eps=1e-6),
+        placement=_make["placement"]("sandwich"),
+        activation="geglu_tanh",
+        tied=True,
+        logit_cap=30.0,
+    )
+
+
+def _nanochat() -> ModelSpec:
+    """Karpathy 2025, nanochat, 20 layers: weights of stream and embeddings, value embeddings, squared ReLU, capped logits.
+
+    Differs from the source: norms have gains, and the embeddings no norm; every layer sees the whole sequence; initial values
+    and the optimizer are this library's. Queries and keys have a norm, as in the source.
+    """
+    return ModelSpec(
+        vocab=65_536,
+        width=1280,
+        depth=20,
+        heads=10,
+        hidden=5120,
+        residual=_make["residual"](
+            "lambdas", stream_start=(1.15, 1.05), embedding_start=(0.2, 0.05), backout=True, backout_start=0.2
+        ),
+        values=_make["values"]("table"),
+        qk_norm=_make["norm"]("rms"),
+        activation="squared_relu",
+        logit_cap=15.0,
+    )
+
+
+def _deepseek_mhc() -> ModelSpec:
+    """Xie et al. 2025, mHC, arXiv:2512.24880: four streams whose mixing is made doubly stochastic, pre-norm RMS, untied.
+
+    Differs from the source: plain attention and one feed-forward branch instead of latent attention and experts; of the sizes,
+    only the number of streams is the source's.
+    """
+    return ModelSpec(
+        vocab=129_280,
+        width=2560,
+        depth=24,
+        heads=20,
+        hidden=6912,
+        max_seq=4096,
+        residual=_make["residual"]("streams", streams=4, mixing="sinkhorn", rounds=20),
+        norm=_make["norm"]("rms", eps=1e-6),
+    )
+
+
 def _gau_alpha() -> ModelSpec:
     """Su 2022, GAU-α base, as Su (2023) trains it: causal, post-norm RMS, rotary, 24 units in 12 pairs, no biases, tied.
 
@@ -124,7 +218,7 @@ def _gau_alpha() -> ModelSpec:
         heads=1,
         hidden=1536,
         max_seq=512,
-        gau=Gau(),
+        block=_make["block"]("gau"),
         placement=_make["placement"]("post"),
         tied=True,
     )
@@ -153,6 +247,11 @@ PRESETS: dict[str, Callable[[], ModelSpec]] = {
     "gau_alpha": _gau_alpha,
     "qwen3": _qwen3,
     "gpt_oss": _gpt_oss,
+    "gpt_neox": _gpt_neox,
+    "gpt_j": _gpt_j,
+    "gemma2": _gemma2,
+    "nanochat": _nanochat,
+    "deepseek_mhc": _deepseek_mhc,
     "base": _base,
     "v2m1": _of_kuang_2025(
         "Kuang (2025) V2M1: `base` with the mean of all feed-forward outputs so far.",
@@ -232,7 +331,7 @@ def preset(name: str, **overrides: Any) -> ModelSpec:
     spec = PRESETS[name]()
     known = [field.name for field in fields(ModelSpec)]
     changes = {}
-    for key, value in overrides.items():
+    for key, value in as_now(ModelSpec, overrides).items():
         if key not in known:
             raise InputError(f"a model has no field {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
         changes[key] = _as_field(key, value, spec)
@@ -250,8 +349,6 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
     if key == "dropout" and isinstance(value, int | float):
         return Dropout.all(float(value))
-    if key == "gau" and isinstance(value, Mapping):  # settings to change
-        return replace(spec.gau or Gau(), **_known(value, Gau, "gau has no setting"))
     if key == "bias":
         if isinstance(value, bool):
             return Biases.all(value)
@@ -260,7 +357,7 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
     return value
 
 
-def _known(changes: Mapping[str, Any], cls: type[Biases | Gau], complaint: str) -> Mapping[str, Any]:
+def _known(changes: Mapping[str, Any], cls: type[Biases], complaint: str) -> Mapping[str, Any]:
     known = [field.name for field in fields(cls)]
     for name in changes:
         if name not in known:

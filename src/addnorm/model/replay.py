@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from addnorm.model.forward_context import ForwardContext
-from addnorm.model.layer import Branch, Layer
+from addnorm.model.layer import Branch, Layer, SiteBranches
 from addnorm.model.linear import Linear
 
 Stream = Float[Tensor, "batch seq width"]
@@ -45,7 +45,7 @@ class ReplayableAttention(Protocol):
 
 
 def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, present: Layer) -> Earlier:
-    """u_{i->m} of every given layer i: its second branch's output on the sum of x and its first branch's output.
+    """u_{i->m} of every given layer i: its last site's output, on the sum of x and the outputs of its other sites.
 
     Args:
         layers: the layers before `present`.
@@ -54,27 +54,46 @@ def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, p
         present: the layer that the stream is in.
     """
     inputs = x.expand(len(layers), *x.shape)
-    added = _again([layer.branches()[0] for layer in layers], inputs, context, present.branches()[0])
-    return replay_second(layers, inputs + added, context, present)
+    sites = [tuple(layer.sites()) for layer in (*layers, present)]
+    for *earlier, now in list(zip(*sites, strict=True))[:-1]:
+        inputs = inputs + _again(earlier, inputs, context, now)
+    return replay_last_sites(layers, inputs, context, present)
 
 
-def replay_second(layers: Sequence[Layer], x: Stream | Earlier, context: ForwardContext, present: Layer) -> Earlier:
-    """The output of every given layer's second branch on x, which is one input for all, or one for each."""
+def replay_last_sites(layers: Sequence[Layer], x: Stream | Earlier, context: ForwardContext, present: Layer) -> Earlier:
+    """The output of every given layer's last site on x, which is one input for all, or one for each."""
     inputs = x if x.ndim == 4 else x.expand(len(layers), *x.shape)
-    return _again([layer.branches()[1] for layer in layers], inputs, context, present.branches()[1])
+    *earlier, now = [tuple(layer.sites())[-1] for layer in (*layers, present)]
+    return _again(earlier, inputs, context, now)
 
 
-def _again(branches: Sequence[Branch], inputs: Earlier, context: ForwardContext, present: Branch) -> Earlier:
-    """Every branch on its own input; a branch that attends uses the attention that it computed on its first input."""
+def _again(sites: Sequence[SiteBranches], inputs: Earlier, context: ForwardContext, present: SiteBranches) -> Earlier:
+    """Every site on its own input; a branch that attends uses the attention that it computed on its first input."""
+    normed, total = inputs, None
+    for number, now in enumerate(present.branches):
+        branches = [site.branches[number] for site in sites]
+        if number == 0 or not present.shares_norm:
+            normed = _normed(branches, inputs)
+        output = _of_branches(branches, normed, context, now)
+        total = output if total is None else total + output
+    return cast(Tensor, total)
+
+
+def _normed(branches: Sequence[Branch], inputs: Earlier) -> Earlier:
     normed = together([branch.input_norm for branch in branches], inputs)
     factors = [branch.input_factor for branch in branches]
     if any(factor != 1 for factor in factors):
         normed = normed * normed.new_tensor(factors)[:, None, None, None]
+    return normed
+
+
+def _of_branches(branches: Sequence[Branch], normed: Earlier, context: ForwardContext, present: Branch) -> Earlier:
     if present.attends:
-        written = _attended_again(branches, normed, context, present)
+        output = _attended_again(branches, normed, context, present)
     else:
-        written = together([branch.body for branch in branches], normed)
-    return present.dropout(together([branch.output_norm for branch in branches], written))
+        output = together([branch.body for branch in branches], normed)
+    written = present.dropout(together([branch.output_norm for branch in branches], output))
+    return written if present.factor == 1 else present.factor * written
 
 
 def _attended_again(branches: Sequence[Branch], normed: Earlier, context: ForwardContext, present: Branch) -> Earlier:

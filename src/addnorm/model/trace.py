@@ -35,7 +35,7 @@ class AttentionTrace:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SiteTrace:
-    """One site of a pass; `model.branches()` has the modules, in the same order.
+    """One site of a pass; `model.site_branches()` has the modules, in the same order.
 
     Streams are [batch, seq, width]: the residual's own view of its state.
     """
@@ -44,9 +44,9 @@ class SiteTrace:
     before: Tensor
     """The stream before the branch's output joins."""
     read: Read
-    """Input of the branch, before its norm."""
+    """Input of the branches, before their norms."""
     output: Stream
-    """Output of the branch, after its norm and dropout."""
+    """Sum of the branches' outputs, after their norms and dropout."""
     written: Tensor
     """The stream after the output has joined, before the norm on the stream."""
     after: Tensor

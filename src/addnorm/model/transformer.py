@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -15,11 +15,11 @@ from addnorm.model.architecture import Architecture
 from addnorm.model.assembly import build_head_transform, build_layer, build_norm
 from addnorm.model.cache import Cache
 from addnorm.model.forward_context import RUNNING, ForwardContext
-from addnorm.model.layer import Branch, Layer
+from addnorm.model.layer import Branch, Layer, SiteBranches
 from addnorm.model.linear import Embedding, Linear
-from addnorm.model.replay import replay_layers, replay_second
+from addnorm.model.replay import replay_last_sites, replay_layers
 from addnorm.model.trace import SiteTrace, Trace
-from addnorm.residual import Site
+from addnorm.residual import Read, Site
 from addnorm.roles import ParameterRole
 
 
@@ -52,12 +52,6 @@ class Transformer(nn.Module):
             raise InputError(
                 f"attention: {spec.attention}: expected sink 'none', because a running sum of scores has no place for "
                 f"one, got {spec.sink.kind!r}. Use 'auto' or 'streaming'."
-            )
-        if self.residual.replays and self.values is not None:
-            raise InputError(
-                f"values: expected 'own' with residual {spec.residual.kind!r}, because an earlier layer that runs again has "
-                f"another input, and which values join those of that input is not defined, got {spec.values.kind!r}. "
-                "Set values to 'own', or take another residual."
             )
         self.score_buffers = ScoreBuffers()
         self.recompute = False
@@ -115,11 +109,11 @@ class Transformer(nn.Module):
             padding=padding,
             dropout=self.spec.dropout.attention if self.training else 0.0,
             cache=cache,
-            replays=self.residual.replays,
+            replays=self.spec.residual.replays,
             tokens=tokens,
             values=self.values,
             sinks=self.sink,
-            normalisation=self.spec.gau.normalisation if self.spec.gau is not None else "softmax",
+            normalisation=self.spec.block.normalises_by(),
             impl=self.spec.attention,
             buffers=self.score_buffers,
             tracing=trace is not None,
@@ -127,15 +121,15 @@ class Transformer(nn.Module):
         state = self.residual.open(x)
         if trace is not None:
             trace.embeddings, trace.entry, trace.sites = x, self.residual.view(state), []
-        for site, branch in self.sites(context):
+        for site, branches in self.sites(context):
             read, state = self.residual.read(state, site)
-            output = self._run(branch, (read, context) if branch.attends else (read,))
+            output, joined = self._run(branches, read, context), branches.on_stream
             before = state
-            if branch.stream_factor != 1:
-                state = self.residual.map_stream(state, branch.scaled, site)
+            if joined.stream_factor != 1:
+                state = self.residual.map_stream(state, joined.scaled, site)
             written = state = self.residual.write(state, output, site)
-            if not isinstance(branch.stream_norm, nn.Identity):
-                state = self.residual.map_stream(state, branch.stream_norm, site)
+            if not isinstance(joined.stream_norm, nn.Identity):
+                state = self.residual.map_stream(state, joined.stream_norm, site)
             if trace is not None:
                 trace.sites.append(
                     SiteTrace(
@@ -146,19 +140,19 @@ class Transformer(nn.Module):
                         written=self.residual.view(written),
                         after=self.residual.view(state),
                         state=state,
-                        attention=context.traced if branch.attends else None,
+                        attention=None if branches.attending is None else context.traced,
                     )
                 )
         if cache is not None:
             cache.length += tokens.shape[1]
         return self.read_out(self.residual.close(state))
 
-    def _run(self, branch: Branch, inputs: tuple[Any, ...]) -> Tensor:
+    def _run(self, branches: SiteBranches, read: Read, context: ForwardContext) -> Tensor:
         if self.recompute and torch.is_grad_enabled():
             # Queries and keys that later layers sum are kept by the context, and not replaced when they are computed again.
-            output: Tensor = checkpoint(branch, *inputs, use_reentrant=False)
+            output: Tensor = checkpoint(branches.output, read, context, use_reentrant=False)
             return output
-        return branch(*inputs)
+        return branches.output(read, context)
 
     def embed(
         self, tokens: Int64[Tensor, "batch seq"], token_types: Int64[Tensor, "batch seq"] | None = None
@@ -178,25 +172,31 @@ class Transformer(nn.Module):
         return x + self.token_types(torch.zeros_like(tokens) if token_types is None else token_types)
 
     def read_out(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq vocab"]:
-        """Compute logits from a closed stream: final norm, transform, output matrix."""
-        return self.head(self.head_transform(self.final_norm(x)))
+        """Compute logits from a closed stream: final norm, transform, output matrix, cap."""
+        logits = self.head(self.head_transform(self.final_norm(x)))
+        cap = self.spec.logit_cap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
-    def sites(self, context: ForwardContext) -> Iterator[tuple[Site, Branch]]:
-        """Every branch in order of depth, with its site."""
+    def sites(self, context: ForwardContext) -> Iterator[tuple[Site, SiteBranches]]:
+        """Every site in order of depth, with its branches."""
         layers = cast(list[Layer], list(self.layers))
         index = 0
         for number, layer in enumerate(layers):
             replays = (
                 partial(replay_layers, layers[:number], context=context, present=layer),
-                partial(replay_second, layers[:number], context=context, present=layer),
+                partial(replay_last_sites, layers[:number], context=context, present=layer),
             )
-            for branch in layer.branches():
-                yield Site(index, number, branch.role, *replays), branch
+            for branches in layer.sites():
+                yield Site(index, number, branches.role, *replays), branches
                 index += 1
 
+    def site_branches(self) -> list[SiteBranches]:
+        """The branches of every site, in order of depth."""
+        return [branches for layer in self.layers for branches in cast(Layer, layer).sites()]
+
     def branches(self) -> list[Branch]:
-        """Every branch in order of depth: one per site."""
-        return [branch for layer in self.layers for branch in cast(Layer, layer).branches()]
+        """Every branch in order of depth; a site may have several."""
+        return [branch for branches in self.site_branches() for branch in branches.branches]
 
     def mechanisms(self) -> dict[str, nn.Module]:
         """The modules that mechanisms built, by their path in the model."""

@@ -4,6 +4,10 @@ Example: a norm without a gain, as a plug-in file
 
     @dataclass(frozen=True, kw_only=True)
     class Standardised(NormSpec):
+        @classmethod
+        def reduces_to(cls) -> tuple[Reduction, ...]:
+            return ()
+
         def build(self, dim: int, *, shift: bool) -> nn.Module:
             return nn.LayerNorm(dim, elementwise_affine=False)
 
@@ -16,12 +20,13 @@ from dataclasses import dataclass
 from torch import nn
 
 from addnorm.catalogue import Spec
+from addnorm.reduction import Reducible
 
 __all__ = ["NormSpec"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class NormSpec(Spec):
+class NormSpec(Reducible, Spec):
     """Base of every norm's specification."""
 
     @abstractmethod

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from addnorm.fields import require, require_positive
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +33,11 @@ class Batch(NormSpec):
         super().__post_init__()
         require_positive(self, "eps")
         require(self, "momentum", 0 < self.momentum <= 1, "a number in (0, 1]")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        still = {"running_mean": 0.0, "running_var": 1.0, "weight": 1.0, "bias": 0.0}  # as in evaluation
+        return (Reduction(settings={"eps": 1e-30}, parameters=still, to={"norm": "none"}),)
 
     def build(self, dim: int, *, shift: bool) -> "BatchNorm":
         return BatchNorm(dim, self.eps, self.momentum, shift=shift)

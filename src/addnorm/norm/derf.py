@@ -11,6 +11,7 @@ Source: Chen et al. 2025, "Stronger Normalization-Free Transformers", arXiv:2512
 Differs from the source: nothing.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -20,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 from addnorm.roles import ParameterRole
 
 
@@ -29,6 +31,12 @@ class Derf(NormSpec):
 
     alpha_start: float = 0.5
     """Steepness at the start."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        # Where alpha is small, erf(alpha x) is 2 alpha x / sqrt(pi).
+        linear = {"alpha": 2.0**-40, "offset": 0.0, "weight": 2.0**39 * math.pi**0.5, "bias": 0.0}
+        return (Reduction(parameters=linear, to={"norm": "none"}),)
 
     def build(self, dim: int, *, shift: bool) -> "DynamicErf":
         return DynamicErf(dim, self.alpha_start, shift=shift)

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 from addnorm.roles import ParameterRole
 
 
@@ -29,6 +30,12 @@ class DyT(NormSpec):
 
     alpha_start: float = 0.5
     """Steepness at the start."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        # Where alpha is small, tanh(alpha x) is alpha x.
+        linear = {"alpha": 2.0**-40, "weight": 2.0**40, "bias": 0.0}
+        return (Reduction(parameters=linear, to={"norm": "none"}),)
 
     def build(self, dim: int, *, shift: bool) -> "DynamicTanh":
         return DynamicTanh(dim, self.alpha_start, shift=shift)

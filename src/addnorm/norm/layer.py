@@ -15,6 +15,7 @@ from torch import nn
 
 from addnorm.fields import require_positive
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,10 @@ class Layer(NormSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "eps")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def build(self, dim: int, *, shift: bool) -> nn.LayerNorm:
         return nn.LayerNorm(dim, eps=self.eps, bias=shift)

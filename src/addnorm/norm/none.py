@@ -13,11 +13,16 @@ from dataclasses import dataclass
 from torch import nn
 
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Nothing(NormSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def build(self, dim: int, *, shift: bool) -> nn.Identity:
         return nn.Identity()

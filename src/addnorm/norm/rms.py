@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from addnorm.fields import require_positive
 from addnorm.norm import NormSpec
+from addnorm.reduction import Reduction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +28,11 @@ class RMS(NormSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "eps")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        # An eps far above the stream's mean square leaves a constant factor, which the gain undoes.
+        return (Reduction(settings={"eps": 2.0**80}, parameters={"weight": 2.0**40}, to={"norm": "none"}),)
 
     def build(self, dim: int, *, shift: bool) -> "RMSNorm":
         return RMSNorm(dim, eps=self.eps)

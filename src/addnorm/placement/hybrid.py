@@ -10,7 +10,8 @@ Why: queries, keys and values get norms of their own, so that attention needs no
 strong norm of post-norm.
 
 Source: Zhuo et al. 2025, "HybridNorm", arXiv:2503.04598.
-Differs from the source: its norms of queries and keys are the model's setting `qk_norm`; values have none.
+Differs from the source: its norms of queries and keys are the model's setting `qk_norm`; values have none. In a layer
+of parallel branches the norm follows both.
 """
 
 from collections.abc import Sequence
@@ -33,4 +34,4 @@ class Hybrid(PlacementSpec):
         return Sockets(stream=True, final=True)
 
     def at(self, place: Place, places: Sequence[Place]) -> Sockets:
-        return Sockets(stream=place.role == "attention")
+        return Sockets(stream=place.role != "feedforward")

@@ -8,6 +8,10 @@ Example: a bias that is linear in the distance, as a plug-in file
 
     @dataclass(frozen=True, kw_only=True)
     class Slope(PositionSpec):
+        @classmethod
+        def reduces_to(cls) -> tuple[Reduction, ...]:
+            return ()
+
         def build(self, shape: Shape) -> "SlopePosition":
             return SlopePosition()
 
@@ -28,6 +32,7 @@ from torch import Tensor, nn
 from addnorm.catalogue import Spec
 from addnorm.kernels.grouped_attention import DistanceBias
 from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.reduction import Reducible
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape
 
@@ -107,7 +112,7 @@ class DistancePosition(Position):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositionSpec(Spec):
+class PositionSpec(Reducible, Spec):
     """Base of every position encoding's specification."""
 
     @property

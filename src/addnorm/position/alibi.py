@@ -18,12 +18,17 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from addnorm.position import DistancePosition, PositionSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alibi(PositionSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def build(self, shape: Shape) -> "AlibiPosition":
         return AlibiPosition(slopes(shape.heads))

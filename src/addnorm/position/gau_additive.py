@@ -24,6 +24,7 @@ from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.position import DistancePosition, PositionSpec
 from addnorm.position._rotation import frequencies
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 Waves = tuple[Float[Tensor, "pairs span"], Float[Tensor, "pairs span"]]
@@ -41,6 +42,15 @@ class GauAdditive(PositionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "theta", "init_std")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        wave = (1.0, 0.0) * 4  # of a head of eight entries
+        return (
+            Reduction(parameters={"a": wave, "b": wave}, to={"position": "sandwich"}),
+            Reduction(parameters={"a": 0.0}, to={"position": "none"}),
+            Reduction(parameters={"b": 0.0}, to={"position": "none"}),
+        )
 
     def build(self, shape: Shape) -> "GauAdditivePosition":
         if shape.head_dim % 2:

@@ -12,6 +12,7 @@ number, and 2 sigmoid of one, which keeps them in range. The starts are drawn al
 first of `log` and the second of `power`, on (0, 1) for the others, at least 0.01.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from addnorm.position import DistancePosition, PositionSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 Kernel = Literal["log", "power"]
@@ -32,6 +34,19 @@ class Kerple(PositionSpec):
 
     kernel: Kernel = "log"
     """Logarithm of the distance, or a power of it."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        slopes = tuple(-2 * head * math.log(2) for head in range(1, 5))  # of four heads
+        return (
+            Reduction(
+                settings={"kernel": "power"}, parameters={"log_r1": slopes, "logit_r2": 0.0}, to={"position": "alibi"}
+            ),
+            *(
+                Reduction(settings={"kernel": kernel}, parameters={"log_r1": -800.0}, to={"position": "none"})
+                for kernel in ("log", "power")
+            ),
+        )
 
     def build(self, shape: Shape) -> "KerpleLog | KerplePower":
         return KerpleLog(shape) if self.kernel == "log" else KerplePower(shape)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
@@ -30,6 +31,10 @@ class Learned(PositionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "init_std")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(parameters={"table": 0.0}, to={"position": "none"}),)
 
     def build(self, shape: Shape) -> "LearnedPosition":
         return LearnedPosition(shape, self.init_std)

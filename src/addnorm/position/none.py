@@ -11,12 +11,17 @@ Differs from the source: nothing.
 from dataclasses import dataclass
 
 from addnorm.position import Position, PositionSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoPosition(PositionSpec):
     """No settings."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return ()
 
     def build(self, shape: Shape) -> "NonePosition":
         return NonePosition()

@@ -22,6 +22,7 @@ from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
 from addnorm.position._rotation import turn
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 Angles = tuple[Float[Tensor, "seq pairs"], Float[Tensor, "seq pairs"]]
@@ -39,6 +40,11 @@ class Rope(PositionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "theta", "fraction")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        # Of four pairs, the first turns by one radian per position whatever the base; with a huge one the others stand still.
+        return (Reduction(settings={"theta": 1e300}, to={"position": {"kind": "rope", "fraction": 0.25}}),)
 
     def build(self, shape: Shape) -> "RopePosition":
         rotated = shape.head_dim * self.fraction

@@ -21,6 +21,7 @@ from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.position import DistancePosition, PositionSpec
 from addnorm.position._rotation import frequencies
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
@@ -36,6 +37,10 @@ class Sandwich(PositionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "scale", "theta")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(settings={"scale": 1e-30}, to={"position": "none"}),)
 
     def build(self, shape: Shape) -> "SandwichPosition":
         if shape.head_dim % 2:

@@ -18,6 +18,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 
@@ -33,6 +34,10 @@ class Sinusoidal(PositionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "theta")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return (Reduction(settings={"scale": 0.0}, to={"position": "none"}),)
 
     def build(self, shape: Shape) -> "SinusoidalPosition":
         if shape.width % 2:

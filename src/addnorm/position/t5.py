@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.position import DistancePosition, PositionSpec
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 Sides = Literal["past", "both"]
@@ -50,6 +51,10 @@ class T5(PositionSpec):
                 f"t5.farthest: expected more than {alone}, because the first {alone} distances have a bucket each, "
                 f"got {self.farthest}."
             )
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return tuple(Reduction(parameters={"table": number}, to={"position": "none"}) for number in (0.0, 3.0))
 
     def build(self, shape: Shape) -> "T5Position":
         return T5Position(shape, self)

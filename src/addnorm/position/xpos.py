@@ -24,6 +24,7 @@ from addnorm.errors import InputError
 from addnorm.fields import require_positive
 from addnorm.position import Position, PositionSpec
 from addnorm.position._rotation import frequencies, turn
+from addnorm.reduction import Reduction
 from addnorm.shape import Shape
 
 Table = Float[Tensor, "seq pairs"]
@@ -44,6 +45,12 @@ class Xpos(PositionSpec):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_positive(self, "theta", "gamma", "span")
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        return tuple(
+            Reduction(settings=settings, to={"position": "rope"}) for settings in ({"gamma": 1e30}, {"span": 1e30})
+        )
 
     def build(self, shape: Shape) -> "XposPosition":
         if shape.head_dim % 2:

@@ -111,8 +111,6 @@ class Residual(nn.Module, ABC):
     """Every site of the model that it was built for; the model sets them."""
     frozen: bool = False
     """True while weights that depend on the state are constants for derivatives; see `seen`."""
-    replays: ClassVar[bool] = False
-    """True if `write` calls a site's replay; the model then keeps what every layer's attention was computed from."""
 
     def open(self, x: Stream) -> Any:
         """The state before the first site."""
@@ -172,6 +170,9 @@ class Residual(nn.Module, ABC):
 @dataclass(frozen=True, kw_only=True)
 class ResidualSpec(Reducible, Spec):
     """Base of every residual's specification."""
+
+    replays: ClassVar[bool] = False
+    """True if `write` calls a site's replay; the model then keeps what every layer's attention was computed from."""
 
     def refused_sockets(self) -> Mapping[str, str]:
         """Sockets of the placement that must hold no norm with this residual, each with the reason."""

@@ -2,13 +2,14 @@ r"""Cumulative residual: a layer's stream takes a weighted mean of all feed-forw
 
     x_{m+1} = y_m + sum_{i<=m} w_{m,i} u_i,        y_m = x_m + a_m(x_m)
 
-u_i is the output of layer i's feed-forward branch. Weights `mean`: w_{m,i} = 1/m. Weights `softmax`: w_m = softmax of m
-learned numbers, zero at the start (so it starts as `mean`), none at the first layer. Attention sites add plainly.
+u_i is the output of layer i's feed-forward branch, of other blocks that of its last site. Weights `mean`: w_{m,i} = 1/m.
+Weights `softmax`: w_m = softmax of m learned numbers, zero at the start (so it starts as `mean`), none at the first layer.
+The other sites add plainly.
 
 Why: every layer sees what the earlier feed-forwards wrote, undiluted by the layers between.
 
 Source: Kuang (2025), V2M1 ("CLT", `mean`) and V2M3 (tuned CLT, `softmax`).
-Differs from the source: nothing.
+Differs from the source: nothing, for layers of attention and feed-forward.
 """
 
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 
 from addnorm.reduction import Reduction
 from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
+from addnorm.residual._layers import last_sites
 from addnorm.shape import Shape
 
 
@@ -39,7 +41,7 @@ class Cumulative(ResidualSpec):
         return (*one_layer, Reduction(settings={"weights": "softmax"}, to=mean))
 
     def build(self, shape: Shape, parts: Parts) -> Residual:
-        return MeanCumulative() if self.weights == "mean" else SoftmaxCumulative(shape)
+        return MeanCumulative(parts) if self.weights == "mean" else SoftmaxCumulative(shape, parts)
 
 
 class MeanState(NamedTuple):
@@ -49,11 +51,15 @@ class MeanState(NamedTuple):
 
 
 class MeanCumulative(Residual):
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.last_sites = last_sites(parts.sites)
+
     def open(self, x: Stream) -> MeanState:
         return MeanState(x, None)
 
     def write(self, state: MeanState, y: Stream, site: Site) -> MeanState:
-        if site.role == "attention":
+        if site.index not in self.last_sites:
             return state._replace(stream=state.stream + y)
         total = y if state.total is None else state.total + y
         return MeanState(state.stream + total / (site.layer + 1), total)
@@ -68,8 +74,9 @@ class HistoryState(NamedTuple):
 class SoftmaxCumulative(Residual):
     parameter_roles = {"mix": "scalar"}
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, parts: Parts) -> None:
         super().__init__()
+        self.last_sites = last_sites(parts.sites)
         self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in range(1, shape.depth))
 
     def coefficients(self) -> Coefficients:
@@ -82,7 +89,7 @@ class SoftmaxCumulative(Residual):
         return HistoryState(x, ())
 
     def write(self, state: HistoryState, y: Stream, site: Site) -> HistoryState:
-        if site.role == "attention":
+        if site.index not in self.last_sites:
             return state._replace(stream=state.stream + y)
         outputs = (*state.outputs, y)
         if site.layer == 0:

@@ -13,8 +13,9 @@ Why: `cumulative` adds the outputs of earlier layers on an old input; here they 
 as much as m layers.
 
 Source: Kuang (2025), V3M1 (`sum`), V3M3.1 (`mean`), V3M3.2 (`softmax`).
-Differs from the source: scope `feedforward` is ours, for comparison. The earlier layers run as one batched call. A pair
-of gated attention units, which the source does not have, is a layer: both run again, each with the attention of its own input.
+Differs from the source: scope `feedforward` is ours, for comparison. The earlier layers run as one batched call. All sites of
+a layer run again, whatever its block: of gated attention units, which the source does not have, both. Scope `feedforward` is
+that of the last site.
 """
 
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from torch import Tensor, nn
 from addnorm.errors import AddnormError
 from addnorm.reduction import Reduction
 from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
+from addnorm.residual._layers import first_sites, last_sites
 from addnorm.shape import Shape
 
 Weights = Literal["sum", "mean", "softmax"]
@@ -35,6 +37,8 @@ Scope = Literal["layer", "feedforward"]
 @dataclass(frozen=True, kw_only=True)
 class Replay(ResidualSpec):
     """Earlier layers on the present input."""
+
+    replays = True
 
     weights: Weights = "sum"
     """Plain sum, equal weights, or one learned distribution per layer."""
@@ -51,7 +55,7 @@ class Replay(ResidualSpec):
         return (*one_layer, Reduction(settings={"weights": "softmax"}, to=mean))
 
     def build(self, shape: Shape, parts: Parts) -> "ReplayResidual":
-        return ReplayResidual(shape, self.weights, self.scope)
+        return ReplayResidual(shape, parts, self.weights, self.scope)
 
 
 class ReplayState(NamedTuple):
@@ -62,10 +66,10 @@ class ReplayState(NamedTuple):
 
 class ReplayResidual(Residual):
     parameter_roles = {"mix": "scalar"}
-    replays = True
 
-    def __init__(self, shape: Shape, weights: Weights, scope: Scope) -> None:
+    def __init__(self, shape: Shape, parts: Parts, weights: Weights, scope: Scope) -> None:
         super().__init__()
+        self.first_sites, self.last_sites = first_sites(parts.sites), last_sites(parts.sites)
         self.weights, self.scope = weights, scope
         learned = range(1, shape.depth) if weights == "softmax" else ()
         self.mix = nn.ParameterList(torch.zeros(layer + 1) for layer in learned)
@@ -80,9 +84,9 @@ class ReplayResidual(Residual):
         return ReplayState(x, x)
 
     def write(self, state: ReplayState, y: Stream, site: Site) -> ReplayState:
-        if site.role == "attention":
-            return ReplayState(state.stream + y, entry=state.stream)
-        if site.layer == 0:
+        if site.index in self.first_sites:
+            state = state._replace(entry=state.stream)
+        if site.layer == 0 or site.index not in self.last_sites:
             return ReplayState(state.stream + y, state.entry)
         earlier = self._replayed(state, site)
         if self.weights == "softmax":

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from addnorm.reduction import Reduction
 from addnorm.scores import WindowedScores, WindowedSpec
 from addnorm.shape import Shape
 
@@ -23,6 +24,15 @@ from addnorm.shape import Shape
 @dataclass(frozen=True, kw_only=True)
 class Free(WindowedSpec):
     """One learned divisor per pair of layers."""
+
+    @classmethod
+    def reduces_to(cls) -> tuple[Reduction, ...]:
+        usual = {"log_a": 0.5 * math.log(8)}  # of a head of eight entries
+        return (
+            Reduction(settings={"window": 1}, parameters=usual, to={"scores": "own"}),
+            Reduction(parameters=usual, given={"depth": 1}, to={"scores": "own"}),
+            Reduction(parameters=usual, to={"scores": "sum"}),
+        )
 
     def build(self, shape: Shape) -> "FreeScores":
         return FreeScores(shape, self.window)

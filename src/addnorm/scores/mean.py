@@ -23,8 +23,8 @@ class Mean(WindowedSpec):
     @classmethod
     def reduces_to(cls) -> tuple[Reduction, ...]:
         return (
-            Reduction(given={"depth": 1}, to={"scores": "own"}),
             Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
         )
 
     def build(self, shape: Shape) -> "MeanScores":

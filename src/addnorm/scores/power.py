@@ -30,6 +30,7 @@ class Power(WindowedSpec):
     @classmethod
     def reduces_to(cls) -> tuple[Reduction, ...]:
         return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
             Reduction(given={"depth": 1}, to={"scores": "own"}),
             Reduction(to={"scores": "mean"}),
         )

@@ -24,8 +24,8 @@ class RootMean(WindowedSpec):
     @classmethod
     def reduces_to(cls) -> tuple[Reduction, ...]:
         return (
-            Reduction(given={"depth": 1}, to={"scores": "own"}),
             Reduction(settings={"window": 1}, to={"scores": "own"}),
+            Reduction(given={"depth": 1}, to={"scores": "own"}),
         )
 
     def build(self, shape: Shape) -> "RootMeanScores":

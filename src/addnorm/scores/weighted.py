@@ -27,6 +27,7 @@ class Weighted(WindowedSpec):
     @classmethod
     def reduces_to(cls) -> tuple[Reduction, ...]:
         return (
+            Reduction(settings={"window": 1}, to={"scores": "own"}),
             Reduction(given={"depth": 1}, to={"scores": "own"}),
             Reduction(to={"scores": "sum"}),
         )

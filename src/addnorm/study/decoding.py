@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from addnorm.bias import Biases
 from addnorm.catalogue import Room, Spec, rooms_by_base
+from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, did_you_mean
 from addnorm.fields import PLAIN_WORDS, FieldError, in_words
 from addnorm.model.architecture import Dropout
@@ -76,7 +77,8 @@ def read_fields(cls: Any, value: Mapping[Any, object], path: str, problems: Prob
     hints = get_type_hints(cls)
     known = [field.name for field in fields(cls) if field.init]
     given = {}
-    for name, entry in value.items():
+    value = construct(lambda: as_now(cls, value), path, problems)
+    for name, entry in {} if value is UNREADABLE else value.items():
         if not isinstance(name, str):
             _refuse_name(name, path, problems)
         elif name == "kind" and issubclass(cls, Spec) and name not in known:

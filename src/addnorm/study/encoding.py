@@ -9,6 +9,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from addnorm.catalogue import Spec
+from addnorm.earlier_fields import as_earlier
 from addnorm.errors import InputError
 
 
@@ -60,7 +61,7 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
         for field in fields(value):
             if field.init and not _is_omitted(field, getattr(value, field.name)):
                 plain[field.name] = _encode(getattr(value, field.name), hints[field.name], f"{path}.{field.name}")
-        return plain
+        return as_earlier(type(value), plain)
     if isinstance(value, Mapping):
         return {name: _encode(entry, _entry_hint(hint, 0), f"{path}.{name}") for name, entry in value.items()}
     if isinstance(value, tuple | list):

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from addnorm.earlier_fields import as_now
 from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
-from addnorm.study.decoding import UNREADABLE, read, read_fields
+from addnorm.study.decoding import UNREADABLE, construct, read, read_fields
 from addnorm.study.definition import ONE_LENGTH, Training
 from addnorm.study.encoding import encode
 from addnorm.study.overlay import LENGTHS, lay_over
@@ -107,7 +108,10 @@ def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Prob
     if not isinstance(value, Mapping):
         problems.add(path, f"expected a mapping with the fields of a model, got {shown(value)}.")
         return {}
-    for name in value:
+    given = construct(lambda: as_now(ModelSpec, value), path, problems)
+    if given is UNREADABLE:
+        return {}
+    for name in given:
         if name in known:
             continue
         if name in _OF_THE_STUDY:
@@ -118,17 +122,17 @@ def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Prob
             )
         else:
             problems.add(path, f"ModelSpec has no field {shown(name)}{nearest(name, known)}")
-    return {name: entry for name, entry in value.items() if name in known}
+    return {name: entry for name, entry in given.items() if name in known}
 
 
 def _preset(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
     if "preset" not in own and "preset" not in shared:
-        return encode(ModelSpec())
+        return as_now(ModelSpec, encode(ModelSpec()))
     name = own["preset"] if "preset" in own else shared["preset"]
     if not isinstance(name, str) or name not in PRESETS:
         problems.add(f"{path}.preset", f"no preset {shown(name)}{nearest(name, PRESETS)}")
         return UNREADABLE
-    return encode(PRESETS[name]())
+    return as_now(ModelSpec, encode(PRESETS[name]()))
 
 
 def _model_fields(own: Mapping[str, Any]) -> dict[str, Any]:

@@ -199,7 +199,7 @@ def _score_sum_costs(
 ) -> Iterator[ScoreSumCost]:
     with torch.device("meta"):
         scores = model.build_scores()
-        replays, sinks = model.build_residual().replays, model.build_sinks()
+        replays, sinks = model.residual.replays, model.build_sinks()
     if model.depth < 2 or scores.terms(1) == 1:
         return
     taken = "running" if as_configured.buffer_bytes else "streaming" if model.attention == "auto" else model.attention

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from addnorm.bias import Biases
+from addnorm.block.gau import Gau
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec, add_plugin, remove_plugin
 from addnorm.errors import InputError, UnknownName
 from addnorm.model.architecture import Dropout
@@ -105,7 +106,8 @@ def tiny(room_name: str, spec: Spec, **changes: Any) -> ModelSpec:
     base = _base(room_name)
     if not isinstance(spec, base):
         raise InputError(f"a {room_name} must be a {base.__name__}, got {spec!r}.")
-    parts: dict[str, Any] = {"bias": Biases.all(True), "kv_heads": 2, FIELD_OF_ROOM[room_name]: spec}
+    heads = {"heads": 1} if isinstance(spec, Gau) else {"kv_heads": 2}
+    parts: dict[str, Any] = {"bias": Biases.all(True), FIELD_OF_ROOM[room_name]: spec} | heads
     return shrunk(ModelSpec(**parts), **changes)
 
 
@@ -124,8 +126,8 @@ def shrunk(spec: ModelSpec, **changes: Any) -> ModelSpec:
     """Reduce a spec to toy size, with weights large enough to show a fault and without dropout, which would hide it."""
     sizes: dict[str, Any] = {"vocab": 11, "width": 32, "depth": 3, "heads": 4, "hidden": 40, "max_seq": 16}
     sizes["kv_heads"] = None if spec.kv_heads is None else 2
-    if spec.gau is not None:
-        sizes |= {"heads": 1, "kv_heads": None, "gau": replace(spec.gau, key_dim=8)}
+    if isinstance(spec.block, Gau):
+        sizes |= {"heads": 1, "kv_heads": None, "block": replace(spec.block, key_dim=8)}
     return replace(spec, **(sizes | {"init_std": 0.2, "dropout": Dropout()} | changes))
 
 

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import torch
 
-from addnorm.model.neutral import fill
+from addnorm.model.neutral import Parameters, fill
 from addnorm.model.presets import FIELD_OF_ROOM, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -51,8 +51,10 @@ def _hold(room: str, cls: type[Reducible], reduction: Reduction, toy: ModelSpec)
     theirs = _changed(shared, reduction.to)
     other = theirs.build().double().eval()
     _fill(mine, field, reduction.parameters)
-    own = mine.state_dict()
-    other.load_state_dict(other.state_dict() | {name: own[name] for name in other.state_dict() if name in own})
+    own, others = mine.state_dict(), other.state_dict()
+    common = [name for name, value in others.items() if name in own and own[name].shape == value.shape]
+    other.load_state_dict(others | {name: own[name] for name in common})
+    _fill(other, field, reduction.theirs)
     tokens = some_tokens(shared)
     with torch.no_grad():
         logits, allowed = mine(tokens), rounding(mine, tokens)
@@ -72,11 +74,16 @@ def _changed(spec: ModelSpec, changes: Mapping[str, Any]) -> ModelSpec:
     return replace(spec, **{name: getattr(made, name) for name in changes})
 
 
-def _fill(model: Transformer, field: str, parameters: Mapping[str, Any] | str) -> None:
+def _fill(model: Transformer, field: str, parameters: Parameters) -> None:
     """Set the mechanism's own parameters and buffers as the reduction says."""
+    if not parameters:
+        return
     start = cast(ModelSpec, model.spec).build().double().state_dict()
-    own = {name: value for name, value in model.state_dict().items() if f".{field}." in f".{name}"}
-    fill(own, dict.fromkeys(own, "start") if isinstance(parameters, str) else parameters, start)
+    # A norm's module is an `input_norm`, `final_norm`, …
+    own = {
+        name: value for name, value in model.state_dict().items() if f".{field}." in f".{name}" or f"_{field}." in name
+    }
+    fill(own, parameters, start)
 
 
 def _in_words(reduction: Reduction) -> str:

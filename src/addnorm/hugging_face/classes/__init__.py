@@ -32,8 +32,8 @@ class Field:
     """The class's own default, or a function of config.json that returns it; None if config.json must have the field."""
     also: tuple[str, ...] = ()
     """Further paths of the same value, of other versions of Transformers; they are read first, and all are written."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Their words for ours, where they differ; the first one of several is written."""
+    names: Mapping[Any, str] = field(default_factory=dict)
+    """Their words, or switches, for ours, where they differ; the first one of several is written."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
-"""GPT-NeoX with sequential branches: pre-norm layer norms, rotary positions on a share of each head, q, k and v by head.
+"""GPT-NeoX, parallel or sequential: pre-norm layer norms, rotary positions on a share of each head, q, k and v by head.
 
 Source: `modeling_gpt_neox.py` of Transformers 5.23; Black et al. 2022, arXiv:2204.06745.
-Differs from the source: parallel branches (`use_parallel_residual`, as in the published models) are refused.
+Differs from the source: nothing.
 """
 
 from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass, Weight, lines
@@ -55,6 +55,12 @@ class GPTNeoX(ForeignClass):
             also=("rope_parameters.partial_rotary_factor",),
         ),
         *(Field(theirs="attention_bias", ours=f"bias.{name}", default=True) for name in ("q", "k", "v", "o")),
+        Field(
+            theirs="use_parallel_residual",
+            ours="block.kind",
+            default=True,
+            names={True: "parallel", False: "sequential"},
+        ),
         Field(theirs="tie_word_embeddings", ours="tied", default=False),
         Field(theirs="attention_dropout", ours="dropout.attention", default=0.0),
         Field(theirs="hidden_dropout", ours="dropout.branch", default=0.0),
@@ -62,12 +68,6 @@ class GPTNeoX(ForeignClass):
         Field(theirs="initializer_range", ours="init_std", default=0.02),
     )
     constants = (
-        Constant(
-            theirs="use_parallel_residual",
-            values=(False,),
-            default=True,
-            meaning="its two branches read the stream at the same place; those of addnorm follow each other",
-        ),
         Constant(
             theirs="rope_parameters.rope_type",
             values=("default",),

@@ -15,7 +15,7 @@ MATRICES = ("weights", "spread", "shares", "relative")
 def joined_rooms(model: Transformer) -> tuple[DepthRoom, ...]:
     """The rooms whose mechanisms let a layer of this model read others, and whose reads are sums."""
     depth = model.spec.attention_shape.depth
-    found: list[DepthRoom] = [] if model.residual.replays else ["residual"]
+    found: list[DepthRoom] = [] if model.spec.residual.replays else ["residual"]
     if any(model.scores.looks_back(layer) for layer in range(1, depth)):
         found.append("scores")
     return (*found, "values") if model.values is not None else tuple(found)

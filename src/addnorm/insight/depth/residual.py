@@ -31,7 +31,7 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
     Raises:
         InputError: a residual that applies layers again.
     """
-    if model.residual.replays:
+    if model.spec.residual.replays:
         raise InputError(
             f"depth_matrix: expected a residual whose reads are sums over earlier outputs, got {model.spec.residual.kind!r}, "
             "which applies earlier layers again. Use it on other residuals."
@@ -82,7 +82,8 @@ class _Wires:
                 if isinstance(child, kind) and not isinstance(child, nn.Identity):
                     setattr(parent, name, _Frozen(child))
         changes = []
-        for branch in model.branches():
+        for branches in model.site_branches():
+            branch = branches.on_stream
             norm = branch.stream_norm
             is_norm = not isinstance(norm, nn.Identity)
             changes.append(

@@ -54,9 +54,9 @@ def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
             count += measured.count
     total_of = {id(parameter): total for parameter, total in zip(parameters, sums, strict=True)}
 
-    def norm(module: nn.Module) -> float:
+    def norm(*modules: nn.Module) -> float:
         squares = Squares()
-        for parameter in module.parameters():
+        for parameter in (parameter for module in modules for parameter in module.parameters()):
             total = total_of.get(id(parameter))
             if total is not None:
                 squares.add(total)
@@ -65,7 +65,7 @@ def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
     return Gradients(
         whole=norm(model),
         embedding=norm(model.embedding),
-        sites=tuple(norm(branch) for branch in model.branches()),
+        sites=tuple(norm(*site.branches) for site in model.site_branches()),
         layers=tuple(norm(layer) for layer in model.layers),
         streams=tuple(squares.norm / count if squares.entries else None for squares in streams),
     )

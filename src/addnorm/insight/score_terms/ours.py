@@ -34,10 +34,11 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     model(tokens, trace=trace)
     _, seq = tokens.shape
     prepared = model.position.prepare(0, seq, torch.zeros(1, 1, dtype=torch.float64, device=tokens.device))
-    for site, branch in zip(trace.sites, model.branches(), strict=True):
-        if site.attention is not None:
+    for site, branches in zip(trace.sites, model.site_branches(), strict=True):
+        if site.attention is not None and (branch := branches.attending) is not None:
             body = cast(Attention | GatedAttentionUnit, branch.body)
-            yield _parts(model, body, branch.normed_read(site.read), site.attention, prepared)
+            normed = branches.branches[0] if branches.shares_norm else branch
+            yield _parts(model, body, normed.normed_read(site.read), site.attention, prepared)
 
 
 def require_rotation(kind: str, position: Position) -> None:

@@ -122,6 +122,8 @@ def mechanisms(spec: Mapping[str, Any], language: str = "en") -> tuple[Mechanism
         spec: the model's spec, as the study's plan holds it.
         language: of the texts.
     """
+    if isinstance(spec.get("gau"), Mapping):  # written as in earlier versions
+        spec = {**spec, "block": {"kind": "gau", **spec["gau"]}}
     built = []
     for name in MECHANISM_ROOMS:
         place = spec.get(_PLACES.get(name, name))

@@ -72,10 +72,11 @@ def require_softmax(kind: str, model: Architecture) -> None:
     Raises:
         InputError: the model normalises in another way.
     """
-    if model.gau is not None and model.gau.normalisation != "softmax":
+    normalisation = model.block.normalises_by()
+    if normalisation != "softmax":
         raise InputError(
             f"switch '{kind}': expected attention that is normalised by a softmax, got "
-            f"'{model.gau.normalisation}'. Leave the switch out, or choose the variants with --variant."
+            f"'{normalisation}'. Leave the switch out, or choose the variants with --variant."
         )
 
 
