@@ -36,6 +36,8 @@ def resolve_shards(study: Study, plan: Mapping[str, Any] | None = None) -> Study
                 )
             own = replace(own, shards=shards)
         trainings[name] = own
+    if all(own == study.training_of(name) for name, own in trainings.items()):
+        return study
     shared = trainings[next(iter(trainings))] if study.training.shards is None else study.training
     return replace(
         study, training=shared, variant_training={name: own for name, own in trainings.items() if own != shared}

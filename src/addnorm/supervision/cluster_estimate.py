@@ -27,7 +27,7 @@ class Cluster:
 
     gpus: int
     flops_per_second: float
-    """What one device sustains in training."""
+    """Speed that one device sustains in training."""
     memory_bytes: int
     """Memory of one device."""
     link_bytes_per_second: float | None = None
