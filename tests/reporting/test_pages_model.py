@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from torch import nn
 from addnorm.bias import Biases
 from addnorm.block.gau import Gau
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.earlier_fields import as_now
 from addnorm.insight.scalars.coefficients import formula
 from addnorm.model.presets import PRESETS, preset
 from addnorm.model.spec import ModelSpec
@@ -151,6 +153,19 @@ def test_every_other_mechanism_keeps_a_formula_and_none_shows_a_condition(room: 
             ]
 
 
+@pytest.mark.parametrize(
+    ("block", "lines"),
+    [
+        ({"kind": "parallel", "norms": "one"}, ["x <- x + a(x) + f(x)", "a(x) = attention(N(x))"]),
+        ({"kind": "macaron", "before": 0.25}, ["x <- x + 0.25 * f1(x)", "x <- x + 0.5 * f2(x)"]),
+        ({"kind": "gau", "key_dim": 64}, ["y = (U * A V) W_o", "A = softmax(scores)"]),
+    ],
+)
+def test_blocks_are_shown_as_they_are_built(block: dict[str, object], lines: list[str]) -> None:
+    shown = " ".join(statements(preset("base", block=block, heads=1, kv_heads=None))["block"])
+    assert [line for line in lines if line not in shown] == []
+
+
 def test_settings_stand_in_the_formulas() -> None:
     assert "alpha = 0.3" in statements(preset("base", residual={"kind": "scale", "alpha": 0.3}))["residual"]
     start = statements(preset("base", residual={"kind": "rezero", "alpha_init": 0.5}))["residual"]
@@ -172,10 +187,12 @@ def test_conditions_name_settings_that_models_have() -> None:
     for room in MECHANISM_ROOMS:
         for kind in ROOMS[room].kinds():
             text = ROOMS[room].doc(kind).formula
+            one_head: dict[str, Any] = {"heads": 1, "kv_heads": None} if kind == "gau" else {}
             for path in re.findall(
-                r"\b(?:residual|scores|values|sink|attended|norm|placement|position|bias)\.[a-z_]+", text
+                r"\b(?:residual|scores|values|sink|attended|norm|placement|block|position|bias)\.[a-z_]+", text
             ):
-                spec = encode(preset("base", **({room: kind} if room != "bias" else {"qk_bias": kind})))
+                built = preset("base", **({room: kind} if room != "bias" else {"qk_bias": kind}), **one_head)
+                spec = as_now(ModelSpec, encode(built))
                 owner, setting = path.split(".")
                 assert setting in spec[owner], f"{room}/{kind}: {path}"
             for condition in re.findall(r"\s{2,}if (.+)", text):

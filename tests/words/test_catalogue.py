@@ -115,6 +115,11 @@ def test_translated_docstrings_belong_to_mechanisms_and_quote_the_same_code(lang
         assert set(re.findall(r"`[^`]+`", text)) == set(re.findall(r"`[^`]+`", english[key])), key
 
 
+@pytest.mark.parametrize("language", ["en", *TRANSLATIONS])
+def test_every_room_of_mechanisms_has_a_name(language: str) -> None:
+    assert {f"room.{room}" for room in MECHANISM_ROOMS} <= _read(language).keys()
+
+
 def test_chinese_is_chinese() -> None:
     same = {key for key, text in _read("zh").items() if not re.search(r"[\u4e00-\u9fff]", text)}
     assert same == {

@@ -23,10 +23,11 @@ _PLAIN = {
     ("values", "own"),
     ("sink", "none"),
     ("attended", "plain"),
+    ("block", "sequential"),
     ("bias", "linear"),
 }
 """Mechanisms of a standard Transformer; shown after those that distinguish a model."""
-_JOINTS = ("residual", "scores", "values", "sink", "attended")
+_JOINTS = ("residual", "scores", "values", "sink", "attended", "block")
 """Rooms whose mechanisms are shown first, unless they are plain."""
 
 
