@@ -16,6 +16,7 @@ from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import InputError
 from addnorm.model.initialisation import generator_for
 from addnorm.study.definition import RunSpec
+from addnorm.study.initial_weights import initial_model
 from addnorm.training.objective import measure, report, score
 from addnorm.training.scalars import ScalarRecorder
 
@@ -42,7 +43,7 @@ class Trainer:
     def __init__(self, spec: RunSpec, dataset: Dataset, device: torch.device) -> None:
         self.spec, self.dataset, self.device = spec, dataset, device
         self.training = spec.training
-        self.model = spec.model.build(spec.seed).to(device)
+        self.model = initial_model(spec).to(device)
         self.optimizer = self.training.optimizer.build(self.training.optimizer.groups(self.model))
         self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)
         self.step = 0

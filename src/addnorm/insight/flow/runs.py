@@ -18,7 +18,7 @@ from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
-FORMAT = 2
+FORMAT = 1
 """Version of the layout of the file."""
 
 
