@@ -86,7 +86,7 @@ def four_terms() -> dict[str, Any]:
 
 MEASURES = (
     "gradient", "rms", "share", "entropy", "entropy_share", "one_hot", "similarity", "mean_similarity", "own_share",
-    "exit_loss",
+    "exit_loss", "cosine", "first_share", "query_direction", "key_direction",
 )  # fmt: skip
 
 

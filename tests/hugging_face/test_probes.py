@@ -167,7 +167,7 @@ def test_the_command_measures_a_text_or_token_ids(folder: Path, capsys: pytest.C
     assert results[0]["missing"] == []
     assert main(["inspect", str(folder / "mistral"), "--text", str(folder / "ids.json"), "--length", "12"]) == 0
     shown = capsys.readouterr().out
-    assert all(word in shown for word in ("cosine", "first", "direction", "exit"))
+    assert all(word in shown for word in ("cosine", "first", "q dir", "exit"))
 
 
 @pytest.mark.parametrize(

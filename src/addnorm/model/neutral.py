@@ -150,6 +150,7 @@ def _can_learn(room_name: str, start: Start) -> bool:
     if mechanism is None or not any(True for _ in mechanism.parameters()):
         return False
     start.fill(mechanism)
-    model(_toy_tokens()).square().sum().backward()
+    with torch.enable_grad():
+        model(_toy_tokens()).square().sum().backward()
     gradients = [parameter.grad for parameter in mechanism.parameters() if parameter.grad is not None]
     return any(bool(gradient.any()) for gradient in gradients)

@@ -14,6 +14,7 @@ from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.study.encoding import digest
+from addnorm.study.initial_weights import require_start, weights_hash
 from addnorm.study.plugins import plugin_hash, plugin_of
 from addnorm.study.problems import Problems
 
@@ -46,6 +47,8 @@ def validate(study: Study) -> None:
             with torch.device("meta"):
                 built = model.build()
             training = study.training_of(name)
+            if training.init_from is not None:
+                require_start(built, training.init_from)
             if not training.budget:  # its steps are not known yet
                 built.residual.require_steps(training.steps)
             if training.devices > 1 or (training.shards or 1) > 1:
@@ -112,9 +115,11 @@ def run_identity(run: RunSpec) -> str:
     the plugins that the specs come from. The names of study and variant are excluded.
 
     Raises:
-        InputError: a plugin's file cannot be read.
+        InputError: a plugin's file, or the weights at the start, cannot be read.
     """
     inputs = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
+    if run.training.init_from is not None:
+        inputs["init"] = weights_hash(run.training.init_from)
     return digest({**inputs, "plugins": {Path(path).stem: plugin_hash(path) for path in run.plugins}})
 
 

@@ -1,7 +1,7 @@
 """Loading of studies: by the name of a built-in one, from a YAML file, or from a Python function."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -225,9 +225,9 @@ def _decode_study(
     study: Study = construct(
         lambda: Study(
             **decoded,
-            training=training,
+            training=_located(training, folder),
             variants=variants.models,
-            variant_training=variants.training,
+            variant_training={name: _located(own, folder) for name, own in variants.training.items()},
             titles=variants.titles,
             tune=tune,
             plugins=files,
@@ -241,6 +241,13 @@ def _decode_study(
         read_points(study, locate, problems)
     problems.raise_any(where)
     return study
+
+
+def _located(training: Training, folder: Path) -> Training:
+    """A training whose weights at the start have an absolute path."""
+    if training.init_from is None:
+        return training
+    return replace(training, init_from=str((folder / Path(training.init_from).expanduser()).resolve()))
 
 
 def _with_settings(where: str, settings: Sequence[Setting]) -> str:

@@ -19,6 +19,7 @@ from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import InputError
 from addnorm.model.initialisation import generator_for
 from addnorm.study.definition import RunSpec
+from addnorm.study.initial_weights import initial_model
 from addnorm.training.objective import Scored, measure, report, score
 from addnorm.training.ranks import Alone, Ranks
 from addnorm.training.scalars import ScalarRecorder
@@ -54,7 +55,7 @@ class Trainer:
                 f"run of variant '{spec.variant}': expected at most as many ranks as shards, {self.shards}, got "
                 f"{self.ranks.size}. Start fewer, or train another run with more training.shards."
             )
-        self.model = spec.model.build(spec.seed).to(device)
+        self.model = initial_model(spec).to(device)
         self.model.recompute = self.training.recompute
         self.optimizer = self.training.optimizer.build(self.training.optimizer.groups(self.model))
         self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)

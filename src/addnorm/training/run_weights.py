@@ -12,6 +12,7 @@ from addnorm.errors import InputError
 from addnorm.model.transformer import Transformer
 from addnorm.store import Damaged, RunFolder
 from addnorm.study.definition import RunSpec
+from addnorm.study.initial_weights import initial_model
 from addnorm.training.checkpoint import latest
 from addnorm.training.run_spec import run_spec
 
@@ -46,7 +47,7 @@ class RunWeights:
 
     def initial_model(self) -> Transformer:
         """The model before the first step, rebuilt from the spec and the seed, in evaluation mode."""
-        return self.spec.model.build(self.spec.seed).eval()
+        return initial_model(self.spec).eval()
 
 
 def newest_weights(run: RunFolder) -> RunWeights:

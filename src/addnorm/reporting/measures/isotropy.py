@@ -12,5 +12,5 @@ class Isotropy(Measure):
     caption = "Norm of the mean direction of the queries."
     panel_title = "Mean direction of queries"
     axis_label = "norm of the queries' mean direction"
-    columns = {"query_direction": "q direction", "key_direction": "k direction"}
-    legend = "q, k direction: norm of the mean direction of queries and of keys"
+    columns = {"query_direction": "q dir", "key_direction": "k dir"}
+    legend = "q dir, k dir: norm of the mean direction of queries and of keys"
