@@ -51,10 +51,11 @@ Where layers differ, the first layer's verdict stands before the others'. The co
 of queries, keys, values and attention's output, of the gated feed-forward (gate, up, down), the
 shifts of norms, and the head's bias.
 
-Three rules follow. The key bias goes where a softmax sees each row's scores shifted as a whole; a
-sink, a norm of queries and keys, or a rotary position ends that. The value bias folds into the
-output's bias while attention rows add up to one and nothing multiplies what they gather; a sink or
-a gate ends that. The output's and down's biases stay wherever the stream itself is read.
+Three rules follow. The key bias goes where it shifts each row's scores as a whole, which a softmax
+does not see; a sink, a rotary position, most norms of queries and keys, or a bias that queries and
+keys share ends that. The value bias folds into the output's bias while attention rows add up to one
+and nothing multiplies what they gather; a sink, a gate or exclusive attention ends that. How layers
+are joined across depth changes neither, in all residuals, scores and values of the catalogue.
 """
 
 

@@ -94,16 +94,24 @@ def flow(run: RunFolder) -> dict[str, Any]:
     """What `addnorm inspect RUN` keeps, two layers deep."""
     layers = [{"layer": layer, **dict.fromkeys(MEASURES, 0.5 + layer)} for layer in (0, 1)]
     part = {"loss": 2.0, "gradient": 1.0, "embedding": {"rms": 1.0}, "layers": layers}
+    start, end = (part | {"depth": {"residual": depth(weight)}} for weight in (1.0, -0.5))
     return {
-        "format": 1,
+        "format": 2,
         "run": run.name,
         "variant": run.spec["variant"],
         "seed": run.spec["seed"],
         "data": {"sequences": 2, "map_sequences": 1, "seq": 16},
         "weights": {"step": 40},
-        "start": part,
-        "end": part,
+        "start": start,
+        "end": end,
     }
+
+
+def depth(weight: float) -> dict[str, Any]:
+    """A depth matrix of two reads, with one weight that may differ."""
+    matrix = [[1.0, 0.0], [weight, 1.0]]
+    named = {"kind": "dense", "reads": ["0.attention", "close"], "sources": ["embedding", "0.attention"]}
+    return named | dict.fromkeys(("weights", "shares", "relative"), matrix) | {"spread": [[0.0, 0.0], [0.0, 0.0]]}
 
 
 def record_scalars(run: RunFolder, names: tuple[str, ...]) -> None:

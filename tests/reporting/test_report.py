@@ -171,7 +171,7 @@ def test_a_second_report_is_a_second_look_and_draws_the_same(study: Path, tmp_pa
     text = " ".join(" ".join(read(out).text).split())
     assert f"on record, this report's own included: {before + 1}." in text
     drawn = sorted(out.parent.glob("*.svg"))
-    assert len(drawn) == len(FIGURES) - len(measures()) + 1
+    assert len(drawn) == len(FIGURES) - len(measures()) + 2  # one measure, and the depth matrices
     for path in drawn:
         assert path.read_bytes() == (study / "report" / path.name).read_bytes(), path.name
 

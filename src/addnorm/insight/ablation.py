@@ -14,7 +14,7 @@ A group `ROOM (all)` is all groups of a mechanism at once.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -110,8 +110,7 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Scored])
         start: the same model before training.
         batches: held-out text.
     """
-    assert isinstance(model.spec, ModelSpec)
-    neutral, at_start = neutral_values(model.spec), dict(start.named_parameters())
+    neutral, at_start = neutral_values(cast(ModelSpec, model.spec)), dict(start.named_parameters())
     groups: dict[str, list[str]] = {}
     for name, _ in model.named_parameters():
         room = room_of(name)

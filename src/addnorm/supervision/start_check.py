@@ -53,7 +53,7 @@ class LargeEps:
 
 @dataclass(frozen=True, kw_only=True)
 class StartCheck:
-    """What is known of a model before training."""
+    """Findings about a model before training."""
 
     unlearnable: tuple[Unlearnable, ...]
     large_eps: tuple[LargeEps, ...]

@@ -73,7 +73,7 @@ class Values(nn.Module, ABC):
         """
 
     def looked_up(self, layer: int, tokens: Int64[Tensor, "batch seq"]) -> LayerValues | None:
-        """What a table holds for the tokens at this layer, before any weight; None without a table.
+        """Return the values that a table holds for the tokens at this layer, before any weight; None without a table.
 
         With it, `addnorm.depth_matrix` finds the weight of the table.
         """

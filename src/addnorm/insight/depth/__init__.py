@@ -1,11 +1,11 @@
-"""Which layer listens to which: how much of every earlier output each read of a model has.
+"""Depth matrices: how much of every earlier output each read of a model has.
 
 matrix     `addnorm.depth_matrix` and `addnorm.identities`
 record     matrices of a model as plain values
 residual   reads of the hidden stream
 scores     reads of the attention scores
 values     reads of the values
-gauge      what of a matrix is more than the size of a branch
+gauge      weights without factors that other matrices could take over
 part       a read as a sum over its sources
 """
 

@@ -1,4 +1,4 @@
-"""What of a depth matrix is more than the size of a branch: its weights after every free factor has been taken out.
+"""Weights of a depth matrix after every free factor has been taken out.
 
 The matrices of a branch can take over a factor of what it writes, so that every column of a depth matrix may be divided by a
 number; those around a read can take over a factor of the row, except where the softmax of the scores sees its size. What such

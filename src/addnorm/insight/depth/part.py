@@ -22,7 +22,7 @@ class Part:
     read: Float64[Tensor, "*place entries"]
     contributions: Float64[Tensor, "source *place entries"]
     sources: Float64[Tensor, "source *place entries"]
-    """What each contribution is a multiple of; zero where the read cannot have the source."""
+    """Vectors that the contributions are multiples of; zero where the read cannot have the source."""
     weights: Float64[Tensor, "source heads"] | None = None
     """Weights per head where they are known without looking at the contributions."""
 

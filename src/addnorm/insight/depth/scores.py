@@ -77,7 +77,7 @@ def _weights(scores: Scores, layer: int, depth: int, heads: int) -> Tensor:
 
 
 def _merged(scores: Scores, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """What every layer passes on as its own queries and keys."""
+    """Queries and keys that every layer passes on as its own."""
     passed: list[tuple[Tensor, Tensor]] = []
     for query, key in zip(queries, keys, strict=True):
         passed.append(scores.merge(query, key, passed[-1] if passed else None))

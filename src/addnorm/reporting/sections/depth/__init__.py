@@ -1,4 +1,4 @@
-"""Which layer listens to which: depth matrices of a model, as `addnorm inspect` measured them."""
+"""Depth matrices of a model, which layer listens to which, as `addnorm inspect` measured them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
