@@ -47,7 +47,7 @@ def totals(snapshot: Snapshot) -> Totals:
     to_do = sum(r.steps - r.step for r in snapshot.all_runs if r.state not in ("finished", "failed", "diverged"))
     return Totals(
         runs=len(snapshot.all_runs),
-        models=len(snapshot.variants),
+        models=len(snapshot.variants or snapshot.plan.get("variants", ())),  # none has a run while tuning is under way
         counts=tuple((state, counted[state]) for state in ORDER if counted[state] or state in always),
         done_share=min(1.0, sum(run.step for run in snapshot.all_runs) / steps) if steps > 0 else 0.0,
         left_s=to_do / sum(speeds) if speeds else None,
