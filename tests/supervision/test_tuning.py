@@ -189,7 +189,7 @@ def test_commands_tell_the_points_and_the_choice(
         assert main([command, str(tmp_path / "out")]) == 0
         told = capsys.readouterr().out
         assert "Tuning on the seeds 100, 101: mean loss of each point; * chosen" in told
-        assert re.search(r"^scaled .*\* +- +at the edge$", told, re.MULTILINE)
+        assert re.search(r"^scaled .*\* +- +(flat, )?at the edge$", told, re.MULTILINE)
         assert main([command, str(tmp_path / "out"), "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["tuning"]
         assert {of["variant"]: of["chosen"] for of in found["variants"]} == BEST
