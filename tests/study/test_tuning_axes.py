@@ -3,6 +3,7 @@
 # ruff: noqa: E501 - tables of whole messages
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from addnorm import preset
 from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.fields import FieldError
+from addnorm.residual.scale import Scale
 from addnorm.study.definition import Study
 from addnorm.study.loading import load_study
 from addnorm.study.points import points
@@ -60,7 +62,7 @@ def test_every_variant_has_its_own_points(write: Callable[[str], Path]) -> None:
         for alpha in (0.5, 1.0)
     ]
     last = "scaled, learning_rate 3e-3, alpha 1"
-    assert found.study.variants[last] == study.variants["scaled"]
+    assert found.study.variants[last] == replace(study.variants["scaled"], residual=Scale(alpha=1.0))
     assert found.study.training_of(last).optimizer.learning_rate == 3e-3
     assert found.over["base"] == {"training.optimizer.learning_rate": ("1e-3", "3e-3")}
 
@@ -104,12 +106,13 @@ def test_a_setting_may_change_it(write: Callable[[str], Path]) -> None:
 
 
 def test_the_cost_is_that_of_tuning_and_comparison(write: Callable[[str], Path]) -> None:
-    study = load_study(write(TUNED.replace("[1e-3, 3e-3]", "[1e-3, 3e-3], training.steps: [6, 12]")))
+    axes = "tune: {seeds: [100, 101, 102], over: {training.steps: [6, 12]}}"
+    study = load_study(write(f"variants: {{base: {{}}, scaled: {{residual: scale}}}}\n{axes}\n"))
     found = points(study)
     tuning = estimate_cost(found.study, workers=1)
     whole = with_comparison(tuning, study, found.values)
     assert whole.tuning is not None
-    assert (whole.tuning.runs, whole.runs, whole.seeds) == (12, 12 + 2 * 2, 2)
+    assert (whole.tuning.runs, whole.runs, whole.seeds) == (4 * 3, 4 * 3 + 2 * 2, 2)
     assert [cost.steps for cost in whole.variants] == [12, 12]
     assert whole.tokens == (6 * 6 + 6 * 12 + 4 * 12) * 2 * 16
     assert [cost.variant for cost in whole.variants] == ["base", "scaled"]

@@ -56,7 +56,7 @@ def totals(snapshot: Snapshot) -> Totals:
     walls = [run.wall_s for run in snapshot.all_runs if run.wall_s is not None]
     return Totals(
         runs=len(snapshot.all_runs),
-        models=len(snapshot.variants),
+        models=len(snapshot.variants or snapshot.plan.get("variants", ())),  # none has a run while tuning is under way
         counts=tuple((state, counted[state]) for state in ORDER if counted[state] or state in always),
         has_ended=all(run.state in _ENDED for run in snapshot.all_runs),
         done_share=min(1.0, sum(run.step for run in snapshot.all_runs) / steps) if steps > 0 else 0.0,

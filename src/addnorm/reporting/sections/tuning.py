@@ -53,7 +53,8 @@ class TuningSection(Section):
         if outcome is None or (view.is_live and view.page == "overview" and snapshot.runs):
             return {"tuning": None}
         content = outcome.to_json()
-        return {"tuning": content, "points": columns(content), "rows": rows(content), "notes": outcome.notes}
+        notes = outcome.notes if snapshot.ranking is None else ()  # the verdicts have them
+        return {"tuning": content, "points": columns(content), "rows": rows(content), "notes": notes}
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
         return snapshot.tuning is not None
