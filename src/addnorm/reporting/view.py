@@ -29,7 +29,7 @@ SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 class Selection:
     """The curves that a visitor asked for."""
 
-    metrics: tuple[str, ...] = ("train.loss", "eval.loss")
+    metrics: tuple[str, ...] = ("train.loss",)
     """One chart each."""
     mode: Literal["mean", "seeds"] = "mean"
     variants: tuple[str, ...] = ()
