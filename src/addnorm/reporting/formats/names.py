@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 LONGEST = 22
 """Characters of a name that fit beside a bar or in a legend."""
 _BREAK = re.compile(r"[-_./: ]")
-"""Where a name may be cut."""
+"""Places where a name may be cut."""
 _FEWEST_LETTERS = 4
 """Of a value that is cut."""
 _SETTING = re.compile(r"(?:(.*)[= ])?(.*)")
