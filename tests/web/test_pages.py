@@ -3,7 +3,6 @@
 import json
 import re
 from html import escape, unescape
-from html.parser import HTMLParser
 
 import pytest
 
@@ -16,53 +15,9 @@ from addnorm.store.results import ranking
 from addnorm.web import app as web_app
 from addnorm.web.app import application
 from addnorm.words import phrases
+from whole_page import assert_whole
 
-VOID = {"meta", "link", "wbr", "input", "br", "circle", "rect", "line", "path", "polyline", "polygon"}
 ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {"model": "/model?variant=v4m5"}
-
-
-class Whole(HTMLParser):
-    """Checks that every element is closed where it must be, that ids are unique, and what stands in attributes."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.ids: list[str] = []
-        self.troubles: list[str] = []
-        self.named: set[str] = set()
-
-    def handle_starttag(self, tag, attributes):
-        values = dict(attributes)
-        self.ids += [values["id"]] if "id" in values else []
-        self.named |= set((values.get("aria-labelledby") or "").split())
-        self.troubles += [f"{tag} {name}" for name in values if name == "style" or name.startswith("on")]
-        if tag == "script" and "src" not in values:
-            self.troubles.append("a script in the page")
-        for name in ("src", "href"):
-            # A link to a cited document is followed only by a visitor's click, and does not say where it comes from.
-            is_citation = tag == "a" and values.get("rel") == "noreferrer"
-            if re.match(r"[a-z]+:|//", values.get(name) or "") and not is_citation:
-                self.troubles.append(f"{name}={values[name]}")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.handle_starttag(tag, attributes)
-        if tag not in VOID:
-            self.open.pop()
-
-    def handle_endtag(self, tag):
-        if tag not in VOID and (not self.open or self.open.pop() != tag):
-            self.troubles.append(f"</{tag}> at {self.getpos()}")
-
-
-def assert_whole(html: str) -> None:
-    checked = Whole()
-    checked.feed(html)
-    assert checked.troubles == []
-    assert checked.open == []
-    assert len(set(checked.ids)) == len(checked.ids)
-    assert checked.named <= set(checked.ids)
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -378,52 +333,3 @@ def test_totals_shrink_when_nothing_is_left_to_do(tmp_path, client):
     assert 'class="counts"' not in text
     assert 'class="progress"' not in text
     assert "23 k tokens trained" in text  # 9 runs, 40 steps, 64 tokens
-
-
-@pytest.fixture(scope="module")
-def many(tmp_path_factory):
-    """Sixteen variants, a grid of two settings; the last has failed."""
-    grid = {f"residual={r},width={w}": (r, w) for r in ("add", "rezero", "dense", "scale") for w in range(32, 36)}
-    models = {name: {**made_study.model_spec(residual), "width": width} for name, (residual, width) in grid.items()}
-    study = made_study.make(
-        tmp_path_factory.mktemp("many") / "study",
-        models=models,
-        seeds=(0,),
-        steps=10,
-        references=("residual=add,width=32",),
-    )
-    *finished, failed = study.runs()
-    for run in finished:
-        made_study.finish(run)
-    made_study.fail(failed)
-    return study.path
-
-
-def test_many_models_are_rows_that_can_be_searched_sorted_and_grouped(many, client):
-    asked = client(many)
-
-    def rows(address):
-        return re.findall(r'data-live="card-(\d+)"', asked.get(address).text)
-
-    assert len(rows("/")) == 16
-    assert rows("/?query=REZERO+width%3D33") == ["5"]
-    assert rows("/?sort=study") == [str(place) for place in range(16)]
-    grouped = asked.get("/?group=model.residual.kind&query=width%3D32").text
-    assert sorted(re.findall(r"rowgroup\">model.residual.kind <strong>(\w+)", grouped)) == [
-        "add",
-        "dense",
-        "rezero",
-        "scale",
-    ]
-    assert (
-        "residual=dense,width=35"
-        not in asked.get("/?group=state&query=finished+width%3D32").text.partition('<table class="models">')[2]
-    )
-    assert_whole(grouped)
-
-
-def test_the_ranking_of_many_models_is_grouped_by_verdict(many, client):
-    text = client(many).get("/ranking?lang=en").text
-    table = text.partition('<table class="verdicts">')[2].partition("</table>")[0]
-    assert re.findall(r'rowgroup"><span class="verdict verdict-(\w+)"', table) == ["reference", "none", "failed"]
-    assert_whole(text)

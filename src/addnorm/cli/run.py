@@ -11,6 +11,7 @@ For example:
     addnorm run residual-scores --out runs/first
     addnorm run mine.yaml --set seeds=[0,1] --workers 2
     addnorm run mine.yaml --until decided --most 20
+    addnorm run mine.yaml --on-end 'notify-send "$ADDNORM_STUDY: $ADDNORM_FINISHED of $ADDNORM_RUNS"'
     addnorm run mine.yaml --executor slurm --executor.partition gpu --executor.gpus 1 --dry-run
 """
 
@@ -63,6 +64,11 @@ class Options:
     has the executors, docs/study-file.md their fields. May be given more than once."""
     dry_run: bool = False
     """Print the script that would be submitted, and do nothing."""
+    on_failure: str | None = None
+    """Shell command to start for each run that fails or diverges; the facts are in its environment (`ADDNORM_RUN`,
+    `ADDNORM_REASON` and others, see docs/guide/watch.md)."""
+    on_end: str | None = None
+    """Shell command to start when this command has trained what it can (`ADDNORM_FINISHED`, `ADDNORM_RUNS` and others)."""
     watch: bool = False
     """Also serve the live page while the study is trained, and print its address. `addnorm watch` serves it at any time."""
     json: bool = False
@@ -73,6 +79,7 @@ def command(options: Options) -> int:
     from addnorm.cli._live_table import LiveTable, Silent
     from addnorm.store.tuning import status
     from addnorm.study.loading import load_study, located
+    from addnorm.supervision.alerts import Alerts
     from addnorm.supervision.run import MOST_SEEDS, default_out, executor_spec, require_no_tuning, run, script
     from addnorm.supervision.tracking import Tracking
 
@@ -88,12 +95,14 @@ def command(options: Options) -> int:
         return 0
     table = Silent() if options.json else LiveTable(study.name, out)
     tracking = Tracking(options.tracker, say=print_line)
+    alerts = Alerts(options.on_end, options.on_failure, say=print_line)
     with table, tracking, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
         show = _with_page(table, beside_the_runs) if options.watch else table.show
 
         def on_tick(folder: StudyFolder, statuses: list[RunStatus]) -> None:
             tracking.update(folder.path)
+            alerts.update(folder, statuses)
             show(folder, statuses)
 
         folder = run(
@@ -107,6 +116,7 @@ def command(options: Options) -> int:
             until=options.until,
             most=MOST_SEEDS if options.most is None else options.most,
         )
+    alerts.end(folder, folder.statuses())
     # Of a tuned study, the compared runs count once they are planned: a value at which training fails is not chosen.
     runs = folder.runs() or folder.all_runs()
     states = [run.status().state for run in runs]

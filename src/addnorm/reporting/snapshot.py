@@ -153,7 +153,7 @@ class Snapshot:
         return differing({name: {p: spec[p] for p in parts if p in spec} for name, spec in specs.items()})
 
     def subtitle(self, variant: str) -> str:
-        """What the variant is, in a line: its title, or the settings in which it differs from the first reference.
+        """One line on what the variant is: its title, or the settings in which it differs from the first reference.
 
         For that reference: its own values of the settings that differ anywhere. Empty if all specs are equal.
         """

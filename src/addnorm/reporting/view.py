@@ -20,7 +20,7 @@ MODEL_PAGE = "model"
 
 
 AXES = ("step", "tokens", "time", "flops")
-"""What curves can be drawn over: training steps, tokens, seconds of training without pauses, or FLOPs."""
+"""Quantities on the x axis of curves: training steps, tokens, seconds of training without pauses, or FLOPs."""
 SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 """Weights of the exponential mean that a visitor may choose; 0 for the line itself."""
 
@@ -29,7 +29,7 @@ SMOOTHING = (0.0, 0.6, 0.9, 0.97)
 class Selection:
     """The curves that a visitor asked for."""
 
-    metrics: tuple[str, ...] = ("train.loss", "eval.loss")
+    metrics: tuple[str, ...] = ("train.loss",)
     """One chart each."""
     mode: Literal["mean", "seeds"] = "mean"
     variants: tuple[str, ...] = ()
@@ -59,7 +59,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """How a visitor wants a list of models."""
+    """Search, order and groups that a visitor wants of a list of models."""
 
     query: str = ""
     """Words that a model's name, settings or state must contain."""

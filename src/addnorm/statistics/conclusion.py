@@ -105,7 +105,7 @@ def _of_variant(verdict: str, name: str, found: Sequence[tuple[str, Comparison]]
 
 
 def _against(other: str, pairs: Sequence[Pair], margin: float) -> Sentence:
-    """How many variants have which verdict against a reference."""
+    """Counts of variants by verdict against a reference."""
     parts = []
     for verdict in _DECIDED:
         sizes = {name: _mean_size([(other, each)]) for name, _, each in pairs if each.verdict == verdict}

@@ -1,13 +1,15 @@
 """Short forms of names that are the same in places, as those of a grid are."""
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 
 LONGEST = 22
 """Characters of a name that fit beside a bar or in a legend."""
 _BREAK = re.compile(r"[-_./: ]")
-"""Where a name may be cut."""
+"""Places where a name may be cut."""
+_FEWEST_LETTERS = 4
+"""Of a value that is cut."""
 _SETTING = re.compile(r"(?:(.*)[= ])?(.*)")
 """A setting in a name: its key, if any, and its value."""
 
@@ -31,15 +33,18 @@ def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
     every = list(dict.fromkeys(names))
     if all(len(name) <= most for name in every):
         return {name: name for name in every}
-    kept = _settings(every) or _between(every, most)
+    kept = _settings(every, most) or _between(every, most)
     cut = [name if len(name) <= most else f"{name[: most - 7]}…{name[-6:]}" for name in kept]
     # Two that are the same when cut are told apart by their place.
     unique = [f"{name[: most - 4]}#{at + 1}" if cut.count(name) > 1 else name for at, name in enumerate(cut)]
     return dict(zip(every, unique, strict=True))
 
 
-def _settings(names: Sequence[str]) -> list[str]:
-    """The values that differ, of names such as `base, depth 2` or `a=1,b=2` with the same keys; empty for other names."""
+def _settings(names: Sequence[str], most: int) -> list[str]:
+    """The values that differ, of names such as `base, depth 2` or `a=1,b=2` with the same keys; empty for other names.
+
+    Where they do not fit side by side, each is cut to its first letters, as many as distinguish the values of a setting.
+    """
     parts = [[_SETTING.fullmatch(part.strip()) for part in name.split(",")] for name in names]
     settings = [[found.groups() for found in of if found is not None] for of in parts]
     keys = {tuple(key for key, _ in of) for of in settings}
@@ -47,7 +52,17 @@ def _settings(names: Sequence[str]) -> list[str]:
         return []
     columns = list(zip(*([value for _, value in of] for of in settings), strict=True))
     differing = [column for column in columns if len(set(column)) > 1]
+    if max(sum(len(value) + 2 for value in values) - 2 for values in zip(*differing, strict=True)) > most:
+        differing = [_first_letters(column) for column in differing]
     return [", ".join(values) for values in zip(*differing, strict=True)]
+
+
+def _first_letters(values: Sequence[str]) -> tuple[str, ...]:
+    distinct = set(values)
+    if any(value[:1].isdigit() or value[:1] in ("-", ".") for value in distinct):
+        return tuple(values)  # a number that is cut is another number
+    count = next(k for k in itertools.count(_FEWEST_LETTERS) if len({value[:k] for value in distinct}) == len(distinct))
+    return tuple(value[:count] for value in values)
 
 
 def _between(names: Sequence[str], most: int) -> list[str]:
@@ -63,5 +78,5 @@ def _shared(names: Sequence[str]) -> int:
     """Length of the start that all names share, up to a place where a name may be cut."""
     if len(names) < 2:
         return 0
-    same = sum(1 for _ in takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
+    same = sum(1 for _ in itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
     return max((found.end() for found in _BREAK.finditer(names[0][:same])), default=0)

@@ -27,7 +27,7 @@ class Price:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """What a study says, in sentences."""
+    """Question and answer of a study, in sentences."""
 
     question: str
     """As its author wrote it; empty without one."""

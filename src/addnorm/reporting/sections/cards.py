@@ -33,7 +33,7 @@ class Card:
     state: State
     """`running` if any run is, else the worst state of a run; `finished` only if all are."""
     reason: str | None
-    """Why a run has failed, diverged or is blocked: the first reason of the worst state."""
+    """Reason why a run has failed, diverged or is blocked: the first of the worst state."""
     counts: tuple[tuple[State, int], ...]
     seeds_counted: int
     seeds: int
@@ -60,7 +60,7 @@ class Card:
 
     @property
     def text(self) -> str:
-        """What a search looks at."""
+        """Text that a search looks at."""
         return f"{self.variant} {self.subtitle} {self.state}"
 
 

@@ -9,7 +9,7 @@ from addnorm.reporting.snapshot import RunView
 from addnorm.store import Damaged, Index
 
 _SPEEDS = 100
-"""Stretches of a run whose mean speed gives the time of its steps."""
+"""Segments of a run whose mean speed gives the time of its steps."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Axis:
     places: tuple[float, ...]
 
     def place(self, step: float) -> float:
-        """Where the step is on the axis."""
+        """Place of the step on the axis."""
         return _between(step, self.steps, self.places)
 
     def step(self, place: float) -> float:

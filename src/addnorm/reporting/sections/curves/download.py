@@ -1,4 +1,4 @@
-"""What a page of curves shows, as a file: CSV, SVG or PNG."""
+"""Files of what a page of curves shows: CSV, SVG or PNG."""
 
 from collections.abc import Sequence
 from typing import Literal

@@ -59,7 +59,7 @@ class Curves:
     metric: str
     series: tuple[Series, ...]
     last_x: float
-    """Where the longest run ends."""
+    """End of the longest run on the x axis."""
     steps_per_point: int
     """Number of steps that each point averages; 1 if every value is drawn by itself."""
     limits: tuple[float, float] | None

@@ -1,0 +1,57 @@
+"""Pages of a study with many models: rows, search, groups."""
+
+import re
+
+import pytest
+
+import made_study
+from whole_page import assert_whole
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """Sixteen variants, a grid of two settings; the last has failed."""
+    grid = {f"residual={r},width={w}": (r, w) for r in ("add", "rezero", "dense", "scale") for w in range(32, 36)}
+    models = {name: {**made_study.model_spec(residual), "width": width} for name, (residual, width) in grid.items()}
+    study = made_study.make(
+        tmp_path_factory.mktemp("many") / "study",
+        models=models,
+        seeds=(0,),
+        steps=10,
+        references=("residual=add,width=32",),
+    )
+    *finished, failed = study.runs()
+    for run in finished:
+        made_study.finish(run)
+    made_study.fail(failed)
+    return study.path
+
+
+def test_many_models_are_rows_that_can_be_searched_sorted_and_grouped(many, client):
+    asked = client(many)
+
+    def rows(address):
+        return re.findall(r'data-live="card-(\d+)"', asked.get(address).text)
+
+    assert len(rows("/")) == 16
+    assert rows("/?query=REZERO+width%3D33") == ["5"]
+    assert rows("/?sort=study") == [str(place) for place in range(16)]
+    grouped = asked.get("/?group=model.residual.kind&query=width%3D32").text
+    assert sorted(re.findall(r"rowgroup\">model.residual.kind <strong>(\w+)", grouped)) == [
+        "add",
+        "dense",
+        "rezero",
+        "scale",
+    ]
+    assert (
+        "residual=dense,width=35"
+        not in asked.get("/?group=state&query=finished+width%3D32").text.partition('<table class="models">')[2]
+    )
+    assert_whole(grouped)
+
+
+def test_the_ranking_of_many_models_is_grouped_by_verdict(many, client):
+    text = client(many).get("/ranking?lang=en").text
+    table = text.partition('<table class="verdicts">')[2].partition("</table>")[0]
+    assert re.findall(r'rowgroup"><span class="verdict verdict-(\w+)"', table) == ["reference", "none", "failed"]
+    assert_whole(text)
