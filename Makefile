@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests lint soak bench clean
+.PHONY: install demo test plain-tests shape-tests thorough lint soak bench clean
 
 install: $(STAMP)
 
@@ -36,10 +36,14 @@ PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations 50
 SHAPES := tests/contracts tests/equivalence tests/golden tests/model tests/shapes
 
 plain-tests: $(STAMP)
-	JAXTYPING_DISABLE=1 $(PYTEST) -m "not shapes and not gpu and not soak"
+	JAXTYPING_DISABLE=1 $(PYTEST) -m "not shapes and not gpu and not soak and not thorough"
 
 shape-tests: $(STAMP)
 	$(PYTEST) $(SHAPES) -m "shapes and not gpu and not soak" --jaxtyping-packages=addnorm,beartype.beartype
+
+# The cases that `make test` samples: products of settings, whole families of models, programs of other libraries. CI runs both.
+thorough: $(STAMP)
+	JAXTYPING_DISABLE=1 $(PYTEST) -m "thorough and not gpu and not soak"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

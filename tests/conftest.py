@@ -19,6 +19,8 @@ from suite_folders import SHAPE_FOLDERS
 from train_here import train_here
 
 torch.set_num_threads(1)
+WITHOUT_CHECKER = ("compiled", "plain", "thorough")
+"""Marks of tests that run without the shape checker; of thorough ones, those like them in `make test` run with it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -47,7 +49,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for path in folders:
         folders[path] = path.relative_to(own).parts[0] if path.is_relative_to(own) else ""
     for item in items:
-        if folders[item.path] in SHAPE_FOLDERS and not any(map(item.get_closest_marker, ("compiled", "plain"))):
+        if folders[item.path] in SHAPE_FOLDERS and not any(map(item.get_closest_marker, WITHOUT_CHECKER)):
             item.add_marker("shapes")
 
 

@@ -458,6 +458,7 @@ def _forget_odd():
 
 
 @pytest.mark.usefixtures("_forget_odd")
+@pytest.mark.thorough
 def test_a_model_of_ones_own_mechanism_is_exported_with_its_file(
     capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:

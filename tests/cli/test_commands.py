@@ -308,7 +308,14 @@ class Terminal(io.StringIO):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["status", "DIR"], ["rank", "DIR"], ["explain", "DIR"], ["inspect", "DIR"], ["plan", "residual-scores"], ["list"]],
+    [
+        ["status", "DIR"],
+        ["rank", "DIR"],
+        ["explain", "DIR"],
+        ["inspect", "DIR"],
+        ["list"],
+        pytest.param(["plan", "residual-scores"], marks=pytest.mark.thorough),
+    ],
 )
 def test_tables_keep_within_the_terminal(arguments, finished, tmp_path, monkeypatch):
     shutil.copytree(finished, tmp_path / "d")

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.plain  # each of their mechanisms keeps these laws with
 
 
 @pytest.mark.parametrize("preset_name", PRESETS)
+@pytest.mark.thorough
 def test_preset_keeps_the_laws(preset_name: str) -> None:
     spec = shrunk(preset(preset_name), depth=2)
     for law in LAWS.values():

@@ -16,6 +16,7 @@ from addnorm.model.feed_forward import Activation
 from addnorm.model.presets import FIELD_OF_ROOM as FIELD
 from addnorm.model.spec import ModelSpec
 from addnorm.testing.contract import shrunk
+from sampled import sampled
 
 pytestmark = pytest.mark.compiled
 
@@ -80,7 +81,7 @@ def params() -> Iterator[Any]:
         yield pytest.param(spec, id=name(spec), marks=[pytest.mark.soak] if again else [])
 
 
-@pytest.mark.parametrize("spec", [*params()])
+@pytest.mark.parametrize("spec", sampled(6, params()))
 @pytest.mark.parametrize("law", [exports, compiles], ids=lambda law: law.__name__)
 def test_mechanisms_are_traced(spec: ModelSpec, law: Any) -> None:
     law(spec)

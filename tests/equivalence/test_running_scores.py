@@ -147,6 +147,7 @@ def test_weights_that_cannot_scale_the_sum(setting: str, bias: str) -> None:
 
 
 @pytest.mark.plain  # many layers of the same shapes
+@pytest.mark.thorough
 def test_64_layers_with_large_scores_are_undone_within_the_rounding_of_the_plain_computation() -> None:
     """Scores grow to hundreds; the order of a float32 sum costs no more than the plain computation loses."""
     spec = tiny(scores=make("scores", "sum"), depth=64, max_seq=40)

@@ -63,6 +63,7 @@ for order in ("names first", "submodules first"):
 """
 
 
+@pytest.mark.thorough
 def test_public_names_are_the_same_in_any_order_of_imports() -> None:
     """Both orders in one process, which imports torch once."""
     environment = {"PYTHONPATH": str(ROOT / "src"), "PATH": "/usr/bin:/bin"}

@@ -1,4 +1,4 @@
-"""The sessions of `make test` hold every test: what is about shapes in the one, all else in the other."""
+"""The sessions of `make test` and `make thorough` hold every test: what is about shapes in one, all else in two others."""
 
 import re
 from collections import Counter
@@ -14,8 +14,15 @@ def test_the_makefile_names_the_folders_about_shapes() -> None:
     (named,) = re.findall(r"^SHAPES := (.*)$", makefile, re.MULTILINE)
     assert named.split() == [f"tests/{folder}" for folder in SHAPE_FOLDERS]
     assert all((ROOT / "tests" / folder).is_dir() for folder in SHAPE_FOLDERS)
-    assert '-m "not shapes and not gpu and not soak"' in makefile
-    assert '-m "shapes and not gpu and not soak"' in makefile
+    assert '-m "not shapes and not gpu and not soak and not thorough"' in makefile
+    assert '-m "shapes and not gpu and not soak"' in makefile  # which are never thorough
+    assert '-m "thorough and not gpu and not soak"' in makefile
+
+
+def test_ci_runs_both() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "make test" in script
+    assert "make thorough" in script
 
 
 def test_the_names_of_test_modules_are_unique() -> None:

@@ -31,6 +31,7 @@ print(json.dumps([peak(5000), peak(15_000)]))
 """
 
 
+@pytest.mark.thorough
 def test_peaks_grow_no_faster_than_the_estimate() -> None:
     """Two models that differ only in the length of a table. Beside the model there is one copy in float64, and while it is
     made or read what one table takes; one more copy in float64 fails."""

@@ -12,6 +12,7 @@ from toys import WIDTH, data, seeded, tokens
 import addnorm
 from addnorm.redundancy import Audit, Certificate
 from addnorm.redundancy.rewriting import strip
+from sampled import sampled
 
 pytestmark = pytest.mark.compiled
 
@@ -108,7 +109,8 @@ def rows(certificate: Certificate) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), BOTH_FORMATS + ONE_FORMAT + [pytest.param(*other, marks=pytest.mark.soak) for other in OTHERS]
+    ("name", "dtype"),
+    sampled(3, BOTH_FORMATS + ONE_FORMAT) + [pytest.param(*other, marks=pytest.mark.soak) for other in OTHERS],
 )
 def test_a_half_precision_model_is_certified_in_its_own_format(name: str, dtype: torch.dtype) -> None:
     model, inputs, audit = audited(name, dtype)
@@ -162,6 +164,7 @@ def test_absorbing_biases_can_stay_in_float32(name: str) -> None:
     assert stored[1].difference < stored[1].bound < stored[0].difference
 
 
+@pytest.mark.thorough
 def test_a_transfer_keeps_float32_biases() -> None:
     transformers = pytest.importorskip("transformers")
 

@@ -48,6 +48,7 @@ def test_rows_that_tokens_index(norm: bool, free: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "followed", "free"), [(128, 1024, 128), (129, 8, 1)])
+@pytest.mark.thorough
 def test_the_largest_table_that_is_tracked_entry_by_entry(rows: int, followed: int, free: int) -> None:
     """Beyond the limit a move of the table is one row added to all: one direction of what a layer norm cancels, not one per
     row; and a note says so."""

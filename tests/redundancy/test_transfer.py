@@ -40,6 +40,7 @@ def small() -> addnorm.Audit:
     return addnorm.audit(bert(2, 8), TOKENS, methods="static")
 
 
+@pytest.mark.thorough
 def test_the_large_models_own_audit_removes_the_same_except_what_is_listed(small: addnorm.Audit) -> None:
     """Of every layer k, v, the second feed-forward bias and the first one's norm go by products of weights; the output
     projection's would go by the inverse of one plus two of them, which is of the small model's size."""

@@ -161,6 +161,7 @@ def test_a_plan_without_specs_has_no_study_file() -> None:
     assert study_content({"runs": [{"variant": "a", "seed": 0}], "study": "x"}) is None
 
 
+@pytest.mark.thorough
 def test_a_second_report_is_a_second_look_and_draws_the_same(study: Path, tmp_path: Path, monkeypatch: Any) -> None:
     one = {"gradient_norm": measures()["gradient_norm"]}  # all measures are drawn by the same function
     monkeypatch.setattr("addnorm.reporting.sections.insight.measures", lambda: one)

@@ -72,6 +72,7 @@ def peaks() -> dict[str, dict[str, int]]:
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel's peak of a process is Linux's own")
 @pytest.mark.parametrize("variant", PEAKS)
+@pytest.mark.thorough
 def test_a_plans_peak_is_that_of_a_real_step(peaks: dict[str, dict[str, int]], variant: str) -> None:
     grown = peaks[variant]
     assert grown["measured"] / 2 < grown["planned"] < grown["measured"] * 2, grown

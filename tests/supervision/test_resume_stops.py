@@ -37,6 +37,7 @@ def untrained(calm: Path, out: Path) -> StudyFolder:
     return StudyFolder.create(out, {name: value for name, value in StudyFolder(calm).plan.items() if name != "format"})
 
 
+@pytest.mark.thorough
 def test_ctrl_c_stops_a_started_command_and_the_same_command_goes_on(tmp_path: Path) -> None:
     """With processes as a user has them until the stop; what they wrote is gone on with to the bytes of warm ones."""
     out, study = tmp_path / "a folder", tmp_path / "one.yaml"

@@ -18,7 +18,7 @@ from addnorm.store.lines import read_lines
 from addnorm.study.loading import load_study
 from train_here import train_here
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 STUDY = """
 name: eight

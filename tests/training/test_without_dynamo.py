@@ -46,6 +46,7 @@ json.dump(loaded, sys.stdout)
 """
 
 
+@pytest.mark.thorough
 def test_neither_importing_nor_decoding_nor_training_imports_dynamo() -> None:
     source = str(Path(__file__).parents[2] / "src")
     environment = {**os.environ, "PYTHONPATH": source}

@@ -170,6 +170,7 @@ def test_what_was_done_before_an_interruption_is_kept(study: Path) -> None:
     assert sorted(computed) == [0] * 4 + [2] * 5
 
 
+@pytest.mark.thorough
 def test_worker_processes_find_the_same_numbers(study: Path, tmp_path: Path) -> None:
     alone, _ = evaluated(study, variants=("plain",))
     other = Path(shutil.copytree(study, tmp_path / "other", ignore=shutil.ignore_patterns("extrapolation.json")))

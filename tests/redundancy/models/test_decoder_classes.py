@@ -23,7 +23,7 @@ from transformers import (
     StableLmForCausalLM,
 )
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]
 
 L = 1
 

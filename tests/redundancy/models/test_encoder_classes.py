@@ -16,7 +16,7 @@ from transformers import (
     ViTForImageClassification,
 )
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]
 
 SIZES = {
     "vocab_size": V,

@@ -9,7 +9,7 @@ from transformers import (
     WhisperForConditionalGeneration,
 )
 
-pytestmark = pytest.mark.compiled
+pytestmark = [pytest.mark.compiled, pytest.mark.thorough]
 
 SIZES = {
     "vocab_size": V,
