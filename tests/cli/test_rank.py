@@ -185,6 +185,16 @@ def test_other_references_and_margin(folder: StudyFolder, capsys: pytest.Capture
     assert "Did you mean 'good'?" in err
 
 
+def test_without_references_the_first_variant_is_the_reference(tmp_path: Path, capsys: Any) -> None:
+    folder = StudyFolder.create(tmp_path / "demo", {**plan(), "references": []})
+    for run in folder.runs():
+        finish(run)
+    ranking = as_json(capsys, folder)
+    first = folder.plan["runs"][0]["variant"]
+    assert ranking["references"] == [first]
+    assert all((first in entry["versus"]) == (entry["variant"] != first) for entry in ranking["variants"])
+
+
 def test_seeds_added_after_a_look_are_marked(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:
     for run in folder.runs():
         finish(run)

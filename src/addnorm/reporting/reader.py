@@ -159,7 +159,7 @@ def _why_not(error: InputError | Damaged, study: StudyFolder) -> Sentence:
     if isinstance(error.args[0], Sentence):
         return error.args[0]
     variants = {run.spec["variant"] for run in study.runs()}
-    missing = [name for name in study.plan.get("references", ()) if name not in variants]
+    missing = [name for name in study.references if name not in variants]
     if missing:
         return say("no_such_reference", names=listed("comma", missing))
     return say("cannot_rank", reason=str(error))

@@ -11,6 +11,7 @@ from addnorm.reporting.formats.spec import differing
 from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.store import RunStatus
+from addnorm.store.extension import references_of
 from addnorm.words import Sentence
 
 _MOST_SETTINGS = 4
@@ -113,7 +114,7 @@ class Snapshot:
         """The variants that all others are compared with."""
         if self.ranking is not None:
             return self.ranking.references
-        return tuple(name for name in self.plan.get("references", ()) if name in self.variants)
+        return tuple(name for name in references_of(self.plan) if name in self.variants)
 
     @cached_property
     def _by_variant(self) -> dict[str, tuple[RunView, ...]]:

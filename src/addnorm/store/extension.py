@@ -16,6 +16,7 @@ A plan with `tune` begins with the tuning runs alone. Its one stage adds every v
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from typing import Any
 
 _MAY_DIFFER = frozenset({"format", "plan_hash", "seeds", "runs", "extensions", "addnorm_version"})
@@ -24,6 +25,13 @@ _MAY_DIFFER = frozenset({"format", "plan_hash", "seeds", "runs", "extensions", "
 def all_runs(plan: dict[str, Any]) -> list[dict[str, Any]]:
     """Runs of the first plan, then those of each extension."""
     return [*plan["runs"], *(run for extension in plan.get("extensions", []) for run in extension["runs"])]
+
+
+def references_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """The variants that all others are compared with: those that the plan names, or else its first variant."""
+    named = tuple(plan.get("references", ()))
+    variants = plan.get("variants") or [run["variant"] for run in plan["runs"]]
+    return named or tuple(variants[:1])
 
 
 def hashes(plan: dict[str, Any]) -> list[str]:

@@ -64,7 +64,7 @@ def rank(
         folder = StudyFolder(path)
         known, own = (
             tuple(dict.fromkeys(run.spec["variant"] for run in folder.runs())),
-            folder.plan.get("references", ()),
+            folder.references,
         )
     overrides = _chosen(known, own, references, variants, exclude)
     if margin is not None:

@@ -71,7 +71,7 @@ def ranking(
     if outcome is not None and not folder.runs():
         ended = sum(run.ended for run in outcome.runs)
         raise InputError(say("tuning_first", ended=ended, runs=len(outcome.runs)))
-    chosen = {"references": folder.plan["references"], "margin": folder.plan["margin"], **(overrides or {})}
+    chosen = {"references": folder.references, "margin": folder.plan["margin"], **(overrides or {})}
     return rank(
         results(folder) if found is None else found,
         references=tuple(chosen["references"]),

@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, JobError
-from addnorm.store.extension import all_runs, extended, hashes, only_adds_seeds, stages, tuning_runs, with_stage
+from addnorm.store.extension import (
+    all_runs,
+    extended,
+    hashes,
+    only_adds_seeds,
+    references_of,
+    stages,
+    tuning_runs,
+    with_stage,
+)
 from addnorm.store.files import Damaged, make_folder, read_json, write_json
 from addnorm.store.lock import Lock
 from addnorm.store.peeks import LOCK, NAME, peeks, record_peek
@@ -145,6 +154,11 @@ class StudyFolder:
     def name(self) -> str:
         """Name of the study."""
         return str(self.plan["study"])
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The variants that all others are compared with: those that the plan names, or else its first variant."""
+        return references_of(self.plan)
 
     @property
     def plan_hash(self) -> str:

@@ -101,7 +101,7 @@ def extrapolate(
     for name in references or ():
         if name not in selected:
             raise UnknownName("variant to be the reference", name, selected)
-    requested = tuple(references) if references is not None else tuple(study.plan.get("references", ()))
+    requested = tuple(references) if references is not None else study.references
     available = requested if references is not None else tuple(name for name in requested if name in selected)
     problems = {
         run.name: "its final weights are missing"
