@@ -58,7 +58,7 @@ def test_plan_audits_large_models_when_asked(
     Path("biases.yaml").write_text(STUDY, encoding="utf-8")
     assert main(["plan", "biases.yaml"]) == 0
     out = capsys.readouterr().out
-    assert "Biases of 2 variant(s) were not looked at: more than 100 parameters: add --audit." in out
+    assert "Biases and starts of 2 variant(s) were not looked at: more than 100 parameters: add --audit." in out
     assert "qk_bias" not in out
     assert main(["plan", "biases.yaml", "--audit"]) == 0
     assert "layers.{0-1}.attention.body.qk_bias.k" in capsys.readouterr().out

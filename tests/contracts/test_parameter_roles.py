@@ -39,6 +39,7 @@ EVERYWHERE = {
 }
 """Roles by name, written down from the formulas: of what every model has."""
 OF_MECHANISMS = {
+    "head_scale": {r"layers\..*\.attended\.gamma": "scalar"},
     "gate": {r"(residual|layers\..*\.attended)\.weight": "hidden_matrix"},
     "rezero": {r"residual\.alpha": "scalar"},
     "cumulative": {r"residual\.mix\.\d+": "scalar"},

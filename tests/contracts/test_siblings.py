@@ -1,6 +1,7 @@
 """Every sibling of every room keeps every law."""
 
 import copy
+import dataclasses
 
 import pytest
 import torch
@@ -83,7 +84,7 @@ def test_it_equals_what_it_declares_to_equal(room: str, kind: str) -> None:
 @pytest.mark.plain
 @every_mechanism
 def test_a_wrong_value_in_any_field_is_rejected_by_name(room: str, spec: Spec) -> None:
-    for field in spec.__dataclass_fields__:
+    for field in (each.name for each in dataclasses.fields(spec)):
         # Set behind the constructor's back: with the shape checker on, jaxtyping would answer first.
         wrong = copy.copy(spec)
         object.__setattr__(wrong, field, [])

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from kills import STUDY, events, prepared, same_weights, wait_until
 from warm import CALM, Trouble, begin_run, begin_worker
 

@@ -123,6 +123,8 @@ def test_every_room_of_mechanisms_has_a_name(language: str) -> None:
 def test_chinese_is_chinese() -> None:
     same = {key for key, text in _read("zh").items() if not re.search(r"[\u4e00-\u9fff]", text)}
     assert same == {
+        "answer.stop",
+        "axis.flops",
         "verdicts.unit",
         "common.between_sentences",
         "note.ended",

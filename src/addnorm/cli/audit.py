@@ -95,8 +95,8 @@ def command(options: Options) -> int:
 
 
 def _audit_study(options: Options, folder: Path) -> int:
+    from addnorm.cli._plan_tables import redundant_biases
     from addnorm.cli._progress import ProgressReport
-    from addnorm.cli._redundant_biases import redundant_biases
     from addnorm.targets.study import audit_study
 
     options_for_one_model = replace(options, target=None, plugin=(), json=False)

@@ -134,7 +134,7 @@ def command(options: Options) -> int:
         f"{quantity(estimate.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
-    from addnorm.cli._redundant_biases import redundant_biases
+    from addnorm.cli._plan_tables import redundant_biases
 
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
@@ -147,7 +147,7 @@ def command(options: Options) -> int:
 
 
 def _on_cluster(study: "Study", cluster: "Cluster", *, as_json: bool) -> int:
-    from addnorm.cli._cluster_table import cluster_table
+    from addnorm.cli._plan_tables import cluster_table
     from addnorm.supervision.cluster_estimate import estimate_on_cluster
 
     estimate = estimate_on_cluster(study, cluster)

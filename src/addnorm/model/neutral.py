@@ -61,8 +61,8 @@ def declared_value(name: str, start: Tensor, parameters: Parameters) -> Tensor |
     """
     if parameters == "start":
         return start
-    own = _PLACE_IN_LIST.sub("", f".{name}")
-    number = next((number for key, number in parameters.items() if own.endswith(f".{key}")), None)
+    names = (f".{name}", _PLACE_IN_LIST.sub("", f".{name}"))
+    number = next((number for key, number in parameters.items() if any(own.endswith(f".{key}") for own in names)), None)
     if number is None or number == "start":
         return None if number is None else start
     return torch.as_tensor(number, dtype=start.dtype).expand_as(start)
@@ -131,6 +131,7 @@ def _declared(room_name: str, kind: str, chosen: Mapping[str, Any]) -> Iterator[
     plain = {room_name: _plain(room_name)}
     for reduction in (cls.reduces_to() or ()) if issubclass(cls, Reducible) else ():
         fits = all(chosen.get(name, value) == value for name, value in reduction.settings.items())
+        fits = fits and reduction.settings.get("window") != 1  # equal, but because earlier layers are never read
         if dict(reduction.to) == plain and not reduction.given and reduction.equal == "exactly" and fits:
             spec = room(room_name).make(kind, **{**reduction.settings, **chosen})
             yield Start(spec=spec, parameters=reduction.parameters)

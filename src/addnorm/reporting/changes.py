@@ -31,7 +31,8 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
     written = _written(before, now)
     found: set[str] = set()
     for name, section in sections().items():
-        if section.follows & triggers or _reads(section, written):
+        moves = bool(section.follows & triggers) and any(section().is_measured(each, None) for each in (before, now))
+        if moves or _reads(section, written):
             found |= {name} if section.part is None else {f"{section.part}-{place}" for place in places}
     return frozenset(found)
 

@@ -116,8 +116,8 @@ def _against(other: str, pairs: Sequence[Pair], margin: float) -> Sentence:
         elif verdict == "equivalent":
             values["margin"] = margin
         if sizes:
-            one = "_one" if len(sizes) == 1 and verdict in ("better", "worse") else ""
-            parts.append(say(f"counted{one}_{verdict}", **values))
+            form = f"one_{verdict}" if len(sizes) == 1 and verdict in ("better", "worse") else verdict
+            parts.append(say(f"counted_{form}", **values))
     return say("found_against", other=other, parts=listed("comma", parts))
 
 

@@ -1,6 +1,7 @@
-"""Table of a study on a cluster, for `addnorm plan --cluster`."""
+"""Tables of what is known of a study before training: what fits on a cluster, and which biases are redundant."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from addnorm.cli._text import aligned, duration, quantity
 
@@ -71,3 +72,24 @@ def _network(estimate: "ClusterEstimate") -> list[str]:
     longest = max(sums, key=lambda variant: variant.tree_seconds or 0.0)
     share = (longest.tree_seconds or 0.0) / longest.seconds
     return [f"Summing gradients adds up to {duration(longest.tree_seconds or 0.0)} to a run, {share:.0%} of its time."]
+
+
+def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
+    """Format the audits of variants as a table, with the reason where a variant could not be audited.
+
+    Args:
+        audits: result of `audit_variant`, or a `reason`, by variant.
+    """
+    from addnorm.reporting.audit.table import merged_names
+
+    if all(audit.get("size") == 0 for audit in audits.values()):
+        return "No variant has a bias or a norm's shift, so none is redundant."
+    rows = [("variant", "bias scalars", "can go", "cannot matter alone")]
+    rows += [
+        (name, "-", "-", str(audit["reason"]))
+        if "reason" in audit
+        else (name, str(audit["size"]), str(audit["joint_null"]), ", ".join(merged_names(audit["redundant"])) or "-")
+        for name, audit in audits.items()
+    ]
+    method = "By the static method alone; `addnorm audit` of one run gives the reasons and checks them numerically."
+    return f"{aligned(rows, right='lrr')}\n{method}"
