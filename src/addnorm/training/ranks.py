@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -274,6 +274,7 @@ def _wait(store: FileStore, size: int, started: Sequence["Process"]) -> None:
         time.sleep(0.01)
 
 
+@runtime_checkable
 class Process(Protocol):
     """A rank that this process started."""
 
