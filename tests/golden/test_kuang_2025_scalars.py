@@ -8,6 +8,9 @@ from addnorm.cli import main
 from addnorm.insight.scalars.explain import KUANG_2025, explain_kuang_2025
 
 
+pytestmark = pytest.mark.plain  # printed numbers; the shapes of the same models are checked in tests/contracts
+
+
 @pytest.fixture(scope="module")
 def explained():
     found = explain_kuang_2025()
