@@ -7,7 +7,6 @@ import pytest
 from addnorm.cli import main
 from addnorm.insight.scalars.explain import KUANG_2025, explain_kuang_2025
 
-
 pytestmark = pytest.mark.plain  # printed numbers; the shapes of the same models are checked in tests/contracts
 
 
