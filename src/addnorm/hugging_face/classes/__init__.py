@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from addnorm.catalogue import Siblings
 from addnorm.hugging_face.forms import SAME, Form
 
-__all__ = ["CLASSES", "HAS_CLASS", "OWN_TOKENIZER", "Constant", "Field", "ForeignClass", "Weight", "lines"]
+__all__ = ["CLASSES", "HAS_CLASS", "OWN_TOKENIZER", "SIZES", "Constant", "Field", "ForeignClass", "Weight", "lines"]
 
 HAS_CLASS = "vLLM has this class."
 OWN_TOKENIZER = (
@@ -34,6 +34,15 @@ class Field:
     """Further paths of the same value, of other versions of Transformers; they are read first, and all are written."""
     names: Mapping[Any, str] = field(default_factory=dict)
     """Their words, or switches, for ours, where they differ; the first one of several is written."""
+
+
+SIZES = (
+    Field(theirs="vocab_size", ours="vocab"),
+    Field(theirs="hidden_size", ours="width"),
+    Field(theirs="num_hidden_layers", ours="depth"),
+    Field(theirs="num_attention_heads", ours="heads"),
+)
+"""Sizes that most classes name alike."""
 
 
 @dataclass(frozen=True, kw_only=True)

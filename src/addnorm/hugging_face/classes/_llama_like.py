@@ -1,6 +1,6 @@
 """Lines that Llama and Qwen2 share: pre-norm RMS, rotary positions with pairs as halves, SwiGLU, grouped queries."""
 
-from addnorm.hugging_face.classes import Constant, Field, Weight, lines
+from addnorm.hugging_face.classes import SIZES, Constant, Field, Weight, lines
 from addnorm.hugging_face.forms import HALVES
 
 FIXED = {
@@ -12,10 +12,7 @@ FIXED = {
 }
 
 FIELDS = (
-    Field(theirs="vocab_size", ours="vocab"),
-    Field(theirs="hidden_size", ours="width"),
-    Field(theirs="num_hidden_layers", ours="depth"),
-    Field(theirs="num_attention_heads", ours="heads"),
+    *SIZES,
     Field(theirs="num_key_value_heads", ours="kv_heads", default=lambda config: config["num_attention_heads"]),
     Field(theirs="intermediate_size", ours="hidden"),
     Field(theirs="rms_norm_eps", ours="norm.eps", default=1e-6),

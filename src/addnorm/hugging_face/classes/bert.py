@@ -3,7 +3,7 @@
 Source: `modeling_bert.py` of Transformers 5.23; Devlin et al. 2018, arXiv:1810.04805.
 """
 
-from addnorm.hugging_face.classes import Constant, Field, ForeignClass, Weight, lines
+from addnorm.hugging_face.classes import SIZES, Constant, Field, ForeignClass, Weight, lines
 
 _LAYER, _THEIR_LAYER = "layers.{}", "bert.encoder.layer.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"
@@ -25,10 +25,7 @@ class Bert(ForeignClass):
         **{f"bias.{name}": True for name in ("q", "k", "v", "o", "up", "down", "head", "norm")},
     }
     fields = (
-        Field(theirs="vocab_size", ours="vocab"),
-        Field(theirs="hidden_size", ours="width"),
-        Field(theirs="num_hidden_layers", ours="depth"),
-        Field(theirs="num_attention_heads", ours="heads"),
+        *SIZES,
         Field(theirs="intermediate_size", ours="hidden"),
         Field(theirs="max_position_embeddings", ours="max_seq", default=512),
         Field(theirs="type_vocab_size", ours="token_types", default=2),

@@ -4,7 +4,7 @@ Source: `modeling_gpt_neox.py` of Transformers 5.23; Black et al. 2022, arXiv:22
 Differs from the source: nothing.
 """
 
-from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass, Weight, lines
+from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, SIZES, Constant, Field, ForeignClass, Weight, lines
 from addnorm.hugging_face.forms import StackedByHead
 
 _LAYER, _THEIR_LAYER = "layers.{}", "gpt_neox.layers.{}"
@@ -23,10 +23,7 @@ class GPTNeoX(ForeignClass):
         **{f"bias.{name}": True for name in ("up", "down", "norm")},
     }
     fields = (
-        Field(theirs="vocab_size", ours="vocab"),
-        Field(theirs="hidden_size", ours="width"),
-        Field(theirs="num_hidden_layers", ours="depth"),
-        Field(theirs="num_attention_heads", ours="heads"),
+        *SIZES,
         Field(theirs="intermediate_size", ours="hidden"),
         Field(theirs="max_position_embeddings", ours="max_seq", default=2048),
         Field(theirs="layer_norm_eps", ours="norm.eps", default=1e-5),
