@@ -2,7 +2,7 @@
 
     python benchmarks/planted_faults.py [NAME ...]
 
-A change of the suite must leave every fault caught. A fault is a text that stands once in `src`, so that it survives a move.
+A change of the suite must leave every fault caught by `make test` alone. A fault is a text that stands once in `src`, so that it survives a move.
 """
 
 import os
@@ -36,8 +36,8 @@ FAULTS = (
     ),
     Fault(
         "the start of the branches forgets the factor 2",
-        "std / (2 * spec.depth) ** 0.5",
-        "std / spec.depth**0.5",
+        "std / outputs**0.5 if",
+        "std / (outputs / 2) ** 0.5 if",
         "tests/golden/test_mechanisms.py",
     ),
     Fault(
@@ -112,7 +112,7 @@ def caught_by(fault: Fault, folder: Path) -> tuple[Path, str]:
     shutil.rmtree(sources, ignore_errors=True)
     shutil.copytree(ROOT / "src", sources, ignore=shutil.ignore_patterns("__pycache__"))
     place = plant(fault, sources)
-    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not gpu and not soak"]
+    options = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "-m", "not gpu and not soak and not thorough"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *fault.tests.split()],
         cwd=ROOT,
