@@ -1,6 +1,6 @@
 """The tables of the studies' reports: kept as small JSON files, written into the reports between their markers.
 
-    python docs/studies/tables.py collect DIR NAME [LABEL]    a finished study's results to data/NAME.json
+    python docs/studies/tables.py collect DIR NAME [LABEL]    a study's finished runs to data/NAME.json, beside those there
     python docs/studies/tables.py lengths DIR NAME            what `addnorm extrapolate DIR` left there to data/NAME.json
     python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
 
@@ -19,6 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
 from addnorm.statistics import ranking_of_published
@@ -32,9 +34,16 @@ SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided
 
 
 def collect(folder: Path, to: Path, label: str = "") -> None:
-    """Write a study folder's results in the form that `addnorm rank FILE.json` reads."""
+    """Write a study's ended runs in the form that `addnorm rank FILE.json` reads.
+
+    A long study is trained in slices, perhaps each in a folder of its own (`--set seeds=[3]`): runs that the file has
+    already stay, and those of the folder join them. A run is known by the hash of what it is.
+
+    Raises:
+        SystemExit: the file has runs of another study or text.
+    """
     study = StudyFolder(folder)
-    training = study.plan["runs"][0]["spec"]["training"]
+    ended = [result for result in results(study) if result.state in ("finished", "failed")]
     runs = [
         {
             "run": result.run,
@@ -46,19 +55,41 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
             "content_hash": result.content_hash,
             "corpus_hash": result.corpus_hash,
             "reason": result.reason,
+            **learned(folder / result.run),
         }
-        for result in results(study)
+        for result in ended
     ]
     content = {
         "study": study.plan["study"],
         "label": label,
         "plan_hash": study.plan["plan_hash"],
-        "steps": training["steps"],
+        "steps": study.plan["runs"][0]["spec"]["training"]["steps"],
         "references": study.plan["references"],
     }
+    if to.exists():
+        before = json.loads(to.read_text(encoding="utf-8"))
+        corpora = {run["corpus_hash"] for run in [*before["runs"], *runs]} - {None}
+        if before["study"] != content["study"] or len(corpora) > 1:
+            raise SystemExit(f"{to}: expected runs of {content['study']!r} on one text, got others. Name another file.")
+        known = {run["content_hash"] for run in runs}
+        runs += [run for run in before["runs"] if run["content_hash"] not in known]
+        content |= {"label": label or before["label"]}
+    runs.sort(key=lambda run: run["seed"])
     lines = ",\n  ".join(json.dumps(run) for run in runs)
     head = json.dumps(content, indent=1).removesuffix("\n}")
     to.write_text(f'{head},\n "runs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def learned(run: Path) -> dict[str, Any]:
+    """The run's effective coefficients at its end as (name, layer, value); nothing if it has none."""
+    path = run / "scalars.safetensors"
+    if not path.exists():
+        return {}
+    with safe_open(path, "np") as file:
+        metadata = file.metadata()
+    pairs = zip(json.loads(metadata["names"]), json.loads(metadata["effective"]), strict=True)
+    rows = [[name, layer, round(value, 5)] for name, (layer, value) in pairs if value is not None]
+    return {"coefficients": rows} if rows else {}
 
 
 def collect_lengths(folder: Path, to: Path) -> None:

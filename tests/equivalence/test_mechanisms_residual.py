@@ -11,6 +11,7 @@ from oracle import Oracle
 from addnorm.bias import Biases
 from addnorm.kernels.grouped_attention import problem_of, solve, with_value
 from addnorm.kernels.grouped_attention.layerwise import solve_many
+from addnorm.model import replay
 from addnorm.model.spec import ModelSpec
 from addnorm.testing.laws import some_tokens, subject
 from pairwise import pairwise
@@ -48,6 +49,26 @@ def replay_model(weights: str, scope: str, setting: str) -> ModelSpec:
 def test_replay_in_one_batched_call_is_a_loop_over_layers(weights: str, scope: str, setting: str) -> None:
     model = subject(replay_model(weights, scope, setting))
     assert_same_function(model, Oracle(model).logits)
+
+
+@pytest.mark.plain  # as above
+@pytest.mark.parametrize("setting", ["grouped queries, rope", "biases, layer norm, gelu"])
+def test_replay_of_large_modules_one_by_one_is_the_loop_too(setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stacked = [0]
+
+    def counting(*arguments: Any, **options: Any) -> Any:
+        stacked[0] += 1
+        return torch.func.vmap(*arguments, **options)
+
+    monkeypatch.setattr(replay, "vmap", counting)
+    model = subject(replay_model("softmax", "layer", setting))
+    model(some_tokens(model.spec))
+    small = stacked[0]
+    monkeypatch.setattr(replay, "_MANY", 0)
+    assert_same_function(model, Oracle(model).logits)
+    stacked[0] = 0
+    model(some_tokens(model.spec))
+    assert 0 < stacked[0] < small  # norms are still stacked
 
 
 def test_replay_in_training_with_batch_norm_is_the_loop_too() -> None:

@@ -20,6 +20,10 @@ Stream = Float[Tensor, "batch seq width"]
 Earlier = Float[Tensor, "earlier batch seq width"]
 
 
+_MANY = 2**16
+"""Parameters of a module from which on a call costs little beside its arithmetic."""
+
+
 class ReplayableAttention(Protocol):
     """A branch's body that attends, in the parts that a replay needs: output( gate * join( attention of the values ) )."""
 
@@ -113,14 +117,17 @@ def _attended_again(branches: Sequence[Branch], normed: Earlier, context: Forwar
 def together(modules: Sequence[nn.Module], *inputs: Float[Tensor, "modules ..."]) -> Float[Tensor, "modules ..."]:
     """Each module on its own inputs, as one batched call over stacked parameters.
 
-    Modules with buffers (batch norm) run one by one: their running statistics are updated in place.
+    Modules run one by one if they have buffers (batch norm), whose running statistics are updated in place; or if each has
+    many parameters, and more than its input has numbers: then copying the parameters of all of them into one tensor, and
+    their gradients out of it, costs more than the fewer calls save.
     """
     first = modules[0]
     names = [name for name, _ in first.named_parameters()]
     if not names and not list(first.children()):
         alone: Tensor = first(*inputs)
         return alone
-    if any(True for _ in first.buffers()):
+    entries = sum(parameter.numel() for parameter in first.parameters())
+    if entries > max(_MANY, inputs[0][0].numel()) or any(True for _ in first.buffers()):
         return torch.stack([module(*each) for module, *each in zip(modules, *inputs, strict=True)])
     own = [dict(module.named_parameters()) for module in modules]
     stacked = {name: torch.stack([parameters[name] for parameters in own]) for name in names}
