@@ -16,6 +16,7 @@ from addnorm.cli import main
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.insight.probe import probe
 from addnorm.training.objective import Scored
+from sampled import sampled
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -228,7 +229,7 @@ def test_an_encoder_with_a_decoder_is_measured_or_refused_in_one_message(
     assert "encoder and a decoder" in " ".join(said.split())
 
 
-@pytest.mark.parametrize("name", ["mistral", "llama"])
+@pytest.mark.parametrize("name", sampled(2, ["llama", "mistral"]))
 def test_measures_are_written_for_the_page_on_request(
     folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
