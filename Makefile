@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests thorough lint soak bench clean
+.PHONY: install demo test plain-tests shape-tests thorough lint soak bench notebook clean
 
 install: $(STAMP)
 
@@ -50,6 +50,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# Executes the notebooks of docs/notebooks and writes them as pages into build/notebooks, which git ignores. `make thorough` has
+# this as a test.
+notebook: $(STAMP)
+	$(BIN)/python docs/notebook.py
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak

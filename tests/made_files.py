@@ -9,6 +9,7 @@ from safetensors.numpy import save_file
 
 import made_study
 from addnorm.store import RunFolder, StudyFolder, write_json
+from addnorm.store.measured import write_measured
 from addnorm.words import say
 
 TERMS = ("qRk", "aRk", "qRb", "aRb", "sum")
@@ -86,7 +87,7 @@ def four_terms() -> dict[str, Any]:
 
 MEASURES = (
     "gradient", "rms", "share", "entropy", "entropy_share", "one_hot", "similarity", "mean_similarity", "own_share",
-    "exit_loss", "cosine", "first_share", "query_direction", "key_direction",
+    "exit_loss", "cosine", "first_share", "query_direction", "key_direction", "update_rms",
 )  # fmt: skip
 
 
@@ -96,7 +97,7 @@ def flow(run: RunFolder) -> dict[str, Any]:
     part = {"loss": 2.0, "gradient": 1.0, "embedding": {"rms": 1.0}, "layers": layers}
     start, end = (part | {"depth": {"residual": depth(weight)}} for weight in (1.0, -0.5))
     return {
-        "format": 2,
+        "format": 3,
         "run": run.name,
         "variant": run.spec["variant"],
         "seed": run.spec["seed"],
@@ -105,6 +106,24 @@ def flow(run: RunFolder) -> dict[str, Any]:
         "start": start,
         "end": end,
     }
+
+
+def checkpoint(folder: Path, name: str, *, layers: int = 2, text: str = "a", missing: Any = None) -> Path:
+    """What `addnorm inspect CHECKPOINT --text FILE --to FOLDER` keeps."""
+    rows = [{"layer": layer, **dict.fromkeys(MEASURES, 0.5 + layer)} for layer in range(layers)]
+    missing = [] if missing is None else [missing]
+    place = folder / "measured" / name
+    content = {
+        "format": 3,
+        "run": name,
+        "weights": {"folder": f"/models/{name}"},
+        "data": {"hash": text, "text": f"{text}.txt", "seq": 16, "sequences": 2, "map_sequences": 1},
+        "missing": [str(sentence) for sentence in missing],
+        "missing_notes": [sentence.note for sentence in missing],
+        "end": {"loss": 2.0, "gradient": 1.0, "layers": rows, "depth": {"residual": depth(-0.5)}},
+    }
+    write_measured(place, Path("/models") / name, "insight.json", content)
+    return place
 
 
 def depth(weight: float) -> dict[str, Any]:

@@ -20,9 +20,14 @@ BLOCK = {
 }
 
 
+NOT_PLAIN = ("model", "checkpoints", "checkpoint")
+OF_CHECKPOINTS = ("/checkpoints", "/checkpoint?variant=mine")
+"""The further pages of a study with a measured checkpoint `mine`."""
+
+
 def addresses(*variants: str) -> tuple[str, ...]:
     """Every page of a study's site; the page of one model once for each of these variants."""
-    plain = ("/" if name == "overview" else f"/{name}" for name in page_names() if name != "model")
+    plain = ("/" if name == "overview" else f"/{name}" for name in page_names() if name not in NOT_PLAIN)
     return (*plain, *(f"/model?variant={variant}" for variant in variants))
 
 

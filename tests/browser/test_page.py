@@ -195,9 +195,10 @@ def test_without_script_the_page_says_as_much(tmp_path, window):
 
 def test_everything_can_be_reached_by_the_tab_key(tmp_path, window):
     made_files.everything(tmp_path / "study")
+    made_files.checkpoint(tmp_path / "study", "mine")
     seen = window(tmp_path / "study")
     stop = (HERE / "stop.js").read_text(encoding="utf-8")
-    for path in made_study.addresses("base"):
+    for path in (*made_study.addresses("base"), *made_study.OF_CHECKPOINTS):
         seen.go(path)
         seen.tab.wait_for_timeout(300)
         order = []
@@ -255,12 +256,13 @@ def test_with_reduced_motion_nothing_moves(tmp_path, window, motion, name):
 
 def test_with_reduced_motion_no_page_has_anything_that_could_move(tmp_path, window):
     made_files.everything(tmp_path / "study")
+    made_files.checkpoint(tmp_path / "study", "mine")
     seen = window(tmp_path / "study", reduced_motion="reduce")
     moving = """[...document.querySelectorAll("*")].filter((e) => {
         const style = getComputedStyle(e);
         return style.animationName !== "none" || style.transitionDuration.split(", ").some((time) => time !== "0s");
     }).map((e) => e.outerHTML.slice(0, 100))"""
-    for path in made_study.addresses("base"):
+    for path in (*made_study.addresses("base"), *made_study.OF_CHECKPOINTS):
         seen.go(path)
         if path == "/lengths":  # the section is put in anew, as when a command measured again
             changed = made_files.evaluation() | {"warnings": [], "notes": []}

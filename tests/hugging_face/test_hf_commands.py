@@ -8,6 +8,7 @@ import pytest
 import torch
 import transformers
 from foreign import SIZES, model
+from scipy import stats
 
 import addnorm
 from addnorm.cli import main
@@ -39,15 +40,20 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, s
     return code, *capsys.readouterr()
 
 
-def loss_of(folder: Path, seq: int, sequences: int) -> float:
-    """Nats per token of the first windows of the text, by Transformers itself."""
+def losses_of(folder: Path, seq: int, sequences: int) -> torch.Tensor:
+    """Nats per token of each of the first windows of the text, by Transformers itself."""
     ids = torch.tensor([*TEXT.encode()])
     total = (len(ids) - 1) // seq
     starts = [index * total // sequences * seq for index in range(sequences)]
     rows = torch.stack([ids[start : start + seq + 1] for start in starts])
     with torch.no_grad():
         logits = transformers.AutoModelForCausalLM.from_pretrained(folder)(rows[:, :-1]).logits
-    return float(torch.nn.functional.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten()))
+    return torch.nn.functional.cross_entropy(logits.mT, rows[:, 1:], reduction="none").mean(1)
+
+
+def loss_of(folder: Path, seq: int, sequences: int) -> float:
+    """Their mean."""
+    return float(losses_of(folder, seq, sequences).mean())
 
 
 def test_inspect_measures_a_checkpoint_on_a_text(folders: dict[str, Path], capsys) -> None:
@@ -88,12 +94,26 @@ def test_extrapolate_evaluates_a_checkpoint_at_each_length(folders: dict[str, Pa
     assert found["rows"][2]["loss"] == pytest.approx(loss_of(folders["llama"], 16, 4), abs=1e-5)
     assert found["rows"][0]["loss"] == found["rows"][1]["loss"]
     assert found["rows"][2]["loss"] != found["rows"][3]["loss"]
+    each = losses_of(folders["llama"], 16, 4).double()
+    low, high = stats.t.interval(0.975, 3, loc=each.mean(), scale=each.std() / 2)  # 95 % for both lengths together
+    assert found["rows"][2]["loss_interval"] == pytest.approx([low, high], abs=1e-5)
+    assert low < high
     figure = tmp_path / "lengths.svg"
     code, out, _ = said(capsys, "extrapolate", folders["llama"], *arguments, "--plot", figure)
     assert code == 0
     assert "llama" in out
+    assert "intervals are over the 4 segments of 16 tokens of this text" in " ".join(out.split())
+    assert "over seeds" not in out
     assert figure.read_bytes().startswith(b"<?xml")
     assert said(capsys, "extrapolate", folders["llama"], *arguments, "--csv")[1].startswith("variant,switch,length")
+
+
+def test_too_few_segments_have_no_interval(folders: dict[str, Path], capsys) -> None:
+    arguments = ["--text", folders["text"], "--trained", 8, "--lengths", "1x,2x", "--windows", 2]
+    code, out, err = said(capsys, "extrapolate", folders["llama"], *arguments)
+    assert code == 0, err
+    assert "No intervals: the 2 segments of 16 tokens of this text are too few." in " ".join(out.split())
+    assert "±" not in out
 
 
 def test_a_masked_checkpoint_reads_its_own_mask(folders: dict[str, Path]) -> None:

@@ -16,6 +16,7 @@ from addnorm.cli import main
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.insight.probe import probe
 from addnorm.training.objective import Scored
+from sampled import sampled
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -49,7 +50,8 @@ OPT = {
 }
 BLOOM = {"vocab_size": 50, "hidden_size": 32, "n_layer": 3, "n_head": 4, "bos_token_id": 1, "eos_token_id": 2}
 DISTIL = {"vocab_size": 50, "dim": 32, "n_layers": 3, "n_heads": 4, "hidden_dim": 48, "max_position_embeddings": 20}
-ALL = {"gradient", "rms", "exit_loss", "share", "cosine", "entropy", "entropy_share", "one_hot", "first_share"}
+STREAM = {"gradient", "rms", "exit_loss", "share", "update_rms", "cosine"}
+ALL = STREAM | {"entropy", "entropy_share", "one_hot", "first_share"}
 DIRECTIONS = {"query_direction", "key_direction"}
 
 MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
@@ -69,11 +71,37 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
     "AlbertForMaskedLM": ({**SIZES, "embedding_size": 16}, ALL | DIRECTIONS, None),
     "MambaForCausalLM": (
         {"vocab_size": 50, "hidden_size": 32, "num_hidden_layers": 3},
-        {"gradient", "rms", "exit_loss", "share", "cosine"},
+        STREAM,
         "attention of layers 0, 1, 2",
     ),
+    "LlamaForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
+    "Qwen2ForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
+    "GPT2LMHeadModel": (GPT, ALL | DIRECTIONS, None),
+    "BertForMaskedLM": (SIZES, ALL | DIRECTIONS, None),
+    "FalconForCausalLM": (SIZES, ALL | DIRECTIONS, None),
+    "StableLmForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
+    "GptOssForCausalLM": ({**GROUPED, "head_dim": 8}, ALL, "queries and keys"),
 }
 """Settings, measures that every layer has, and the part that cannot be found."""
+ENCODER_DECODERS: dict[str, dict[str, Any]] = {
+    "BartForConditionalGeneration": {
+        "vocab_size": 50,
+        "d_model": 32,
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "encoder_ffn_dim": 48,
+        "decoder_ffn_dim": 48,
+        "max_position_embeddings": 20,
+    },
+    "T5ForConditionalGeneration": {
+        "vocab_size": 50,
+        "d_model": 32,
+        "d_ff": 48,
+        "num_layers": 1,
+        "num_heads": 4,
+        "d_kv": 8,
+    },
+}
 
 
 def random_model(name: str, settings: dict[str, Any]) -> Any:
@@ -188,6 +216,65 @@ def test_models_without_logits_are_refused(
     )
     assert main(["inspect", str(tmp_path / "x"), "--text", str(folder / "ids.json")]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ENCODER_DECODERS)
+def test_an_encoder_with_a_decoder_is_measured_or_refused_in_one_message(
+    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    random_model(name, ENCODER_DECODERS[name]).save_pretrained(tmp_path / "x")
+    options = ["--text", str(folder / "ids.json"), "--length", "12", "--sequences", "2", "--map-sequences", "1"]
+    assert main(["inspect", str(tmp_path / "x"), *options]) == 2
+    said = capsys.readouterr().err
+    assert "encoder and a decoder" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("name", sampled(2, ["llama", "mistral"]))
+def test_measures_are_written_for_the_page_on_request(
+    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a class that only Transformers knows, and of one that becomes a model of this library."""
+    if name == "llama":
+        addnorm.save_hf(model("llama"), folder / "llama")
+    text = ["--text", str(folder / "ids.json"), "--length", "12"]
+    options = [*text, "--sequences", "2", "--map-sequences", "1", "--to", str(tmp_path / "to"), "--name", "mine"]
+    assert main(["inspect", str(folder / name), *options, "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    place = tmp_path / "to" / "measured" / "mine"
+    assert json.loads((place / "insight.json").read_text()) == run
+    assert run["run"] == "mine"
+    assert json.loads((place / "checkpoint.json").read_text())["folder"] == str((folder / name).resolve())
+    terms = ["--terms", *text, "--samples", "2", "--to", str(tmp_path / "to"), "--name", "mine", "--json"]
+    assert main(["inspect", str(folder / name), *terms]) == 0
+    (found,) = json.loads(capsys.readouterr().out)["models"]
+    assert json.loads((place / "terms.json").read_text())["label"] == found["label"] == "mine"
+    assert main(["report", str(tmp_path / "to"), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    written = {Path(path).name for path in report["files"]}
+    assert {"early_exit.svg", "score_terms.svg", "checkpoints.csv"} <= written
+    assert ("depth.svg" in written) == (name == "llama")
+    assert report["not_inspected"] == {}
+    assert "mine" in Path(report["report"]).read_text(encoding="utf-8")
+
+
+def test_options_of_writing_are_refused_where_they_mean_nothing(
+    folder: Path, tmp_path: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = ["--text", str(folder / "ids.json")]
+    to = ["--to", str(tmp_path / "to")]
+    for arguments, message in (
+        ([str(folder / "mistral"), *text, "--name", "x"], "--name: expected together with --to"),
+        ([str(finished), *to], "--to: expected a checkpoint as target"),
+        ([str(finished), "--ablate", *to], "--to: expected without --ablate"),
+        ([str(next(finished.glob("*-s0-*"))), "--terms", *to], "--to: expected a checkpoint as target"),
+        (
+            [str(folder / "mistral"), *text, "--length", "12", "--to", str(next(finished.glob("*-s0-*")))],
+            "that of a run",
+        ),
+    ):
+        assert main(["inspect", *arguments]) == 2
+        assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "to").exists()
 
 
 def test_a_file_of_ids_that_is_no_list_is_refused(

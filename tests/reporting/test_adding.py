@@ -120,7 +120,7 @@ def test_a_section_is_one_file_and_a_template(study: Path, tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("added", "blank_pictures")
 def test_a_measure_is_one_file(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(measures())[4:7] == ["attention_entropy", "largest_weight", "one_hot"]
+    assert list(measures())[5:8] == ["attention_entropy", "largest_weight", "one_hot"]
     drawn = {name: measure for name, measure in measures().items() if name in ("largest_weight", "one_hot")}
     snapshot = Reader(study).look()
     text = Pages().section("insight", snapshot, view("model", "zh", snapshot.variants[0]))

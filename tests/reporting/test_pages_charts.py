@@ -85,7 +85,7 @@ def read(html: str) -> Charts:
 def pages(folder: Path, language: str, *, is_live: bool = True) -> Iterator[tuple[str, str]]:
     snapshot, site = Reader(folder).look(), Pages()
     for name, names in page_names().items():
-        variants = snapshot.variants if name == "model" else (None,)
+        variants = {"model": snapshot.variants, "checkpoint": snapshot.checkpoints}.get(name, (None,))
         for variant in variants:
             view = View(
                 page=name, language=language, link=lambda page, **query: f"/{page}", variant=variant, is_live=is_live
@@ -96,7 +96,9 @@ def pages(folder: Path, language: str, *, is_live: bool = True) -> Iterator[tupl
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return made_files.everything(tmp_path_factory.mktemp("charts") / "study").path
+    path: Path = made_files.everything(tmp_path_factory.mktemp("charts") / "study").path
+    made_files.checkpoint(path, "mine")
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -113,9 +115,9 @@ def test_every_chart_of_every_page_has_its_table(folder: Path, english: dict[str
         assert found.without_table == [], name
         assert len(set(found.ids)) == len(found.ids), name
         charts += len(found.charts)
-    # ladder twice, curves on two kinds of pages, scalars on two, two panels of lengths, eleven of insight and five of depth
-    # per model, two terms
-    assert charts == 2 + (1 + 3) + (1 + 1) + 2 + 3 * (11 + 5) + 2
+    # ladder twice, curves on two kinds of pages, scalars on two, two panels of lengths, thirteen of insight and five of depth
+    # per model, two terms; thirteen of all checkpoints, and of one with three of depth
+    assert charts == 2 + (1 + 3) + (1 + 1) + 2 + 3 * (13 + 5) + 2 + 13 + (13 + 3)
 
 
 def test_a_model_without_learned_scalars_shows_no_section_of_them(english: dict[str, str]) -> None:
@@ -148,7 +150,7 @@ def test_every_chart_of_the_report_has_its_table(reports: dict[str, Written], la
     found = read(written.html.read_text(encoding="utf-8"))
     assert found.without_table == []
     assert len(set(found.ids)) == len(found.ids)
-    assert sum(said != "" for said, _ in found.charts) == 1 + 1 + 1 + 2 + 3 * (11 + 5) + 2 + 19
+    assert sum(said != "" for said, _ in found.charts) == 1 + 1 + 1 + 2 + 3 * (13 + 5) + 2 + 13 + (13 + 3) + 21
 
 
 def test_the_walk_sees_a_chart_without_a_table() -> None:

@@ -131,11 +131,8 @@ def test_insight_is_drawn_layer_by_layer(tmp_path):
     assert [panel.key for panel in found.panels] == ["gradient", "entropy"]
     gradient = found.panels[0]
     assert gradient.is_log
-    assert gradient.start == (1.0, 0.1, 0.01)
-    assert gradient.end == (2.0, 0.2, 0.02)
-    steps = [
-        b - a for a, b in zip(gradient.y_start, gradient.y_start[1:], strict=False) if a is not None and b is not None
-    ]
+    assert gradient.lines == ((1.0, 0.1, 0.01), (2.0, 0.2, 0.02))
+    steps = [b - a for a, b in zip(gradient.ys[0], gradient.ys[0][1:], strict=False) if a is not None and b is not None]
     assert steps[0] == pytest.approx(steps[1], rel=1e-9), "equal ratios are equal distances"
 
 

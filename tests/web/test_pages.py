@@ -17,7 +17,8 @@ from addnorm.web.app import application
 from addnorm.words import phrases
 from whole_page import assert_whole
 
-ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {"model": "/model?variant=v4m5"}
+PLAIN = [name for name in page_names() if name not in made_study.NOT_PLAIN]
+ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PLAIN} | {"model": "/model?variant=v4m5"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -38,8 +39,9 @@ def test_every_page_of_a_measured_study_answers(study, client, language):
     """Whatever the runs' states, with everything in the folder that commands leave there."""
     _, folder = study
     made_files.measure(StudyFolder(folder))
+    made_files.checkpoint(folder, "mine")
     asked = client(folder)
-    for address in (*ADDRESSES.values(), "/model?variant=base"):
+    for address in (*ADDRESSES.values(), *made_study.OF_CHECKPOINTS, "/model?variant=base"):
         answer = asked.get(f"{address}{'&' if '?' in address else '?'}lang={language}")
         assert answer.status_code == 200, address
         assert_whole(answer.text)
@@ -307,7 +309,9 @@ def test_every_page_that_is_served_is_among_the_tested_addresses(tmp_path):
         "/curves.svg",
         "/curves.png",
     }
-    assert served == {address.partition("?")[0] for address in made_study.addresses("base")}
+    assert served == {
+        address.partition("?")[0] for address in (*made_study.addresses("base"), *made_study.OF_CHECKPOINTS)
+    }
     assert all(path in (web_app.__doc__ or "").split() for path in served), "the module's docstring names every page"
 
 

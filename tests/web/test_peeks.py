@@ -2,6 +2,7 @@
 
 import pytest
 
+import made_files
 import made_study
 from addnorm.reporting.sections import pages as page_names
 from addnorm.store.peeks import peeks
@@ -30,8 +31,9 @@ def test_looking_again_at_the_same_results_is_one_look(tmp_path, client):
 @pytest.mark.parametrize("page", [name for name in page_names() if name not in ("overview", "ranking")])
 def test_pages_without_results_are_no_look(tmp_path, client, page):
     study = made_study.finished(tmp_path / "study")
+    made_files.checkpoint(study.path, "mine")
     asked = client(study.path)
-    assert asked.get(f"/{page}?variant=base").status_code == 200
+    assert asked.get(f"/{page}?variant={'mine' if page == 'checkpoint' else 'base'}").status_code == 200
     assert asked.head("/ranking").status_code == 200
     assert count(study.path) == 0
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import made_files
 import made_study
 from addnorm.errors import InputError
 from addnorm.reporting.sections import pages as page_names
@@ -125,9 +126,10 @@ def test_names_are_data(tmp_path, client):
             made_study.fail(run, reason=HOSTILE[0], log=[HOSTILE[3]])
         else:
             made_study.finish(run)
+    made_files.checkpoint(study.path, f"{HOSTILE[3]}2")
     asked = client(tmp_path / "study")
     for name in page_names():
-        for variant in (None,) if name != "model" else HOSTILE:
+        for variant in {"model": HOSTILE, "checkpoint": [f"{HOSTILE[3]}2"]}.get(name, (None,)):
             answer = asked.get(
                 "/" if name == "overview" else f"/{name}", params=None if variant is None else {"variant": variant}
             )

@@ -28,18 +28,26 @@ class FourTerms:
     samples: int = 8
     """With --terms: number of texts."""
     text: Path | None = None
-    """A UTF-8 text file, needed for a checkpoint."""
+    """A UTF-8 text file, or a JSON list of token ids in a .json file; needed for a checkpoint."""
     plot: Path | None = None
     """With --terms: also draw a figure into this file (.svg, .pdf, .png)."""
 
 
-def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
+def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name: str | None = None, json: bool) -> int:
     """Print the four terms of the target and of the runs beside it.
+
+    Args:
+        target: a run or a checkpoint.
+        options: as given.
+        to: folder that receives the terms of checkpoints; None to write nothing.
+        name: of the target in that folder; None for that of its own folder.
+        json: whether JSON is printed.
 
     Raises:
         InputError: a target has no four terms, or an option applies to none of the targets.
     """
     from addnorm.hugging_face.checkpoint import is_checkpoint
+    from addnorm.insight.checkpoint_place import measured_place
     from addnorm.insight.score_terms.inspect import beside
     from addnorm.reporting.sections import terms as tables
 
@@ -48,7 +56,16 @@ def show_terms(target: Path, options: FourTerms, *, json: bool) -> int:
         raise InputError(
             f"--text: expected a checkpoint as target, got {target}. Runs are measured on their own data: leave --text out."
         )
-    measurements = [_measurement(path, options) for path in (target, *options.beside)]
+    if to is not None and not is_checkpoint(target):
+        raise InputError(
+            f"--to: expected a checkpoint as target, got {target}. The terms of a run are written to its folder."
+        )
+    places = {
+        path: measured_place(path, to, name if path == target else None)
+        for path in (target, *options.beside)
+        if is_checkpoint(path)
+    }
+    measurements = [_measurement(path, options, places.get(path)) for path in (target, *options.beside)]
     measured = beside([measure() for measure in measurements])
     if options.plot is not None:
         from addnorm.reporting.sections.terms import figure
@@ -90,7 +107,7 @@ def checkpoint_length(given: str | None) -> int | None:
     return None if given is None else int(given)
 
 
-def _measurement(target: Path, options: FourTerms) -> Callable[[], dict[str, Any]]:
+def _measurement(target: Path, options: FourTerms, place: Path | None) -> Callable[[], dict[str, Any]]:
     """Check one target, and return the function that measures it, so that all are checked before the first measurement."""
     from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.insight.score_terms.inspect import MULTIPLE, inspect_terms, require_terms
@@ -100,7 +117,7 @@ def _measurement(target: Path, options: FourTerms) -> Callable[[], dict[str, Any
     if not target.is_dir():
         raise InputError(f"expected the folder of a run or of a Transformers checkpoint, got {target}.")
     if is_checkpoint(target):
-        return partial(_of_checkpoint, target, options)
+        return partial(_of_checkpoint, target, options, place)
     multiple = re.fullmatch(r"([1-9]\d*)x", options.length or f"{MULTIPLE}x")
     if multiple is None:
         raise InputError(
@@ -111,10 +128,11 @@ def _measurement(target: Path, options: FourTerms) -> Callable[[], dict[str, Any
     return partial(inspect_terms, target, **settings)
 
 
-def _of_checkpoint(folder: Path, options: FourTerms) -> dict[str, Any]:
+def _of_checkpoint(folder: Path, options: FourTerms, place: Path | None) -> dict[str, Any]:
     from addnorm.hugging_face.text import require_vocab
-    from addnorm.insight.score_terms.inspect import terms_of_model
+    from addnorm.insight.score_terms.inspect import NAME, terms_of_model
     from addnorm.model.transformer import Transformer
+    from addnorm.store.measured import write_measured
     from addnorm.targets import resolve
 
     length = checkpoint_length(options.length) or CHECKPOINT_LENGTH
@@ -129,9 +147,12 @@ def _of_checkpoint(folder: Path, options: FourTerms) -> dict[str, Any]:
         embeddings = len(model.get_input_embeddings().weight)
         longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     require_vocab(folder, [int(tokens.max())], embeddings)
-    return terms_of_model(
-        model, tokens, label=folder.name, trained_at=longest if longest is not None and longest < length else None
-    )
+    label = folder.name if place is None else place.name
+    trained_at = longest if longest is not None and longest < length else None
+    measured = terms_of_model(model, tokens, label=label, trained_at=trained_at)
+    if place is not None:
+        write_measured(place, folder, NAME, measured)
+    return measured
 
 
 def _tokens(folder: Path, file: Path, samples: int, length: int) -> Any:

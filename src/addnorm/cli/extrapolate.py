@@ -43,7 +43,7 @@ class Options:
     workers: int | None = None
     """Runs at the same time; one per CPU core if not given."""
     text: Path | None = None
-    """A UTF-8 text file, for a checkpoint only."""
+    """A UTF-8 text file, or a JSON list of token ids in a .json file; for a checkpoint only."""
     trained: int | None = None
     """Train length in tokens, for a checkpoint only; the length in config.json if not given."""
     plugin: tuple[str, ...] = ()

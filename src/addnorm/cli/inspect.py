@@ -2,8 +2,9 @@
 
 A run is measured before the first step and after training, on held-out text of its own data, and the measures are written to
 insight.json in its folder. A folder with a Transformers checkpoint (any decoder or encoder with logits, or an exported run) is
-measured as it is on the text of --text, or on token ids in a .json file; nothing is written, and parts that are not found in
-the model are named. With --terms, the four terms of a score with rotary
+measured as it is on the text of --text, or on token ids in a .json file; parts that are not found in the model are named. With
+--to DIR the measures are written into that folder, and `addnorm watch DIR` and `addnorm report DIR` show them as those of runs,
+several checkpoints side by side. With --terms, the four terms of a score with rotary
 position and q/k biases are measured instead (Su, 2023), of a run or of a checkpoint; those of a run are written to terms.json.
 With --ablate, each group of learned coefficients is set to its neutral value instead, to see whether it does anything.
 
@@ -12,6 +13,7 @@ For example:
     addnorm inspect runs/first --sequences 32
     addnorm inspect runs/first --ablate
     addnorm inspect ~/models/Qwen2.5-0.5B --text book.txt
+    addnorm inspect ~/models/Qwen2.5-0.5B --text book.txt --to measures
     addnorm inspect runs/first/biased-s0-1a2b3c4d --terms --beside runs/first/base-s0-1a2b3c4d --plot terms.svg
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
 """
@@ -38,6 +40,10 @@ class Options:
     """Held-out sequences for attention and scores."""
     ablate: bool = False
     """Measure the change of held-out loss when coefficients are neutral instead, with an interval over seeds."""
+    to: Path | None = None
+    """For a checkpoint: folder of a study, or any other, that receives the measures for `addnorm watch` and `report`."""
+    name: str | None = None
+    """With --to: the checkpoint's name there; that of its folder if not given."""
     four_terms: FourTerms = field(default_factory=FourTerms)
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own that the runs use."""
@@ -55,6 +61,8 @@ def command(options: Options) -> int:
         if options.four_terms.terms:
             raise InputError("--ablate: expected without --terms, got both. Call inspect once for each.")
         require_unused(options.four_terms, besides=())
+        if options.to is not None or options.name is not None:
+            raise InputError("--to: expected without --ablate, which writes nothing. Leave --to and --name out.")
         ablated = addnorm.ablate(options.target, sequences=options.sequences, plugins=options.plugin, say=print_line)
         print_json(ablated) if options.json else print(ablation_table(ablated, page_width()))
         return 0
@@ -62,7 +70,7 @@ def command(options: Options) -> int:
         from addnorm.study.plugins import load_plugins
 
         load_plugins(options.plugin, Path.cwd())
-        return show_terms(options.target, options.four_terms, json=options.json)
+        return show_terms(options.target, options.four_terms, to=options.to, name=options.name, json=options.json)
     given = options.four_terms
     checkpoint = is_checkpoint(options.target)
     require_unused(given, besides=("text", "length") if checkpoint else ())
@@ -72,6 +80,8 @@ def command(options: Options) -> int:
         map_sequences=options.map_sequences,
         text=given.text,
         length=checkpoint_length(given.length) if checkpoint else None,
+        to=options.to,
+        name=options.name,
         plugins=options.plugin,
         say=print_line,
     )
@@ -81,4 +91,6 @@ def command(options: Options) -> int:
     print(table.text(measured, page_width()))
     if matrices := depth_text(measured["runs"], page_width()):
         print(f"\n{matrices}")
+    if options.to is not None:
+        print(f"\nWritten to {options.to}. See it: addnorm watch {options.to}")
     return 0

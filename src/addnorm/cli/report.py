@@ -2,6 +2,7 @@
 
 The report holds the ranking with intervals, curves, learned scalars, costs, layer-by-layer measures, the method with its
 statistics, the environment, the plan's hash and the commands that reproduce it. Runs without measures are inspected first.
+Checkpoints that were measured into the folder (`addnorm inspect CHECKPOINT --text FILE --to DIR`) are shown side by side.
 
 For example:
     addnorm report runs/first
@@ -21,7 +22,7 @@ from addnorm.errors import InputError
 @dataclass(frozen=True)
 class Options:
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs."""
+    """Folder of a study's runs, or of measured checkpoints."""
     out: Path | None = None
     """The HTML file; DIR/report/report.html if not given. Figures and tables go into its folder."""
     lang: Literal["en", "zh"] = "en"
@@ -36,10 +37,10 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.store import StudyFolder
+    from addnorm.reporting.reader import Reader, reader_of
 
-    StudyFolder(options.dir)  # a folder that is not a study is reported before anything is measured
-    not_inspected = _inspect_runs(options) if options.inspect else {}
+    is_study = isinstance(reader_of(options.dir), Reader)  # any other folder is reported before anything is measured
+    not_inspected = _inspect_runs(options) if options.inspect and is_study else {}
     report = addnorm.report(options.dir, out=options.out, lang=options.lang, say=print_message)
     if options.json:
         print_json(

@@ -1,4 +1,4 @@
-"""Serve a live page of a study: states, curves, ranking, scalars, cost, failures.
+"""Serve a live page of a study, or of measured checkpoints: states, curves, ranking, scalars, cost, failures.
 
 The page only reads, and is served to this machine alone. With `--host`, other machines have access with a token, which is
 part of the printed address.
@@ -21,7 +21,7 @@ from addnorm.errors import InputError
 @dataclass(frozen=True)
 class Options:
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs."""
+    """Folder of a study's runs, or one into which `addnorm inspect CHECKPOINT --to DIR` has written."""
     host: str = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all addresses of this machine."""
     port: int | None = None

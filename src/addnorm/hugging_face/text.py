@@ -16,17 +16,29 @@ def text_ids(folder: Path, file: Path) -> list[int]:
 
     Args:
         folder: of the checkpoint.
-        file: a UTF-8 text.
+        file: a UTF-8 text, or a list of token ids in a file that ends in .json.
 
     Raises:
         InputError: there is no tokenizer or no text, or one of them is damaged.
     """
+    if file.suffix == ".json":
+        return _listed_ids(file)
     tokenizer = _tokenizer(folder)
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"--text: expected a UTF-8 text in {file}, got an error: {error}.") from error
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
+    return ids
+
+
+def _listed_ids(file: Path) -> list[int]:
+    try:
+        ids = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"--text: expected token ids in {file}, got an error: {error}.") from error
+    if not isinstance(ids, list) or not all(type(each) is int and each >= 0 for each in ids):
+        raise InputError(f"--text: expected a JSON list of token ids in {file}, got {json.dumps(ids)[:60]}.")
     return ids
 
 
@@ -39,8 +51,8 @@ def require_vocab(folder: Path, ids: Iterable[int], vocab: int) -> None:
     largest = max(ids, default=0)
     if largest >= vocab:
         raise InputError(
-            f"{folder / FILE} belongs to another model: it gives token {largest}, the model has {vocab} embeddings. Copy the "
-            "tokenizer that belongs to the weights."
+            f"{folder}: the text belongs to another model: it has token {largest}, the model has {vocab} embeddings. Copy the "
+            f"{FILE} that belongs to the weights, or give token ids below {vocab}."
         )
 
 
@@ -65,7 +77,9 @@ def mask_id(folder: Path) -> int:
 def _tokenizer(folder: Path) -> Any:
     path = folder / FILE
     if not path.is_file():
-        raise InputError(f"{folder}: expected a {FILE}, got none. Copy it next to config.json.")
+        raise InputError(
+            f"{folder}: expected a {FILE}, got none. Copy it next to config.json, or give token ids in a .json file."
+        )
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises a bare Exception for a damaged file

@@ -1,7 +1,6 @@
 """A text as the held-out data of a checkpoint, which has no data set of its own."""
 
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +42,7 @@ def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> H
     """
     if file is None:
         raise InputError(f"{folder} is a checkpoint, which has no text of its own: expected --text FILE.")
-    found = _listed_ids(file) if file.suffix == ".json" else text_ids(folder, file)
+    found = text_ids(folder, file)
     require_vocab(folder, found, vocab)
     ids = np.array(found, dtype=np.uint32)
     dataset = Dataset(
@@ -59,16 +58,6 @@ def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> H
         tokenizer_spec={},
     )
     return HeldText(dataset=dataset, mask=mask_id(folder) if masked else None)
-
-
-def _listed_ids(file: Path) -> list[int]:
-    try:
-        ids = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"--text: expected token ids in {file}, got an error: {error}.") from error
-    if not isinstance(ids, list) or not all(isinstance(each, int) and each >= 0 for each in ids):
-        raise InputError(f"--text: expected a JSON list of token ids in {file}, got {json.dumps(ids)[:60]}.")
-    return ids
 
 
 def require_no_text(path: Path, **given: object) -> None:

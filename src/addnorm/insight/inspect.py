@@ -7,10 +7,12 @@ from typing import Any
 from addnorm.hugging_face.checkpoint import is_checkpoint
 from addnorm.hugging_face.loading import can_load
 from addnorm.insight import flow
+from addnorm.insight.checkpoint_place import measured_place
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.insight.probe.checkpoint import probe_checkpoint
 from addnorm.statistics.over_seeds import depth_over_seeds
+from addnorm.store.measured import write_measured
 from addnorm.study.plugins import load_plugins
 
 
@@ -21,6 +23,8 @@ def inspect(
     map_sequences: int = 4,
     text: str | Path | None = None,
     length: int | None = None,
+    to: str | Path | None = None,
+    name: str | None = None,
     plugins: Sequence[str] = (),
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
@@ -28,7 +32,8 @@ def inspect(
 
     A run is measured before and after training, on held-out text of its own data, and the measures are written to
     `insight.json` in its folder. Results that are there already are not computed again. A Transformers checkpoint, a
-    decoder or encoder with logits, is measured as it is on a given text; nothing is written. The command is `addnorm inspect`.
+    decoder or encoder with logits, is measured as it is on a given text; the measures are written only if `to` is given. The
+    command is `addnorm inspect`.
 
     Args:
         path: folder of a run, of a study to inspect all of its runs, or of a Transformers checkpoint.
@@ -36,6 +41,9 @@ def inspect(
         map_sequences: held-out sequences for attention and scores.
         text: a UTF-8 file, or token ids in a .json file, for a checkpoint only.
         length: tokens of a sequence, for a checkpoint only; None for 512, or the model's own length if that is less.
+        to: for a checkpoint only: folder of a study, or any other, that receives the measures as `measured/NAME/insight.json`.
+            `addnorm watch` and `addnorm report` show all checkpoints of such a folder side by side.
+        name: for a checkpoint with `to` only: its NAME; None for that of its folder.
         plugins: files with the user's own mechanisms that the runs use.
         say: receives a line of text before each run that is measured.
 
@@ -47,7 +55,8 @@ def inspect(
 
     Raises:
         InputError: the path is neither a study, a run nor a checkpoint, or a checkpoint that cannot be loaded; a count is
-            below one; no run can be inspected; or a text is missing, too short, or given for a run.
+            below one; no run can be inspected; a text is missing, too short, or given for a run; or `to` holds another
+            checkpoint of that name, or is given for a run.
         Damaged: files of the run are damaged.
         JobError: the disk refused a file.
 
@@ -60,10 +69,15 @@ def inspect(
     path, settings = Path(path), flow.Settings(sequences=sequences, map_sequences=map_sequences)
     if is_checkpoint(path):
         file = None if text is None else Path(text)
+        place = measured_place(path, to, name)
         measure = inspect_checkpoint if can_load(path) else probe_checkpoint
-        measured: dict[str, Any] = {"runs": [measure(path, file, length, settings)], "skipped": {}}
+        run = measure(path, file, length, settings)
+        if place is not None:
+            run |= {"run": place.name}
+            write_measured(place, path, flow.INSIGHT, run)
+        measured: dict[str, Any] = {"runs": [run], "skipped": {}}
     else:
-        require_no_text(path, text=text, length=length)
+        require_no_text(path, text=text, length=length, to=to, name=name)
         measured = flow.inspect(path, settings, say=say)
     return measured | {"depth": _depth(measured["runs"])}
 

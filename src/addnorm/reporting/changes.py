@@ -15,7 +15,7 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
     """Names of the sections that show something else now than before; `PART-N` for the part of one model."""
     if now is before:
         return frozenset()
-    if now.variants != before.variants or len(now.all_runs) != len(before.all_runs):
+    if now.models != before.models or len(now.all_runs) != len(before.all_runs):
         return frozenset({EVERYTHING})
     moved = [new for old, new in zip(before.all_runs, now.all_runs, strict=True) if old != new]
     triggers: set[Trigger] = {"runs"} if moved else set()
@@ -45,13 +45,14 @@ def shown_on(page: str, changed: Iterable[str]) -> list[str]:
 
 
 def runs_with_news(before: Snapshot, now: Snapshot) -> frozenset[str]:
-    """Names of the runs with new events or new files; all runs if a file of the whole study is new."""
+    """Folders of runs with new events or new files, and of checkpoints with new files; all runs if a file of the whole study is
+    new."""
     old = {run.run: run for run in before.runs}
     written = _written(before, now)
     if written & study_files():
         return frozenset(run.run for run in now.runs)
     return frozenset(
-        {run.run for run in now.runs if old.get(run.run) != run} | {PurePath(name).parts[0] for name in written}
+        {run.run for run in now.runs if old.get(run.run) != run} | {str(PurePath(name).parent) for name in written}
     )
 
 

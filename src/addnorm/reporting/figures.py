@@ -24,9 +24,14 @@ class Drawn:
     files: tuple[Path, ...]
 
 
-def all_figures() -> list[Figure]:
-    """Every figure of a report in its order; those of further commands' results last."""
-    found = [figure for section in sections().values() for figure in section().figures]
+def all_figures(*, of_study: bool = True) -> list[Figure]:
+    """Every figure that the report of a study can have, in its order; those of further commands' results last.
+
+    Args:
+        of_study: False for those that a folder of measured checkpoints can have.
+    """
+    shown = [section for section in sections().values() if of_study or not section.needs_study]
+    found = [figure for section in shown for figure in section().figures]
     return sorted(found, key=lambda figure: figure.is_on_demand)
 
 
@@ -39,7 +44,7 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
     make_folder(folder)
     labels = drawable(language)
     drawn = []
-    for figure in all_figures():
+    for figure in all_figures(of_study=snapshot.is_study):
         rows = figure.rows(snapshot, phrases(labels))
         if not any(_is_number(row.get(key)) for row in rows for key in figure.numbers):
             continue
@@ -61,7 +66,7 @@ def write_tables(snapshot: Snapshot, folder: Path) -> list[Path]:
         DiskFull, JobError: the folder cannot be written.
     """
     written = []
-    for section in sections().values():
+    for section in (each for each in sections().values() if snapshot.is_study or not each.needs_study):
         for name, text in section().files(snapshot).items():
             write_atomic(folder / name, text.encode())
             written.append(folder / name)

@@ -63,24 +63,26 @@ class Measure:
         t = phrases(language)
         if not rows:
             raise ValueError(f"a figure of {self.name} needs at least one layer, got none.")
-        drawn = new_figure(0.8 + 4.2 * len(self.moments), 4.2)
-        panels = drawn.subplots(1, len(self.moments), sharey=True, squeeze=False)[0]
+        known = [moment for moment in self.moments if any(row[moment] for row in rows)]
+        moments = known or list(self.moments)  # checkpoints have no start
+        drawn = new_figure(0.8 + 4.2 * len(moments), 4.2)
+        panels = drawn.subplots(1, len(moments), sharey=True, squeeze=False)[0]
         variants = list(dict.fromkeys(row["variant"] for row in rows))
-        for axes, moment in zip(panels, self.moments, strict=True):
+        for axes, moment in zip(panels, moments, strict=True):
             axes.set_yscale(self.scale)
             for order, variant in enumerate(variants):
                 of_variant = sorted((row for row in rows if row["variant"] == variant), key=lambda row: row["layer"])
-                known = [(row["layer"], values) for row in of_variant if (values := _drawable(row[moment], self.scale))]
-                means = [sum(values) / len(values) for _, values in known]
+                shown = [(row["layer"], values) for row in of_variant if (values := _drawable(row[moment], self.scale))]
+                means = [sum(values) / len(values) for _, values in shown]
                 aside = 0.16 * (
                     order / max(1, len(variants) - 1) - 0.5
                 )  # offset, so that whiskers do not hide each other
                 axes.errorbar(
-                    [layer + aside for layer, _ in known],
+                    [layer + aside for layer, _ in shown],
                     means,
                     yerr=[
-                        [mean - min(values) for mean, (_, values) in zip(means, known, strict=True)],
-                        [max(values) - mean for mean, (_, values) in zip(means, known, strict=True)],
+                        [mean - min(values) for mean, (_, values) in zip(means, shown, strict=True)],
+                        [max(values) - mean for mean, (_, values) in zip(means, shown, strict=True)],
                     ],
                     label=variant,
                     linewidth=1.1,
@@ -90,7 +92,7 @@ class Measure:
                 )
             layers = sorted({row["layer"] for row in rows})
             axes.set_xticks(layers[:: max(1, len(layers) // 12)])
-            zero = [name for name in variants if self.scale == "log" and not _reaches(rows, name, moment)]
+            zero = [name for name in variants if self.scale == "log" and _is_zero(rows, name, moment)]
             if zero:
                 axes.text(0.02, 0.02, f"= 0: {', '.join(zero)}", transform=axes.transAxes, fontsize=8)
             if axes.dataLim.height == 0 and self.scale == "linear":
@@ -106,6 +108,7 @@ def _drawable(values: Sequence[float | None], scale: str) -> list[float]:
     return [value for value in values if value is not None and (scale == "linear" or value > 0)]
 
 
-def _reaches(rows: Sequence[Row], variant: str, moment: str) -> bool:
-    """True if any of the variant's values is above zero."""
-    return any(value for row in rows if row["variant"] == variant for value in row[moment])
+def _is_zero(rows: Sequence[Row], variant: str, moment: str) -> bool:
+    """True if the variant has values, and none of them is above zero."""
+    values = [value for row in rows if row["variant"] == variant for value in row[moment]]
+    return bool(values) and not any(values)

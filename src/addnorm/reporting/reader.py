@@ -8,10 +8,10 @@ second beside a training that needs the processor.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from addnorm.errors import InputError
 from addnorm.reporting.reading.contained import contained
@@ -20,6 +20,7 @@ from addnorm.reporting.snapshot import Facts, RunView, Snapshot
 from addnorm.statistics import Ranking, Result
 from addnorm.store import Damaged, RunFolder, RunStatus, StudyFolder, read_json
 from addnorm.store.events import first_event
+from addnorm.store.measured import MEASURED, measured_names
 from addnorm.store.result import result
 from addnorm.store.results import added_later, ranking
 from addnorm.store.tuning import tuning
@@ -27,6 +28,75 @@ from addnorm.words import Sentence, listed, say
 
 _DATA = "data/dataset.json"
 _ABSENT: Facts = (-1, -1)
+
+
+class FolderReader(Protocol):
+    """Peeks at one folder. Not for several threads at once."""
+
+    folder: Path
+
+    def look(self, *, rank: Callable[["Reader"], bool] = ...) -> Snapshot:
+        """The folder as it is now."""
+        ...
+
+    @property
+    def is_ranking_old(self) -> bool:
+        """True if `look` would compute another ranking than it last did."""
+        ...
+
+
+def reader_of(folder: Path) -> "Reader | CheckpointsReader":
+    """The reader of a study's folder, or of one with measured checkpoints.
+
+    Raises:
+        InputError, Damaged: as `StudyFolder`, for a folder without either.
+    """
+    if not (folder / "study.json").is_file() and measured_names(folder):
+        return CheckpointsReader(folder)
+    if (folder / "config.json").is_file() and not (folder / "study.json").exists():
+        raise InputError(
+            f"{folder}: expected the folder of a study or of measured checkpoints, got a checkpoint. Measure it first: addnorm "
+            f"inspect {folder} --text FILE --to DIR. Then give DIR."
+        )
+    return Reader(folder)
+
+
+class CheckpointsReader:
+    """Peeks at a folder of measured checkpoints without a study.
+
+    Args:
+        folder: the folder.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._newest: Snapshot | None = None
+
+    def look(self, *, rank: Callable[["Reader"], bool] = lambda reader: False) -> Snapshot:
+        """The checkpoints as they are now; there is nothing to rank."""
+        names, kept = _measured(self.folder, frozenset())
+        before = self._newest
+        if before is not None and before.checkpoints == names and before.kept == kept:
+            return before
+        self._newest = Snapshot(
+            path=self.folder,
+            plan={"study": self.folder.resolve().name, "runs": []},
+            runs=(),
+            tuning_runs=(),
+            tuning=None,
+            ranking=None,
+            no_ranking=None,
+            train_tokens=None,
+            kept=kept,
+            checkpoints=names,
+            is_study=False,
+        )
+        return self._newest
+
+    @property
+    def is_ranking_old(self) -> bool:
+        """False: there is no ranking."""
+        return False
 
 
 class Reader:
@@ -67,12 +137,18 @@ class Reader:
         kept = _present(self.folder, sorted(study_files()))
         for of in seen:
             kept |= of.kept
+        checkpoints, of_checkpoints = _measured(self.folder, {view.variant for view in views})
+        kept |= of_checkpoints
         if rank(self):
             self._rank()
         found, reason = (self._ranked[1], self._ranked[2]) if self._ranked is not None else (None, None)
         before = self._newest
         same = before is not None and before.ranking is found and before.no_ranking == reason
-        if before is not None and same and before.all_runs == views and before.kept == kept:
+        if (
+            before is not None
+            and same
+            and (before.all_runs, before.checkpoints, before.kept) == (views, checkpoints, kept)
+        ):
             return before
         tuned = len(self.study.tuning_runs())
         self._newest = Snapshot(
@@ -85,6 +161,7 @@ class Reader:
             no_ranking=reason,
             train_tokens=self._train_tokens(),
             kept=kept,
+            checkpoints=checkpoints,
         )
         return self._newest
 
@@ -196,6 +273,13 @@ def _tokens_per_step(spec: Any) -> int | None:
 
 def _number(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) else None
+
+
+def _measured(folder: Path, variants: Collection[str]) -> tuple[tuple[str, ...], dict[str, Facts]]:
+    """Names of the measured checkpoints, and facts of their files. A name is a variant's if the study has one of that name,
+    which `inspect --to` refuses."""
+    names = tuple(name for name in measured_names(folder) if name not in variants)
+    return names, _present(folder, [f"{MEASURED}/{name}/{file}" for name in names for file in sorted(run_files())])
 
 
 def _present(folder: Path, names: Iterable[str]) -> dict[str, Facts]:

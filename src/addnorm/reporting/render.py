@@ -17,9 +17,9 @@ from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
 from addnorm.reporting.section import Section
-from addnorm.reporting.sections import pages, sections, template_folders
+from addnorm.reporting.sections import home_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, ReportFiles, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, OF_ONE, ReportFiles, View
 from addnorm.words import LANGUAGES, Phrases, phrases
 
 HERE = Path(__file__).parent
@@ -36,8 +36,9 @@ class Pages:
 
     def warm(self, snapshot: Snapshot) -> None:
         """Prepare what the first page would have to wait for: small curves and compiled templates."""
-        view = View(page="overview", link=_anchor)
-        for name in pages()["overview"]:
+        home = home_of(snapshot)
+        view = View(page=home, link=_anchor)
+        for name in pages()[home]:
             self.section(name, snapshot, view)
         for template in self._environment.list_templates():
             self._environment.get_template(template)
@@ -82,13 +83,14 @@ class Pages:
             language: of the texts.
             report: the files beside it; without them, the sections at the report's end are left out.
         """
-        view = View(page="overview", language=language, link=_anchor, is_live=False, report=report)
+        view = View(page=home_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
         content = self._in_report("study", snapshot, view)
-        for variant in snapshot.variants:
-            parts = self._in_report("model", snapshot, replace(view, page=MODEL_PAGE, variant=variant))
+        for model in snapshot.models:
+            page = MODEL_PAGE if model in snapshot.variants else CHECKPOINT_PAGE
+            parts = self._in_report("model", snapshot, replace(view, page=page, variant=model))
             content.append(
                 Markup('<article class="one-model" id="model-{}"><h1>{}</h1>{}</article>').format(
-                    variant, variant, Markup("").join(parts)
+                    model, model, Markup("").join(parts)
                 )
             )
         if report is not None:
@@ -102,7 +104,10 @@ class Pages:
         return [
             self.section(name, snapshot, view)
             for name, section in self._sections.items()
-            if section.in_report == place and section.is_measured(snapshot, view.variant)
+            if section.in_report == place
+            and (snapshot.is_study or not section.needs_study)
+            and (place != "model" or view.page in section.pages)
+            and section.is_measured(snapshot, view.variant)
         ]
 
     def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:
@@ -141,11 +146,12 @@ def query_of(**values: Any) -> str:
 def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
     return {
         "page": view.page,
-        "pages": [name for name in pages() if name != MODEL_PAGE],
-        "variant": view.variant if view.page == MODEL_PAGE else None,
+        "pages": [name for name in pages_of(snapshot) if name not in OF_ONE],
+        "home": home_of(snapshot),
+        "variant": view.variant if view.page in OF_ONE else None,
         "has_curves": "curves" in pages()[view.page],
         "study": snapshot.study,
-        "plan_hash": str(snapshot.plan["plan_hash"]),
+        "plan_hash": str(snapshot.plan["plan_hash"]) if snapshot.is_study else "",
         "languages": LANGUAGES,
         "version": version("addnorm"),
         "peek_problem": view.peek_problem,
@@ -154,12 +160,12 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
 
 def _own(snapshot: Snapshot, view: View) -> str:
     """Prefix of the ids in a model's sections, which a report shows for several models in one document."""
-    is_one_of_many = not view.is_live and view.variant in snapshot.variants
-    return f"m{snapshot.variants.index(view.variant)}-" if is_one_of_many and view.variant is not None else ""
+    is_one_of_many = not view.is_live and view.variant in snapshot.models
+    return f"m{snapshot.models.index(view.variant)}-" if is_one_of_many and view.variant is not None else ""
 
 
 def _anchor(page: str, **query: Any) -> str:
-    return f"#model-{query['variant']}" if page == MODEL_PAGE else f"#{page}-title"
+    return f"#model-{query['variant']}" if page in OF_ONE else f"#{page}-title"
 
 
 def _said_duration(words: Phrases, seconds: float | None) -> str:

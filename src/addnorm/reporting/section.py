@@ -77,6 +77,8 @@ class Section:
     """The same in every run's folder."""
     shows_results: ClassVar[bool] = False
     """True if seeing it is a look at results over seeds, which is recorded."""
+    needs_study: ClassVar[bool] = True
+    """False if a folder of measured checkpoints without a study has it too."""
     part: ClassVar[str | None] = None
     """Name of the part that each model has, if parts are updated one by one: `card` for `card-0`, `card-1`, …"""
     figures: ClassVar[Sequence[Figure]] = ()

@@ -12,6 +12,7 @@ from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.tuning import TuningOutcome
 from addnorm.store import RunStatus
 from addnorm.store.extension import references_of
+from addnorm.store.measured import MEASURED
 from addnorm.words import Sentence
 
 _MOST_SETTINGS = 4
@@ -51,6 +52,18 @@ class RunView(RunStatus):
         return max(0.0, self.ended_time - self.began_time)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MeasuredFolder:
+    """A folder that holds measures of a model: a run's, or that of a measured checkpoint."""
+
+    name: str
+    """Of the run or the checkpoint."""
+    folder: str
+    """Relative to the study's folder."""
+    seed: int | None
+    """None of a checkpoint."""
+
+
 Facts = tuple[int, int]
 """Size and modification time of a file, which change when it is written again."""
 
@@ -75,6 +88,10 @@ class Snapshot:
     """Tokens of the training text; None if the study's data are not in its folder."""
     kept: Mapping[str, Facts]
     """Facts of the files that sections are made from, by path within the folder."""
+    checkpoints: tuple[str, ...] = ()
+    """Names of the measured checkpoints, sorted."""
+    is_study: bool = True
+    """False for a folder that holds measured checkpoints alone."""
 
     @property
     def study(self) -> str:
@@ -122,6 +139,19 @@ class Snapshot:
         for run in self.runs:
             found[run.variant].append(run)
         return {name: tuple(sorted(runs, key=lambda run: run.seed)) for name, runs in found.items()}
+
+    @cached_property
+    def models(self) -> tuple[str, ...]:
+        """Every variant, in the study's order, and every measured checkpoint."""
+        return (*self.variants, *self.checkpoints)
+
+    def measured_in(self, model: str) -> tuple[MeasuredFolder, ...]:
+        """Folders of the measures of a variant, by seed, or of a checkpoint."""
+        if model in self.variants:
+            return tuple(MeasuredFolder(name=run.run, folder=run.run, seed=run.seed) for run in self.of(model))
+        if model not in self.checkpoints:
+            return ()
+        return (MeasuredFolder(name=model, folder=f"{MEASURED}/{model}", seed=None),)
 
     def of(self, variant: str) -> tuple[RunView, ...]:
         """The variant's runs, by seed; none for a variant that the study does not have."""

@@ -17,7 +17,12 @@ METRICS = (
 """Metrics that curves can show."""
 MODEL_PAGE = "model"
 """The page of one model. It is not in the navigation: a model's name links to it."""
-
+CHECKPOINTS_PAGE = "checkpoints"
+"""The page of measured checkpoints: the first one of a folder without a study."""
+CHECKPOINT_PAGE = "checkpoint"
+"""The page of one measured checkpoint, to which its name links."""
+OF_ONE = (MODEL_PAGE, CHECKPOINT_PAGE)
+"""Pages of one model or checkpoint. They are not in the navigation."""
 
 AXES = ("step", "tokens", "time", "flops")
 """Quantities on the x axis of curves: training steps, tokens, seconds of training without pauses, or FLOPs."""

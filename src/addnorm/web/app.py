@@ -2,6 +2,8 @@
 
     /                overview         /ranking /curves /scalars /lengths /cost /record
     /model           one model, by ?variant=
+    /checkpoints     measured checkpoints, the first page of a folder without a study
+    /checkpoint      one of them, by ?variant=
     /curves.json     data for the script that draws curves
     /curves.csv      what a page of curves shows, as a file; also /curves.svg and /curves.png
     /events          server-sent events: changed sections as HTML
@@ -31,13 +33,14 @@ from starlette.routing import Route
 
 from addnorm.errors import InputError
 from addnorm.reporting.changes import EVERYTHING, shown_on
-from addnorm.reporting.reader import Reader
+from addnorm.reporting.reader import reader_of
 from addnorm.reporting.render import STATIC, Pages, asset_hash, query_of, shows_results
+from addnorm.reporting.sections import home_of, pages_of
 from addnorm.reporting.sections import pages as page_names
 from addnorm.reporting.sections.curves import charts
 from addnorm.reporting.sections.curves.download import Kind, download
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import AXES, METRICS, MODEL_PAGE, SMOOTHING, Listing, Selection, View
+from addnorm.reporting.view import AXES, CHECKPOINT_PAGE, METRICS, OF_ONE, SMOOTHING, Listing, Selection, View
 from addnorm.web.live import Live
 from addnorm.web.peeks import Peeks
 from addnorm.web.security import Guard, hosts_of, is_loopback
@@ -68,14 +71,14 @@ def application(
         live: live updates of the folder; made if not given.
 
     Raises:
-        InputError: no study there, or an address beyond this machine without a token.
+        InputError: no study and no measured checkpoints there, or an address beyond this machine without a token.
         Damaged: the study's plan is damaged.
     """
     if token is None and not is_loopback(host):
         raise InputError(
             f"an address that other machines can reach needs a token: {host!r} came without one. Give --token."
         )
-    live = live or Live(Reader(folder))
+    live = live or Live(reader_of(folder))
     pages = Pages()
     pages.warm(live.now()[0])
     site = _Site(live, pages, Peeks(folder))
@@ -144,7 +147,7 @@ class _Site:
     async def events(self, request: Request) -> Response:
         view = _view("overview", request)
         page = request.query_params.get("page", "overview")
-        if page not in page_names():
+        if page not in pages_of(self.live.now()[0]):
             return JSONResponse({"problem": f"no page {page!r}"}, status_code=404)
         number = self._number_of(request.headers.get("last-event-id") or request.query_params.get("after", ""))
         stream = self._changes(page, view, number)
@@ -178,7 +181,7 @@ class _Site:
             self.peeks.record(snapshot)
         names = shown_on(page, sections)
         if view.variant is not None:
-            own = {run.run for run in snapshot.of(view.variant)}
+            own = {place.folder for place in snapshot.measured_in(view.variant)}
             names = names if own & set(runs) else []
         own_view = replace(view, page=page)
         return {
@@ -193,8 +196,14 @@ class _Site:
             view = _view(name, request)
         except InputError as error:
             return self._problem(request, str(error))
-        if (name == MODEL_PAGE or view.variant is not None) and view.variant not in snapshot.variants:
+        if name == "overview" and not snapshot.is_study:
+            name = home_of(snapshot)
+            view = replace(view, page=name)
+        of_one = name in OF_ONE or view.variant is not None
+        if of_one and view.variant not in (snapshot.checkpoints if name == CHECKPOINT_PAGE else snapshot.variants):
             return self._problem(request, str(view.variant or ""))
+        if name not in pages_of(snapshot):
+            return self._problem(request, request.url.path)
         # A HEAD request shows nothing.
         problem = self.peeks.record(snapshot) if shows_results(name, snapshot) and request.method == "GET" else None
         chrome = self._chrome(request, view, number)
@@ -202,7 +211,7 @@ class _Site:
 
     def _problem(self, request: Request, problem: str) -> Response:
         snapshot, number = self.live.now()
-        view = View(page="overview", language=_language(request), link=_links(request))
+        view = View(page=home_of(snapshot), language=_language(request), link=_links(request))
         return HTMLResponse(
             self.pages.problem(snapshot, view, problem, **self._chrome(request, view, number)), status_code=404
         )
@@ -232,7 +241,7 @@ class _Site:
 
 def _view(page: str, request: Request) -> View:
     query = request.query_params
-    of_one = (MODEL_PAGE, "scalars")
+    of_one = (*OF_ONE, "scalars")
     one = page in of_one or (page == "overview" and query.get("page") in of_one)
     return View(
         page=page,

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from addnorm.errors import AddnormError
 from addnorm.reporting.changes import EVERYTHING, changed_sections, runs_with_news
-from addnorm.reporting.reader import Reader
+from addnorm.reporting.reader import FolderReader
 from addnorm.reporting.snapshot import Snapshot
 
 _KEPT = 4096
@@ -41,7 +41,7 @@ class Live:
         every_s: seconds between two reads.
     """
 
-    def __init__(self, reader: Reader, *, every_s: float = 0.3) -> None:
+    def __init__(self, reader: FolderReader, *, every_s: float = 0.3) -> None:
         self.epoch = secrets.token_hex(4)
         """Distinguishes this server's numbers from those of an earlier one."""
         self.every_s = every_s

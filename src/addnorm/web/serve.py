@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from addnorm.errors import InputError, JobError
-from addnorm.reporting.reader import Reader
+from addnorm.reporting.reader import reader_of
 from addnorm.web.app import application
 from addnorm.web.live import Live
 from addnorm.web.security import is_loopback
@@ -44,12 +44,12 @@ def page(folder: Path, *, host: str = "127.0.0.1", port: int | None = None, toke
         token: what visitors must know.
 
     Raises:
-        InputError: no study in the folder, or no such address.
+        InputError: no study and no measured checkpoints in the folder, or no such address.
         JobError: the port is taken.
     """
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
-    live = Live(Reader(folder))
+    live = Live(reader_of(folder))
     app = application(folder, host=host, token=token, live=live)
     listening = _listen(host, port)
     shown = host if ":" not in host else f"[{host}]"

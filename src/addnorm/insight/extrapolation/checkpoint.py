@@ -14,7 +14,7 @@ from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_length
 from addnorm.insight.extrapolation.measure import measure_length
 from addnorm.insight.extrapolation.run_record import settings_of
 from addnorm.insight.extrapolation.segments import held_out_segments
-from addnorm.insight.extrapolation.summary import CONFIDENCE, Line, Scoring, row_of
+from addnorm.insight.extrapolation.summary import CONFIDENCE, Line, Scoring, over_segments, row_of
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, require_all, switched
 
 
@@ -37,7 +37,8 @@ def extrapolate_checkpoint(
         lengths, windows, switches, scoring: as in `addnorm.extrapolate`.
 
     Returns:
-        The result of `addnorm.extrapolate`, with one line per switch and without references.
+        The result of `addnorm.extrapolate`, with one line per switch and without references. Intervals are over the segments of
+        the text: there is one model, so they say nothing about other seeds.
 
     Raises:
         InputError: as `load_hf`; no text, or one shorter than the longest window; the position is limited to a shorter length;
@@ -61,13 +62,15 @@ def extrapolate_checkpoint(
         Line(variant=folder.name, switch=name_of(combination), settings=tuple(settings_of(combination)))
         for combination in combinations
     ]
+    confidence = 1 - (1 - CONFIDENCE) / len(tested.tokens)
     rows = []
     for length in tested.tokens:
         reach = Reach(trained=tested.trained, length=length, causal=spec.objective == "causal")
         for line, combination in zip(lines, combinations, strict=True):
             view = switched(model, combination, reach)
-            evaluation = measure_length(view, segments, tested, length, device).to_json(tested, length)
-            row = row_of(line, length, tested.trained, [evaluation], scoring, CONFIDENCE)
+            measured = measure_length(view, segments, tested, length, device)
+            row = row_of(line, length, tested.trained, [measured.to_json(tested, length)], scoring, confidence)
+            row |= over_segments(measured.by_segment[scoring], confidence)
             rows.append({**row, "values": [], "versus": {}})
     return {
         "study": folder.name,
@@ -82,6 +85,7 @@ def extrapolate_checkpoint(
         "references": [],
         "margin": None,
         "confidence": CONFIDENCE,
+        "intervals_over": "segments",
         "rows": rows,
         "rankings": {},
         "warnings": [],

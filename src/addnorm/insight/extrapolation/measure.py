@@ -4,10 +4,10 @@ Memory: one batch of windows at a time, and one slice of their logits; linear in
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,6 +37,8 @@ class Measured:
     """Scored positions."""
     ending: tuple[float, int, int]
     """Nats, hits and count over the targets at the ends of the segments."""
+    by_segment: Mapping[Literal["window", "ending"], Float64[np.ndarray, "segment 3"]]
+    """Nats, hits and count of each segment: of every position, and of the targets at its end."""
 
     def to_json(self, lengths: Lengths, length: int) -> dict[str, Any]:
         """`window` (every position), `ending`, and `buckets` of positions.
@@ -99,11 +101,16 @@ def measure_length(
     hits = hits & scored
     last = np.arange(len(inputs)) % windows_per_segment == windows_per_segment - 1
     end = slice(length - lengths.ending, length)
+    sums = np.stack([nats, hits, scored], axis=-1)  # [window, position, nats hits count]
     return Measured(
         nats=nats.sum(axis=0),
         hits=hits.sum(axis=0),
         count=scored.sum(axis=0),
         ending=(float(nats[last, end].sum()), int(hits[last, end].sum()), int(scored[last, end].sum())),
+        by_segment={
+            "window": sums.sum(axis=1).reshape(-1, windows_per_segment, 3).sum(axis=1),
+            "ending": sums[last, end].sum(axis=1),
+        },
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from jaxtyping import Float64
 from scipy.special import stdtrit
 
 from addnorm.errors import InputError
@@ -150,6 +151,7 @@ def summarise(
         "references": list(references),
         "margin": margin,
         "confidence": CONFIDENCE,
+        "intervals_over": "seeds",
         "rows": rows,
         "rankings": rankings,
         "warnings": [str(warning) for warning in warnings],
@@ -266,6 +268,23 @@ def _bucket(of_runs: Sequence[Mapping[str, Any]], confidence: float) -> dict[str
     }
 
 
+def over_segments(sums: Float64[np.ndarray, "segment 3"], confidence: float) -> dict[str, Any]:
+    """Intervals of one model's loss and accuracy over segments of text, around its values on the whole text.
+
+    Args:
+        sums: nats, hits and count of each segment.
+        confidence: of each interval.
+    """
+    sums = sums[sums[:, 2] > 0]
+    found: dict[str, Any] = {}
+    for name, column in (("loss", 0), ("accuracy", 1)):
+        reach = _reach(sums[:, column] / sums[:, 2], confidence)
+        mean = float(sums[:, column].sum() / sums[:, 2].sum()) if len(sums) else math.nan
+        known = reach is not None and math.isfinite(mean) and math.isfinite(reach)
+        found[f"{name}_interval"] = [mean - reach, mean + reach] if known and reach is not None else None
+    return found
+
+
 def _perplexity(loss: float | None) -> float | None:
     """Perplexity of the mean loss, limited to what a float can represent."""
     return None if loss is None else math.exp(min(loss, 700.0))
@@ -275,10 +294,13 @@ def _over_seeds(values: Sequence[float], confidence: float) -> dict[str, Any]:
     """Mean and t interval; no interval with fewer seeds than a verdict needs."""
     if not values:
         return {"mean": None, "interval": None}
-    mean = float(np.mean(values))
+    mean, reach = float(np.mean(values)), _reach(values, confidence)
+    return {"mean": mean, "interval": None if reach is None else [mean - reach, mean + reach]}
+
+
+def _reach(values: Sequence[float] | Float64[np.ndarray, " value"], confidence: float) -> float | None:
+    """Half of the t interval of a mean; None for fewer values than a verdict needs seeds."""
     if len(values) < FEWEST_SEEDS:
-        return {"mean": mean, "interval": None}
-    reach = (
-        float(stdtrit(len(values) - 1, (1 + confidence) / 2)) * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    )
-    return {"mean": mean, "interval": [mean - reach, mean + reach]}
+        return None
+    quantile = float(stdtrit(len(values) - 1, (1 + confidence) / 2))
+    return quantile * float(np.std(values, ddof=1)) / math.sqrt(len(values))

@@ -3,7 +3,7 @@
 All is measured twice on the same held-out windows: with the initial weights, which spec and seed reproduce, and with the final
 weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
 
-    {"format": 2, "run", "variant", "seed", "addnorm": version,
+    {"format": 3, "run", "variant", "seed", "addnorm": version,
      "weights": {"file", "step", "steps"},
      "data": {"hash", "seq", "sequences", "map_sequences"},
      "start": FLOW, "end": FLOW}
@@ -12,7 +12,7 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
             "embedding": {"rms", "gradient"},                    the stream that enters the first site
             "layers": [{"layer", "gradient", "rms", "exit_loss", one row per layer; of the keys below,
                         "share", "entropy", …}],                   the mean over the layer's sites
-            "sites": [{"site", "layer", "role", "rms", "share", "gradient", "stream_gradient"}],
+            "sites": [{"site", "layer", "role", "rms", "update_rms", "share", "gradient", "stream_gradient"}],
             "attention": [{"site", "layer", "role", "entropy", "entropy_share", "one_hot",
                            "similarity", "mean_similarity", "own_share", "score_shares",
                            "heads": [{"head", "entropy", "entropy_share", "one_hot", "similarity", "own_share"}]}],
@@ -24,6 +24,7 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
     stream_gradient  norm of the loss's gradient with respect to the stream after the site, all scored tokens together
     rms              root mean square of the stream's entries after the site (for a layer: after its last site), after the
                      norm if the placement has one there
+    update_rms       root mean square of the change that the branch makes in the stream (before that norm)
     share            norm of the change that the branch makes, over the norm of the stream after it (before that norm)
     exit_loss        loss when the final norm and the head read the stream after this layer
     entropy          of a row of attention, in nats, mean over rows that see two positions or more

@@ -24,6 +24,7 @@ _DEPTH_TOKENS = 128
 """Tokens of the sequence on which depth matrices are measured: the scores of all layers exist at once."""
 _MEAN_OF_LAYER = (
     "share",
+    "update_rms",
     "entropy",
     "entropy_share",
     "one_hot",

@@ -18,8 +18,9 @@ from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
-FORMAT = 2
-"""Version of the layout of the file. Files of version 1 have no depth matrices and no directions, and are measured again."""
+FORMAT = 3
+"""Version of the layout of the file. Files of version 1 have no depth matrices and no directions, files of version 2 no size of
+what layers add; they are measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -51,10 +51,11 @@ class StreamTally:
                 self.added.setdefault(place, Squares()).add(site.written - site.before)
 
     def of_site(self, place: int) -> dict[str, float]:
-        """Return `rms` and `share` of a site; without `share` if the streams before and after have different shapes."""
+        """Return `rms`, `update_rms` and `share` of a site; `rms` alone if its streams have different shapes."""
         measures = {"rms": self.after[place].rms}
         if place in self.added:
             written = self.written[place].norm
+            measures["update_rms"] = self.added[place].rms
             measures["share"] = self.added[place].norm / written if written > 0 else float("nan")
         return measures
 

@@ -1,10 +1,9 @@
 """Flow through any model that maps tokens to logits, measured from recorded passes; see decision 0045.
 
 `probe` returns FLOW of `addnorm.insight.flow`, without what only our models have (own_share), with attention by layer alone,
-and with
+with changes as the branches' outputs that join the stream, and with
 
-    update_rms       root mean square of what a site adds to the stream
-    missing          what could not be found in this model, each as one sentence
+    missing          what could not be found in this model, each as one sentence; `missing_notes` in a file are their notes
 """
 
 from addnorm.insight.probe.measure import probe

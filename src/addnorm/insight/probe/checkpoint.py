@@ -38,6 +38,11 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
         held_text(folder, text, vocab=0, masked=False)  # says so, before the model is loaded
     model = resolve(folder).model
     config: Any = getattr(model, "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            f"{folder}: expected a decoder or an encoder, got {type(model).__name__}. Models with an encoder and a decoder are "
+            "not measured."
+        )
     vocab = _vocab(model)
     longest = getattr(config, "max_position_embeddings", None)
     seq = (min(LENGTH, longest) if isinstance(longest, int) and longest > 0 else LENGTH) if length is None else length
@@ -65,7 +70,8 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
             "sequences": sum(len(batch.inputs) for batch in used),
             "map_sequences": len(maps),
         },
-        "missing": missing,
+        "missing": [str(sentence) for sentence in missing],
+        "missing_notes": [sentence.note for sentence in missing],
         "end": end,
     }
 
@@ -76,7 +82,7 @@ def _logits(model: nn.Module, tokens: Tensor) -> Tensor:
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
             f"{type(model).__name__}: expected a model that maps {tokens.shape[1]} tokens to logits, got an error: {error}. If "
-            "the model takes fewer tokens, give --length; models with an encoder and a decoder are not measured."
+            "the model takes fewer tokens, give --length."
         ) from error
     logits = getattr(output, "logits", output)
     if not isinstance(logits, Tensor) or logits.dim() != 3:

@@ -18,6 +18,7 @@ from addnorm.insight.flow.stream import Squares
 from addnorm.insight.probe.attention import attention_measures
 from addnorm.insight.probe.read_out import read_out_of
 from addnorm.training.objective import Measured, Scored, compare
+from addnorm.words import Sentence, say
 
 Logits = Callable[[nn.Module, Tensor], Tensor]
 
@@ -37,7 +38,7 @@ def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], l
     Raises:
         InputError: the model has no list of layers that are called one after the other.
     """
-    training, tally, missing = model.training, _Tally(model), dict[str, str]()
+    training, tally, missing = model.training, _Tally(model), dict[str, Sentence]()
     model.eval()
     try:
         for batch in batches:
@@ -58,19 +59,13 @@ def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], l
     return finite(flow) | {"missing": list(missing.values())}
 
 
-def _name_missing_attention(attentions: Sequence[Attended | None], missing: dict[str, str]) -> None:
+def _name_missing_attention(attentions: Sequence[Attended | None], missing: dict[str, Sentence]) -> None:
     absent = [str(number) for number, found in enumerate(attentions) if found is None]
     if absent:
-        missing["attention"] = (
-            f"attention of layers {', '.join(absent)}: expected torch's scaled_dot_product_attention or a softmax over keys, "
-            "got neither."
-        )
+        missing["attention"] = say("no_attention", layers=", ".join(absent))
     unnamed = [str(number) for number, found in enumerate(attentions) if found is not None and found.query is None]
     if unnamed:
-        missing["directions"] = (
-            f"queries and keys of layers {', '.join(unnamed)}: expected torch's scaled_dot_product_attention, got a softmax of "
-            "scores that were computed before."
-        )
+        missing["directions"] = say("no_directions", layers=", ".join(unnamed))
 
 
 def _pass(model: nn.Module, batch: Scored, logits_of: Logits) -> tuple[Recording, tuple[LayerRecord, ...], Tensor]:
@@ -107,7 +102,7 @@ class _Tally:
         logits: Tensor,
         batch: Scored,
         again: Callable[[], Tensor],
-        missing: dict[str, str],
+        missing: dict[str, Sentence],
     ) -> None:
         """Add one pass."""
         self.layers = [layer.call.module for layer in layers]
@@ -120,9 +115,7 @@ class _Tally:
                 self._add_stream(number, layer, missing)
             read_out = read_out_of(recording, layers, logits, again)
             if read_out is None:
-                missing["read-out"] = (
-                    "read-out of earlier layers: expected logits that follow from the last layer's output, got others."
-                )
+                missing["read-out"] = say("no_read_out")
                 return
             for number, layer in enumerate(layers):
                 if layer.call.output is not None:
@@ -136,7 +129,7 @@ class _Tally:
                 before = self.gradients.get(id(parameter))
                 self.gradients[id(parameter)] = gradient if before is None else before + gradient
 
-    def _add_stream(self, number: int, layer: LayerRecord, missing: dict[str, str]) -> None:
+    def _add_stream(self, number: int, layer: LayerRecord, missing: dict[str, Sentence]) -> None:
         x, y = layer.call.input, layer.call.output
         if x is None or y is None:
             return
@@ -146,10 +139,7 @@ class _Tally:
         if x.shape == y.shape:
             self.cosines[number].append(torch.cosine_similarity(x.double(), y.double(), dim=-1).mean().item())
         if not layer.complete:
-            missing["joints"] = (
-                f"branches of layer {number} ({layer.call.path}): expected additions that lead from its input to its output, "
-                f"got {len(layer.joints)} of them and something else."
-            )
+            missing["joints"] = say("no_branches", layer=number, path=layer.call.path, count=len(layer.joints))
         for index, joint in enumerate(layer.joints):
             site = self.sites.setdefault(
                 (number, index), {"role": joint.role, "added": Squares(), "written": Squares()}
@@ -181,12 +171,12 @@ class _Tally:
         }
 
     def _layer(self, number: int, layer: nn.Module, sites: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        shares = [site["share"] for site in sites if site["layer"] == number]
+        of_layer = [site for site in sites if site["layer"] == number]
         row: dict[str, Any] = {"layer": number, "gradient": self._norm(layer), "rms": self.after[number].rms}
         if number in self.exits:
             row["exit_loss"] = self.exits[number] / self.count
-        if shares:
-            row["share"] = sum(shares) / len(shares)
+        for name in ("share", "update_rms") if of_layer else ():
+            row[name] = sum(site[name] for site in of_layer) / len(of_layer)
         if self.cosines[number]:
             row["cosine"] = sum(self.cosines[number]) / len(self.cosines[number])
         return row

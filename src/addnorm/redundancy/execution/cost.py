@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 from addnorm.redundancy.execution.copies import device_of
 from addnorm.redundancy.execution.inputs import bind, cloned
 from addnorm.redundancy.execution.memory import model_bytes
+from addnorm.redundancy.execution.parameter_uses import name_of
 
 _FLOAT64 = 8
 _COUNTED = 1024
@@ -48,6 +49,13 @@ class AuditCost:
 class _Work(TorchDispatchMode):
     """Sums the sizes of one call's results."""
 
+    supports_higher_order_operators = True
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """True: flex_attention compiles itself, which torch allows under such modes alone."""
+        return True
+
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.numbers = self.largest = self.largest_map = self.products = 0
@@ -56,7 +64,7 @@ class _Work(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
-        op = func.overloadpacket.__name__
+        op = name_of(func)
         given = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)}
         for leaf in tree_leaves(out):
             if isinstance(leaf, Tensor) and leaf.untyped_storage().data_ptr() not in given:  # views take no memory

@@ -99,6 +99,14 @@ class Use:
 class _UseRecorder(TorchDispatchMode):
     """Follows parameters through views and copies, and records how each is used."""
 
+    supports_higher_order_operators = True
+    """flex_attention is one operation here; others are refused."""
+
+    @classmethod
+    def is_infra_mode(cls) -> bool:
+        """True: flex_attention compiles itself, which torch allows under such modes alone."""
+        return True
+
     def __init__(
         self, parameters: dict[str, torch.Tensor], buffers: Iterable[torch.Tensor], original: nn.Module
     ) -> None:
@@ -115,8 +123,10 @@ class _UseRecorder(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        op = name_of(func)
+        if not isinstance(func, torch._ops.OpOverload) and op != "flex_attention":
+            raise NotImplementedError(f"{op} calls functions, whose operations cannot be recorded.")
         out = func(*args, **(kwargs or {}))
-        op = func.overloadpacket.__name__
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
         tracked = [leaf for leaf in given if id(leaf) in self.names]
         for leaf in given:
@@ -131,7 +141,7 @@ class _UseRecorder(TorchDispatchMode):
         return out
 
     def _note_constants(self, func: Any, out: Any) -> None:
-        if torch.Tag.nondeterministic_seeded in func.tags:
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
             return
         made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
         self.constant |= {id(leaf) for leaf in made}
@@ -178,6 +188,11 @@ def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
     return padded[0] == 1 and sum(size == 1 for size in padded) >= 2
 
 
+def name_of(func: Any) -> str:
+    """Name of an operation without its overload, or of one that takes functions."""
+    return str(func.overloadpacket.__name__ if isinstance(func, torch._ops.OpOverload) else func.name())
+
+
 def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...]]:
     """Record every use of every parameter, by the parameter's first name, in evaluation mode, on a copy.
 
@@ -187,26 +202,41 @@ def parameter_uses(model: nn.Module, inputs: Inputs) -> dict[str, tuple[Use, ...
     """
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         call(plain_copy(model).eval(), inputs)  # reports unfit inputs as such
-    spare = plain_copy(model).eval()
-    for parameter in spare.parameters():
-        # Frozen attention takes a fused path that hides its biases.
-        parameter.requires_grad_(parameter.is_floating_point())
-    recorder = _UseRecorder(dict(spare.named_parameters()), spare.buffers(), model)
-    with torch.random.fork_rng(devices=[]), torch.enable_grad():
+    try:
         try:
-            with recorder:
-                call(spare, inputs)
+            recorder = _recorded(model, inputs, is_frozen=False)
         except InputError as error:
-            raise InputError(
-                f"expected a model whose operations can be recorded, got {type(model).__name__} with one that cannot, such as "
-                f"torch.cond or torch.func: {error.__cause__} Audit the parts of the model without it."
-            ) from error
+            if not isinstance(error.__cause__, NotImplementedError):
+                raise
+            # flex_attention refuses parameters that need a gradient on the CPU, where it has no backward pass.
+            recorder = _recorded(model, inputs, is_frozen=True)
+    except InputError as error:
+        raise InputError(
+            f"expected a model whose operations can be recorded, got {type(model).__name__} with one that cannot, such as "
+            f"torch.cond or torch.func: {error.__cause__} Audit the parts of the model without it."
+        ) from error
     if recorder.foreign:
         raise InputError(
             f"expected a copy of {type(model).__name__} to read its own parameters, got one that reads {recorder.foreign} of "
             "the original, through a function or hook that refers to it. Let the function take the module as an argument."
         )
     return {name: tuple(each) for name, each in recorder.recorded.items()}
+
+
+def _recorded(model: nn.Module, inputs: Inputs, *, is_frozen: bool) -> _UseRecorder:
+    """Call a copy of the model and record the uses of its parameters.
+
+    Raises:
+        InputError: the model raised.
+    """
+    spare = plain_copy(model).eval()
+    for parameter in spare.parameters():
+        # Frozen attention takes a fused path that hides its biases.
+        parameter.requires_grad_(parameter.is_floating_point() and not is_frozen)
+    recorder = _UseRecorder(dict(spare.named_parameters()), spare.buffers(), model)
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(not is_frozen), recorder:
+        call(spare, inputs)
+    return recorder
 
 
 def call(model: Callable[..., Any], inputs: Inputs) -> Any:

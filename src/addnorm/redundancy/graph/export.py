@@ -69,12 +69,14 @@ def export(model: nn.Module, inputs: object, *, observe: Observe, training: bool
     bound = bind(inputs)
     spare = Observed(plain_copy(model).train(training), observe)
     spare.train(training)
-    for parameter in spare.parameters():
-        # With frozen parameters attention would use a fused operation that has no rule.
-        parameter.requires_grad_(parameter.is_floating_point())
     example = tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, bound)
     with _EXPORTING, _undisturbed():
-        program = _traced(spare, Inputs(args=bound.args, kwargs=bound.kwargs) if example is bound else example)
+        try:
+            program = _traced(spare, example, is_frozen=False)
+        except NotExported as error:
+            if not isinstance(error.__cause__, NotImplementedError):
+                raise
+            program = _traced(spare, example, is_frozen=True)  # flex_attention has no backward pass on the CPU
     signature = program.graph_signature
     parameters: dict[str, str] = {}
     buffers: set[str] = set()
@@ -170,7 +172,10 @@ def _owner(tensor: torch.Tensor, model: nn.Module) -> str | None:
     return None
 
 
-def _traced(model: nn.Module, inputs: Inputs) -> torch.export.ExportedProgram:
+def _traced(model: nn.Module, inputs: Inputs, *, is_frozen: bool) -> torch.export.ExportedProgram:
+    for parameter in model.parameters():
+        # With frozen parameters attention would use a fused operation that has no rule.
+        parameter.requires_grad_(parameter.is_floating_point() and not is_frozen)
     try:
         # Only the graph is read, so that torch need not write and compile Python for it after every one of its passes.
         with _use_lazy_graph_module(True):

@@ -270,6 +270,7 @@ class _GraphWalk:
             module=module,
             where=where,
             first=node.args[0] if node.args else None,
+            graphs=_graphs(node),
             read=frozenset(
                 cast(int, user.args[1])
                 for user in node.users
@@ -287,6 +288,13 @@ class _GraphWalk:
             self.blockers[name].append(
                 Blocker(op=call.op, module=call.module, where=call.where, rank=min(freedom, size), demand=demand)
             )
+
+
+def _graphs(node: fx.Node) -> tuple[fx.GraphModule, ...]:
+    """Functions that an operation takes, as graphs."""
+    named = [each for each in node.all_input_nodes if each.op == "get_attr"]
+    found = [getattr(each.graph.owning_module, str(each.target), None) for each in named]
+    return tuple(each for each in found if isinstance(each, fx.GraphModule))
 
 
 def _initial_shift(entry: TrackedParameter, block: int) -> Shift:

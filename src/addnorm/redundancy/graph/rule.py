@@ -67,6 +67,8 @@ class Call:
     """Indices of the outputs that another node reads; None if unknown."""
     first: object = None
     """The graph's node of the first argument."""
+    graphs: tuple[Any, ...] = ()
+    """Graphs among the arguments, in order, of an operation that takes functions."""
 
     def is_trivial(self, value: Value, axis: int) -> bool:
         """Test whether an axis of the first argument has one entry at every input, so that every shift is constant along

@@ -33,6 +33,11 @@ class NotDifferentiable(InputError):
     """Autograd cannot differentiate the model's forward pass; its message is quoted. The static method needs no gradient."""
 
 
+def _not_differentiable(error: Exception) -> NotDifferentiable:
+    message = (str(error).splitlines() or ["no message"])[0]
+    return NotDifferentiable(f"expected an output that autograd can differentiate, got an error: {message}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Remembered:
     """An output at a numbered point."""
@@ -148,7 +153,12 @@ class Probe:
     ) -> Float64[Tensor, "projection move"]:
         """Return gradients of `count` random projections of the output, relative to its root mean square."""
         with self.at(point), torch.enable_grad():
-            output = self.output(inputs).floats
+            try:
+                output = self.output(inputs).floats
+            except (
+                NotImplementedError
+            ) as error:  # flex_attention refuses gradients on the CPU before it computes anything
+                raise _not_differentiable(error) from error
             count = min(count, output.numel())
             if not output.requires_grad:
                 return torch.zeros(count, self.tracked.size, dtype=torch.float64)
@@ -187,10 +197,7 @@ class Probe:
         try:
             return torch.autograd.grad(output, self._moving, projection, retain_graph=True, allow_unused=True)
         except RuntimeError as error:  # a forward pass that overwrites a tensor that its gradient needs
-            message = (str(error).splitlines() or ["no message"])[0]
-            raise NotDifferentiable(
-                f"expected an output that autograd can differentiate, got an error: {message}"
-            ) from error
+            raise _not_differentiable(error) from error
 
     def rounding(self, cases: Sequence[tuple[int, Inputs]]) -> float:
         """Return a bound of the relative change of the output by rounding alone.

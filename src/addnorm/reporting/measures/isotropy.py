@@ -1,4 +1,4 @@
-"""Mean direction of queries and of keys: 0 if they are isotropic, 1 if all have one direction."""
+"""Mean direction of queries: 0 if they are isotropic, 1 if all have one direction."""
 
 from addnorm.reporting.measure import Measure
 
@@ -8,9 +8,8 @@ class Isotropy(Measure):
 
     order = 58
     key = "query_direction"
-    companions = ("key_direction",)
     caption = "Norm of the mean direction of the queries."
     panel_title = "Mean direction of queries"
     axis_label = "norm of the queries' mean direction"
-    columns = {"query_direction": "q dir", "key_direction": "k dir"}
-    legend = "q dir, k dir: norm of the mean direction of queries and of keys"
+    columns = {"query_direction": "q dir"}
+    legend = "q dir: norm of the mean direction of queries"

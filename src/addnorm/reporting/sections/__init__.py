@@ -5,6 +5,8 @@ from pathlib import Path
 
 from addnorm.reporting.discovery import classes_in
 from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import CHECKPOINT_PAGE, CHECKPOINTS_PAGE
 
 
 def sections() -> Mapping[str, type[Section]]:
@@ -20,6 +22,20 @@ def pages() -> Mapping[str, tuple[str, ...]]:
         for page in section.pages:
             found.setdefault(page, []).append(name)
     return {page: tuple(names) for page, names in found.items()}
+
+
+def pages_of(snapshot: Snapshot) -> tuple[str, ...]:
+    """Names of the pages that a folder has, in the order of the navigation."""
+    if snapshot.is_study:
+        of_checkpoints = (CHECKPOINTS_PAGE, CHECKPOINT_PAGE)
+        return tuple(page for page in pages() if snapshot.checkpoints or page not in of_checkpoints)
+    found = sections()
+    return tuple(page for page, names in pages().items() if not any(found[name].needs_study for name in names))
+
+
+def home_of(snapshot: Snapshot) -> str:
+    """Name of the page that a folder opens with."""
+    return "overview" if snapshot.is_study else CHECKPOINTS_PAGE
 
 
 def template_folders() -> list[Path]:

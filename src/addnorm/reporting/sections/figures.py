@@ -16,6 +16,7 @@ class FiguresSection(Section):
 
     order = 170
     in_report = "end"
+    needs_study = False
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         t = phrases(view.language)

@@ -17,10 +17,11 @@ from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.formats.latex import escaped, number, tabular
 from addnorm.reporting.formats.numbers import fixed, spread
 from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
@@ -81,12 +82,12 @@ class Terms:
 
 
 def terms(snapshot: Snapshot, variant: str) -> Terms | None:
-    """The terms of the first of the variant's runs that has them; None without any."""
-    for run in snapshot.of(variant):
-        content = content_of(snapshot, f"{run.run}/{NAME}")
+    """The terms of the first of the variant's runs that has them, or of a checkpoint; None without any."""
+    for place in snapshot.measured_in(variant):
+        content = content_of(snapshot, f"{place.folder}/{NAME}")
         try:
             if content:
-                return _read(run.run, content)
+                return _read(place.name, content)
         except UNREADABLE:
             continue
     return None
@@ -145,8 +146,14 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
 
 def score_term_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """The rows of the first terms.json of each model, of the first models that have one."""
-    shown = [read for variant in snapshot.variants if (read := terms(snapshot, variant)) is not None]
-    return [row for read in shown[:MOST_MODELS] for row in content_of(snapshot, f"{read.run}/{NAME}")["rows"]]
+    shown = [(model, read) for model in snapshot.models if (read := terms(snapshot, model)) is not None]
+    folders = [
+        place.folder
+        for model, read in shown[:MOST_MODELS]
+        for place in snapshot.measured_in(model)
+        if place.name == read.run
+    ]
+    return [row for folder in folders for row in content_of(snapshot, f"{folder}/{NAME}")["rows"]]
 
 
 def long_terms(rows: Rows) -> Rows:
@@ -342,8 +349,9 @@ class TermsSection(Section):
     """The four terms of one model's scores."""
 
     order = 160
-    pages = (MODEL_PAGE,)
+    pages = (MODEL_PAGE, CHECKPOINT_PAGE)
     in_report = "model"
+    needs_study = False
     run_files = (NAME,)
     figures = (
         Figure(
@@ -359,8 +367,8 @@ class TermsSection(Section):
     )
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        runs = snapshot.of(view.variant or "")
-        return {"terms": terms(snapshot, view.variant or ""), "example": runs[0].run if runs else ""}
+        variant = view.variant or ""
+        return {"terms": terms(snapshot, variant), "command": f"{inspect_command(snapshot, variant)} --terms"}
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
         return variant is not None and terms(snapshot, variant) is not None

@@ -27,6 +27,20 @@ def attention(
     """q (k + s)^T = q k^T + q s^T is constant along the keys if s is, and softmax cancels it. The weights sum to one,
     so a constant shift of v is preserved. A shift of q is multiplied by different keys and must vanish. With dropout or
     in a fully masked row the weights do not sum to one."""
+    return attended(call, query, key, value, mask, dropout, enable_gqa=enable_gqa)
+
+
+def attended(
+    call: Call,
+    query: Value,
+    key: Value,
+    value: Value,
+    mask: Value | None = None,
+    dropout: float = 0.0,
+    *,
+    enable_gqa: bool = False,
+) -> Output:
+    """Shift of softmax(q k^T + mask) v, of whichever operation computes it; the proof is that of `attention`."""
     _orthogonal(call, query, key)
     call.demand_constant_value(key, [-2])
     emptied = False

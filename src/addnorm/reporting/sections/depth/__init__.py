@@ -8,6 +8,7 @@ import numpy as np
 
 from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.reading import inspections
+from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.depth.figure import figure
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
@@ -22,7 +23,7 @@ from addnorm.reporting.sections.depth.matrices import (
     learns,
 )
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.statistics.over_seeds import DepthOverSeeds
 from addnorm.words import Phrases
 
@@ -111,8 +112,9 @@ class DepthSection(Section):
     """Depth matrices of one model as heat maps; of all models as a figure."""
 
     order = 155
-    pages = (MODEL_PAGE,)
+    pages = (MODEL_PAGE, CHECKPOINT_PAGE)
     in_report = "model"
+    needs_study = False
     run_files = (inspections.NAME,)
     figures = (
         Figure(
@@ -128,10 +130,10 @@ class DepthSection(Section):
     )
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        runs = snapshot.of(view.variant or "")
         return {
             "rooms": [shown(room) for room in depth_of(snapshot, view.variant or "")],
-            "example": runs[0].run if runs else "",
+            "is_run": view.variant in snapshot.variants,
+            "command": inspect_command(snapshot, view.variant or ""),
         }
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:

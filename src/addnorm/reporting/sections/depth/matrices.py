@@ -32,9 +32,10 @@ class Change:
 
 
 def depth_of(snapshot: Snapshot, variant: str) -> list[DepthOverSeeds]:
-    """The depth matrices of a variant over its inspected seeds; none if no run has them, or if files are not understood."""
+    """The depth matrices of a checkpoint, or of a variant over its inspected seeds; none if there are none, or if files are not
+    understood."""
     known = insights(snapshot)
-    contents = [known[run.run] for run in snapshot.of(variant) if run.run in known]
+    contents = [known[of.name] for of in snapshot.measured_in(variant) if of.name in known]
     try:
         return depth_over_seeds(contents)
     except UNREADABLE:
@@ -85,7 +86,7 @@ def depth_rows(snapshot: Snapshot) -> list[dict[str, Any]]:
     """One row per variant and room, for figures and tables."""
     return [
         {"variant": variant, "room": room, "reads": room.reads}
-        for variant in snapshot.variants
+        for variant in snapshot.models
         for room in depth_of(snapshot, variant)
     ]
 

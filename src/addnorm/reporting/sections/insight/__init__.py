@@ -7,12 +7,13 @@ from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.measure import Measure
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading import inspections
+from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.insight import audited, panels
-from addnorm.reporting.sections.insight.rows import insight_table, layer_rows
+from addnorm.reporting.sections.insight.rows import checkpoint_table, insight_table, layer_rows
 from addnorm.reporting.sections.insight.table import latex
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.words import Phrases
 
 
@@ -20,8 +21,9 @@ class InsightSection(Section):
     """Measures per layer: panels of one model, figures of all models side by side."""
 
     order = 150
-    pages = (MODEL_PAGE,)
+    pages = (MODEL_PAGE, CHECKPOINT_PAGE)
     in_report = "model"
+    needs_study = False
     run_files = (inspections.NAME, audited.NAME)
 
     @property
@@ -34,11 +36,19 @@ class InsightSection(Section):
         return {
             "insight": panels.insight(snapshot, variant, view.language),
             "audited": audited.audited(snapshot, variant),
+            "command": inspect_command(snapshot, variant),
         }
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
-        table = insight_table(snapshot)
-        return {"insight.csv": as_csv(table), "insight.tex": latex(table)} if table else {}
+        table, checkpoints = insight_table(snapshot), checkpoint_table(snapshot)
+        of_runs = {"insight.csv": as_csv(table), "insight.tex": latex(table)} if table else {}
+        as_variants = [{"variant": row["checkpoint"], "step": None, **row} for row in checkpoints]
+        about = "Checkpoints, each on the text it was measured on."
+        return of_runs | (
+            {"checkpoints.csv": as_csv(checkpoints), "checkpoints.tex": latex(as_variants, about)}
+            if checkpoints
+            else {}
+        )
 
 
 def _figure(measure: Measure) -> Figure:

@@ -11,16 +11,18 @@ from addnorm.reporting.snapshot import Snapshot
 
 
 def layer_rows(snapshot: Snapshot, key: str) -> Rows:
-    """One row per variant and layer that has the measure, with a value per inspected seed."""
+    """One row per variant or checkpoint and layer that has the measure, with a value per inspected seed."""
     known = insights(snapshot)
     found = []
-    for place, variant in enumerate(snapshot.variants):
-        contents = [known[run.run] for run in snapshot.of(variant) if run.run in known]
-        start, end = ([_by_layer(content[when], key) for content in contents] for when in ("start", "end"))
+    for place, model in enumerate(snapshot.models):
+        contents = [known[of.name] for of in snapshot.measured_in(model) if of.name in known]
+        start, end = (
+            [_by_layer(content[when], key) for content in contents if when in content] for when in ("start", "end")
+        )
         for layer in sorted({layer for of in end for layer in of}):
             found.append(
                 {
-                    "variant": variant,
+                    "variant": model,
                     "place": place,
                     "layer": layer,
                     "start": [of[layer] for of in start if layer in of],
@@ -32,6 +34,8 @@ def layer_rows(snapshot: Snapshot, key: str) -> Rows:
 
 def insight_table(snapshot: Snapshot) -> Rows:
     """Every measure of every layer of every inspected run, one value per row."""
+    known = insights(snapshot)
+    runs = [known[run.run] for run in snapshot.runs if run.run in known]
     return [
         {
             "variant": content["variant"],
@@ -41,11 +45,24 @@ def insight_table(snapshot: Snapshot) -> Rows:
             "measure": key,
             "value": value,
         }
-        for content in insights(snapshot).values()
+        for content in runs
         for when in ("start", "end")
         for measure in measures().values()
         for key in (measure.key, *measure.companions)
         for layer, value in _by_layer(content[when], key).items()
+    ]
+
+
+def checkpoint_table(snapshot: Snapshot) -> Rows:
+    """Every measure of every layer of every measured checkpoint, one value per row."""
+    known = insights(snapshot)
+    return [
+        {"checkpoint": name, "layer": layer, "measure": key, "value": value}
+        for name in snapshot.checkpoints
+        if name in known
+        for measure in measures().values()
+        for key in (measure.key, *measure.companions)
+        for layer, value in _by_layer(known[name]["end"], key).items()
     ]
 
 

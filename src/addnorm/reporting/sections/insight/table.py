@@ -9,6 +9,8 @@ from addnorm.reporting.formats.latex import NONE, escaped, tabular
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.measures import measures
 
+_ABOUT = "Means over seeds, at the end of training unless stated otherwise."
+
 
 def columns() -> dict[str, str]:
     """Titles of the columns of a table of layers, by key."""
@@ -37,15 +39,17 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     return "\n\n".join(parts)
 
 
-def latex(rows: Sequence[Mapping[str, Any]]) -> str:
+def latex(rows: Sequence[Mapping[str, Any]], about: str = _ABOUT) -> str:
     """Measures at the end of training, and the gradient at its start: a line per variant and layer, means over seeds.
 
     Args:
-        rows: one measure of one layer of one run each: `variant`, `step` (0 at the start), `layer`, `measure`, `value`.
+        rows: one measure of one layer of one run each: `variant`, `step` (0 at the start, None of a checkpoint), `layer`,
+            `measure`, `value`.
+        about: stands below the table.
     """
     values: dict[tuple[str, int, str], list[float]] = defaultdict(list)
     for row in rows:
-        key = row["measure"] if row["step"] else f"{row['measure']}_start"
+        key = row["measure"] if row["step"] != 0 else f"{row['measure']}_start"
         if row["value"] is not None:
             values[row["variant"], row["layer"], key].append(row["value"])
     shown = {key: title for key, title in columns().items() if any(key == measure for _, _, measure in values)}
@@ -54,7 +58,6 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
         [escaped(variant), str(layer), *(_mean_cell(values.get((variant, layer, key), [])) for key in shown)]
         for variant, layer in layers
     ]
-    about = "Means over seeds, at the end of training unless stated otherwise."
     return tabular("lr" + "r" * len(shown), ["variant", "layer", *shown.values()], lines, [about])
 
 

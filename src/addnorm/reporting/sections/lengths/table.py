@@ -23,8 +23,8 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     percent = f"{100 * found['confidence']:g}"
     head = ["", *(str(length) for length in lengths)]
     about = (
-        f"Trained at {found['trained']} tokens, evaluated at {', '.join(map(str, lengths))}; {_scored(found)}. All intervals "
-        f"are over seeds, and hold for all lengths together with {percent} % confidence."
+        f"Trained at {found['trained']} tokens, evaluated at {', '.join(map(str, lengths))}; {_scored(found)}. "
+        f"{_intervals(found, percent)}"
     )
     parts = [textwrap.fill(about, width)]
     for heading, cell in (("Accuracy, %", _accuracy), ("Loss, nats per token", _loss), ("Perplexity", _perplexity)):
@@ -83,6 +83,17 @@ def _scored(found: Mapping[str, Any]) -> str:
     if found["scoring"] == "window":
         return "every position of every window is scored, and every length scores the same targets"
     return f"every length is scored on the same {found['ending']} targets at the end of each segment of text"
+
+
+def _intervals(found: Mapping[str, Any], percent: str) -> str:
+    """A sentence on what the intervals are over."""
+    together = f"hold for all lengths together with {percent} % confidence"
+    if found.get("intervals_over") != "segments":  # results of earlier versions are of studies
+        return f"All intervals are over seeds, and {together}."
+    pieces = f"the {found['stretches']} segments of {found['stretch']} tokens of this text"
+    if all(row["loss_interval"] is None for row in found["rows"]):
+        return f"No intervals: {pieces} are too few."
+    return f"All intervals are over {pieces}, and {together}; they say nothing about other seeds."
 
 
 def _table(found: Mapping[str, Any], cell: Callable[[Mapping[str, Any]], str]) -> list[list[str]]:

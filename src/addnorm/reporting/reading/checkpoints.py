@@ -1,0 +1,85 @@
+"""Measured checkpoints: `measured/NAME` in the folder, written by `addnorm inspect CHECKPOINT --text FILE --to DIR`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from addnorm.reporting.reading.inspections import FORMATS, NAME
+from addnorm.reporting.reading.study_files import UNREADABLE, content_of
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.store.measured import CHECKPOINT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text:
+    """The text that a checkpoint was measured on."""
+
+    file: str
+    hash: str
+    seq: int
+    """Tokens of a sequence."""
+    sequences: int
+    map_sequences: int
+    """Of them for attention."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeasuredCheckpoint:
+    """A checkpoint, and what its layer measures are of."""
+
+    name: str
+    folder: str
+    """Path where it was."""
+    loss: float | None
+    layers: int
+    text: Text | None
+    """None without layer measures."""
+    missing: tuple[tuple[str, Any], ...]
+    """Parts that were not found in it: the text and its note."""
+    end: Mapping[str, Any]
+    """Its measures; empty without."""
+
+
+def measured_checkpoints(snapshot: Snapshot) -> tuple[MeasuredCheckpoint, ...]:
+    """Every checkpoint of a folder, by name. One whose files are of another version has no measures."""
+    return tuple(_read(snapshot, name) for name in snapshot.checkpoints)
+
+
+def inspect_command(snapshot: Snapshot, model: str) -> str:
+    """The command that measures a model, for pages that lack its measures."""
+    places = snapshot.measured_in(model)
+    if model in snapshot.variants or not places:
+        return f"addnorm inspect {snapshot.path}/{places[0].folder if places else ''}"
+    folder = content_of(snapshot, f"{places[0].folder}/{CHECKPOINT}").get("folder", "CHECKPOINT")
+    return f"addnorm inspect {folder} --text FILE --to {snapshot.path} --name {model}"
+
+
+def _read(snapshot: Snapshot, name: str) -> MeasuredCheckpoint:
+    (place,) = snapshot.measured_in(name)
+    inside = place.folder
+    folder = str(content_of(snapshot, f"{inside}/{CHECKPOINT}").get("folder", ""))
+    nothing = MeasuredCheckpoint(name=name, folder=folder, loss=None, layers=0, text=None, missing=(), end={})
+    content = content_of(snapshot, f"{inside}/{NAME}")
+    if content.get("format") not in FORMATS:
+        return nothing
+    try:
+        data, end = content["data"], content["end"]
+        sentences = list(content.get("missing", ()))
+        notes = [*content.get("missing_notes", ()), *[None] * len(sentences)]
+        return MeasuredCheckpoint(
+            name=name,
+            folder=folder,
+            loss=None if end["loss"] is None else float(end["loss"]),
+            layers=len(end["layers"]),
+            text=Text(
+                file=str(data["text"]),
+                hash=str(data["hash"]),
+                seq=int(data["seq"]),
+                sequences=int(data["sequences"]),
+                map_sequences=int(data["map_sequences"]),
+            ),
+            missing=tuple((str(text), note) for text, note in zip(sentences, notes, strict=False)),
+            end=end,
+        )
+    except UNREADABLE:
+        return nothing
