@@ -28,9 +28,20 @@ from pathlib import Path
 from addnorm.store import Index, RunFolder, StudyFolder
 from addnorm.store.lines import encode
 
-PAGES = ("/", "/ranking", "/curves", "/scalars", "/cost", "/record", "/model?variant=v001", "/curves.json?mode=seeds")
+PAGES = (
+    "/",
+    "/ranking",
+    "/curves",
+    "/scalars",
+    "/cost",
+    "/record",
+    "/model?variant=v001",
+    "/log?run=v001-s0",
+    "/curves?metric=train.loss&metric=eval.loss",
+    "/curves.json?mode=seeds",
+)
 SEEDS = 10
-TARGETS = {"first page": 1.0, "update": 1.0, "memory": 200.0}
+TARGETS = {"every page": 1.0, "update": 0.5, "memory": 200.0}
 
 
 def make(out: Path, runs: int, points: int) -> StudyFolder:

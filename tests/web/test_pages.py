@@ -17,7 +17,10 @@ from addnorm.web.app import application
 from addnorm.words import phrases
 from whole_page import assert_whole
 
-ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {"model": "/model?variant=v4m5"}
+ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in page_names()} | {
+    "model": "/model?variant=v4m5",
+    "log": "/log?run=base0-s0",
+}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -306,6 +309,7 @@ def test_every_page_that_is_served_is_among_the_tested_addresses(tmp_path):
         "/curves.csv",
         "/curves.svg",
         "/curves.png",
+        "/notes",
     }
     assert served == {address.partition("?")[0] for address in made_study.addresses("base")}
     assert all(path in (web_app.__doc__ or "").split() for path in served), "the module's docstring names every page"

@@ -31,7 +31,7 @@ def test_looking_again_at_the_same_results_is_one_look(tmp_path, client):
 def test_pages_without_results_are_no_look(tmp_path, client, page):
     study = made_study.finished(tmp_path / "study")
     asked = client(study.path)
-    assert asked.get(f"/{page}?variant=base").status_code == 200
+    assert asked.get(f"/{page}?variant=base&run=base0-s0").status_code == 200
     assert asked.head("/ranking").status_code == 200
     assert count(study.path) == 0
 

@@ -19,18 +19,19 @@ from addnorm.reporting.formats.formula import prose
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import pages, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import MODEL_PAGE, ReportFiles, View
+from addnorm.reporting.view import LOG_PAGE, MODEL_PAGE, UNLISTED, ReportFiles, View
 from addnorm.words import LANGUAGES, Phrases, phrases
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
+TEMPLATES = HERE / "templates"
 
 
 class Pages:
     """Renders sections and whole pages. One object per study: its sections keep what makes the next rendering cheaper."""
 
     def __init__(self) -> None:
-        self._environment = _environment((HERE / "templates", *template_folders()))
+        self._environment = environment((TEMPLATES, *template_folders()))
         self._sections: Mapping[str, Section] = {name: section() for name, section in sections().items()}
         self._words = {key: text for section in self._sections.values() for key, text in section.words.items()}
 
@@ -115,7 +116,7 @@ class Pages:
             folder=str(snapshot.path),
             titles=snapshot.titles,
             short=snapshot.short_names,
-            said_duration=functools.partial(_said_duration, t),
+            said_duration=functools.partial(said_duration, t),
             **values,
         )
 
@@ -141,8 +142,8 @@ def query_of(**values: Any) -> str:
 def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
     return {
         "page": view.page,
-        "pages": [name for name in pages() if name != MODEL_PAGE],
-        "variant": view.variant if view.page == MODEL_PAGE else None,
+        "pages": [name for name in pages() if name not in UNLISTED],
+        "shown": {MODEL_PAGE: view.variant, LOG_PAGE: view.log.run}.get(view.page),
         "has_curves": "curves" in pages()[view.page],
         "study": snapshot.study,
         "plan_hash": str(snapshot.plan["plan_hash"]),
@@ -162,7 +163,8 @@ def _anchor(page: str, **query: Any) -> str:
     return f"#model-{query['variant']}" if page == MODEL_PAGE else f"#{page}-title"
 
 
-def _said_duration(words: Phrases, seconds: float | None) -> str:
+def said_duration(words: Phrases, seconds: float | None) -> str:
+    """A duration in words."""
     key, values = numbers.duration(seconds)
     return words(key, **values)
 
@@ -173,7 +175,7 @@ def _breakable(name: str) -> Markup:
 
 
 @functools.cache
-def _environment(folders: tuple[Path, ...]) -> Environment:
+def environment(folders: tuple[Path, ...]) -> Environment:
     """The templates of these folders, which are compiled once for all objects that show them."""
     made = Environment(
         loader=FileSystemLoader(folders),
