@@ -13,10 +13,11 @@
     word.textContent = state === "live" ? word.dataset.wordLive : word.dataset.wordLost;
   };
 
+  // Tells one field of a section from its others.
+  const key = (one) => `${one.name} ${one.type} ${one.type === "checkbox" ? one.value : ""}`;
   // What a reader has typed or ticked in a form that is still there.
   const keep = (old, fresh) => {
     const fields = "textarea, input:not([type=hidden])";
-    const key = (one) => `${one.name} ${one.type} ${one.type === "checkbox" ? one.value : ""}`;
     const before = new Map([...old.querySelectorAll(fields)].map((one) => [key(one), one]));
     for (const one of fresh.querySelectorAll(fields)) {
       const was = before.get(key(one));
@@ -46,7 +47,8 @@
     [...fresh.querySelectorAll("[data-tail]")].forEach((one, place) => { one.scrollTop = Math.min(logs[place] ?? Infinity, one.scrollHeight); });
     [...fresh.querySelectorAll(".wide")].forEach((one, place) => { one.scrollLeft = scrolled[place] ?? 0; });
     if (at >= 0) {
-      const now = fresh.querySelectorAll(reachable)[at];
+      const was = [...old.querySelectorAll(reachable)][at];
+      const now = was.name ? [...fresh.querySelectorAll(reachable)].find((one) => key(one) === key(was)) : fresh.querySelectorAll(reachable)[at];
       now?.focus({ preventScroll: true });
       if (now?.tagName === "TEXTAREA") now.setSelectionRange(...place);
     }
