@@ -120,7 +120,7 @@ def test_a_note_that_is_being_written_survives_the_news(tmp_path, window):
     ]
     seen.tab.locator("textarea").fill("a whole thought")
     seen.tab.get_by_role("button", name="Add").first.click()
-    seen.tab.wait_for_url("**/#notes")
+    seen.wait("location.hash === '#notes' && document.querySelectorAll('.one-note').length === 2")
     assert [note.text for note in notes(study.path).notes] == ["a whole thought", "from elsewhere"]
 
 
@@ -140,3 +140,16 @@ def test_the_list_of_studies_moves_without_a_reload(tmp_path, window):
     seen.tab.wait_for_selector(".sides")
     seen.go("/study/one/log?run=base0-s0&lang=en")
     seen.tab.wait_for_selector("text=The worker has written nothing.")
+
+
+def test_the_caption_says_what_a_point_is_at_every_zoom(tmp_path, window, monkeypatch):
+    monkeypatch.setattr("addnorm.reporting.sections.curves.reading.PARTS", 20)
+    study = made_study.finished(tmp_path / "study")
+    seen = window(study.path).go("/curves?lang=en")
+    said = "document.querySelector('#curves-note').innerText"
+    seen.wait(f"{said}.includes('Mean over the seeds that have reached each step')")
+    seen.wait(f"{said}.includes('Each point is the mean of up to 3 steps')")
+    seen.tab.get_by_role("button", name="Zoom in").click()
+    seen.wait(f"{said}.includes('Each point is the mean of up to 2 steps')")
+    seen.tab.get_by_role("button", name="Zoom in").click()
+    seen.wait(f"!{said}.includes('Each point')")

@@ -49,8 +49,8 @@
     if (at >= 0) {
       const was = [...old.querySelectorAll(reachable)][at];
       const now = was.name ? [...fresh.querySelectorAll(reachable)].find((one) => key(one) === key(was)) : fresh.querySelectorAll(reachable)[at];
-      now?.focus({ preventScroll: true });
-      if (now?.tagName === "TEXTAREA") now.setSelectionRange(...place);
+      if (now?.tagName === was.tagName) now.focus({ preventScroll: true });
+      if (now?.tagName === "TEXTAREA" && place.length) now.setSelectionRange(...place);
     }
     fresh.classList.add("fresh");
     return fresh;
