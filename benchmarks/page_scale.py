@@ -3,8 +3,8 @@
 Measured on a server of its own (`addnorm watch`), with the index that a supervisor would have kept:
 
 - start: from the command to the first answer (imports, a first look at every run, the ranking)
-- each page: time to its last byte, first request and median of the following, and the processor time of each of these, which tells
-  more on a machine that others use too
+- each page: time to its last byte, first request and median of the following, and the processor time of each of these, which
+  tells more on a machine that others use too
 - update: from an event's write to its arrival at an open page, over server-sent events
 - memory: largest resident memory of the server over all of that
 - looking: processor time per second while nothing happens

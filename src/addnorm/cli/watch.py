@@ -31,7 +31,7 @@ class Options:
     token: str | None = None
     """Token for other machines; generated if not given. A token given here is visible in the list of processes."""
     notes: Literal["local", "always", "never"] = "local"
-    """Where notes and tags can be written: `local` on a page for this machine alone, `always` by whoever has the token, or
+    """Visitors who can write notes and tags: `local` on a page for this machine alone, `always` by whoever has the token, or
     `never`."""
     json: bool = False
     """Print the page's address as JSON."""

@@ -65,10 +65,11 @@ class Pages:
         Args:
             snapshot: the study.
             view: which page, and who looks at it.
-            chrome: values for the page's frame: `asset`, `in_language`, `events`, `number`.
+            chrome: values for the page's frame: `asset`, `in_language`, `events`, `number`, and `home`, the address of the page
+                of all studies, if there is one.
         """
         content = [self.section(name, snapshot, view) for name in pages()[view.page]]
-        values = {**_chrome(snapshot, view), **chrome, "sections": content}
+        values = {**_chrome(snapshot, view), "home": None, **chrome, "sections": content}
         return self._render("page.html", snapshot, view, values)
 
     def problem(self, snapshot: Snapshot, view: View, problem: str, **chrome: Any) -> str:

@@ -92,7 +92,7 @@ class Listing:
         return frozenset(found)
 
     def without_hidden(self) -> dict[str, str]:
-        """What an address says of this list with every model in it."""
+        """Texts of this list for an address, with every model in it."""
         return {name: value for name, value in vars(self).items() if value and name != "hide"}
 
     @classmethod
@@ -139,7 +139,7 @@ class View:
     listing: Listing = field(default_factory=Listing)
     log: LogWindow = field(default_factory=LogWindow)
     note_key: str | None = None
-    """What a form must send to write notes; None where they can only be read."""
+    """Key that a form must send to write notes; None where they can only be read."""
     is_live: bool = True
     """False in a report, where curves cannot be requested again."""
     peek_problem: str | None = None

@@ -18,7 +18,7 @@ from addnorm.store.notes import add_note, add_tag, remove_note, remove_tag
 from addnorm.web.security import is_loopback
 
 Notes = Literal["local", "always", "never"]
-"""Where visitors may write notes: served to this machine alone, always or never."""
+"""Pages on which visitors may write notes: those served to this machine alone, all or none."""
 _MOST_BYTES = 128 * 1024
 
 

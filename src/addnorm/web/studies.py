@@ -41,7 +41,7 @@ class WatchedStudy:
         self.key = hashlib.sha256(name.encode()).hexdigest()[:12]
         """Names it in a page, whatever its folder is called."""
         self.trouble: str | None = None
-        """Why it cannot be read."""
+        """Reason why it cannot be read."""
         self.site: StudySite | None = None
         """None before it is read."""
         self.app: Starlette | None = None

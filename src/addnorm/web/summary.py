@@ -1,4 +1,4 @@
-"""What the page of all studies says of one, and of two beside each other."""
+"""Summaries for the page of all studies: of one study, and of two beside each other."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -116,7 +116,7 @@ def compared(first: Snapshot, second: Snapshot) -> list[ComparedModel]:
             seeds=row.seeds,
             mean=row.mean,
             reach=(row.interval[1] - row.interval[0]) / 2 if row.interval else None,
-            box=(*(place(end) for end in (row.interval or (row.mean, row.mean))), place(row.mean)),
+            box=(place((row.interval or (row.mean,))[0]), place((row.interval or (row.mean,))[-1]), place(row.mean)),
         )
         for side, row in sorted(rows, key=lambda each: each[1].mean or 0.0)
         if row.mean is not None
