@@ -86,18 +86,28 @@ def findings(seen: Any, path: str, look: tuple[str, str]) -> list[str]:
     return [f"{path} {each['id']}: {json.dumps([node['html'][:200] for node in each['nodes'][:3]])}" for each in found]
 
 
-SAMPLE = [("home", ("zh", "dark"), 375), ("all", ("en", "light"), 1280)]
-"""What `make test` takes of all cases."""
 CASES = [(study, look, width) for study in (*STUDIES, "home") for look in LOOKS for width in (1280, 375)]
 
 
-@pytest.mark.parametrize(
-    ("study", "look", "width"),
-    [case if case in SAMPLE else pytest.param(*case, marks=pytest.mark.thorough) for case in CASES],
-)
-def test_axe_finds_nothing(runs, window, study, look, width):
+@pytest.mark.thorough
+@pytest.mark.parametrize(("study", "look", "width"), CASES)
+def test_axe_finds_nothing_on_any_page(runs, window, study, look, width):
     seen = window(runs, color_scheme=look[1], viewport={"width": width, "height": 900})
     assert [each for path in pages_of(study) for each in findings(seen, path, look)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "look", "width"),
+    [
+        ("/compare?study=all&study=half", ("zh", "dark"), 375),
+        ("/study/all/", ("en", "light"), 1280),
+        ("/study/all/log?run=base0-s0", ("zh", "light"), 1280),
+        ("/study/many/ranking", ("en", "dark"), 375),
+    ],
+)
+def test_axe_finds_nothing_on_some_pages(runs, window, path, look, width):
+    seen = window(runs, color_scheme=look[1], viewport={"width": width, "height": 900})
+    assert findings(seen, path, look) == []
 
 
 def test_axe_finds_what_is_wrong(runs, window):
