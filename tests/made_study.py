@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.reporting.sections import pages as page_names
+from addnorm.reporting.view import UNLISTED
 from addnorm.store import EventWriter, RunFolder, StudyFolder
 
 BLOCK = {
@@ -20,15 +21,15 @@ BLOCK = {
 }
 
 
-NOT_PLAIN = ("model", "checkpoints", "checkpoint")
+NOT_PLAIN = (*UNLISTED, "checkpoints")
 OF_CHECKPOINTS = ("/checkpoints", "/checkpoint?variant=mine")
 """The further pages of a study with a measured checkpoint `mine`."""
 
 
 def addresses(*variants: str) -> tuple[str, ...]:
-    """Every page of a study's site; the page of one model once for each of these variants."""
+    """Every page of a study's site; the page of one model once for each of these variants, and the log of the first run."""
     plain = ("/" if name == "overview" else f"/{name}" for name in page_names() if name not in NOT_PLAIN)
-    return (*plain, *(f"/model?variant={variant}" for variant in variants))
+    return (*plain, "/log?run=base0-s0", *(f"/model?variant={variant}" for variant in variants))
 
 
 def model_spec(residual: str = "add", scores: str = "own") -> dict[str, Any]:

@@ -217,7 +217,8 @@ def test_everything_can_be_reached_by_the_tab_key(tmp_path, window):
         reachable = seen.tab.evaluate("document.querySelectorAll('a[href], button, input, select, summary').length")
         radios_not_chosen = seen.tab.evaluate("document.querySelectorAll('input[type=radio]:not(:checked)').length")
         hidden = seen.tab.evaluate(
-            "document.querySelectorAll('details:not([open]) a, form button, input[type=hidden]').length"
+            "document.querySelectorAll("
+            "'details:not([open]) :is(a, input:not([type=hidden])), form button, input[type=hidden]').length"
         )
         assert len(order) >= reachable - radios_not_chosen - hidden, path
 

@@ -97,8 +97,8 @@ def view(page: str, language: str = "en", variant: str | None = None) -> View:
 
 @pytest.mark.usefixtures("added")
 def test_a_section_is_one_file_and_a_template(study: Path, tmp_path: Path) -> None:
-    assert list(sections())[1:4] == ["totals", "notebook", "ladder"]
-    assert pages()["overview"] == ("answer", "totals", "notebook", "ladder", "cards", "tuning")
+    assert list(sections())[1:5] == ["notes", "totals", "notebook", "ladder"]
+    assert pages()["overview"] == ("answer", "notes", "totals", "notebook", "ladder", "cards", "tuning")
     assert pages()["notes"] == ("notebook",)
     reader = Reader(study)
     before = reader.look()

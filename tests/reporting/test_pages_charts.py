@@ -15,7 +15,7 @@ from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
 from addnorm.reporting.report import Written, write_report
 from addnorm.reporting.sections import pages as page_names
-from addnorm.reporting.view import View
+from addnorm.reporting.view import LogWindow, View
 from addnorm.words import LANGUAGES
 
 
@@ -88,7 +88,12 @@ def pages(folder: Path, language: str, *, is_live: bool = True) -> Iterator[tupl
         variants = {"model": snapshot.variants, "checkpoint": snapshot.checkpoints}.get(name, (None,))
         for variant in variants:
             view = View(
-                page=name, language=language, link=lambda page, **query: f"/{page}", variant=variant, is_live=is_live
+                page=name,
+                language=language,
+                link=lambda page, **query: f"/{page}",
+                variant=variant,
+                log=LogWindow(run=snapshot.runs[0].run),
+                is_live=is_live,
             )
             sections = [site.section(section, snapshot, view) for section in names]
             yield f"{name} {variant or ''}", "".join(sections)

@@ -133,6 +133,9 @@ def test_a_zoom_between_two_points_keeps_their_line(tmp_path, indexed):
         found = curves(snapshot, Selection(metrics=("eval.loss",), first=first, last=last))
         assert [line.steps for line in found.series] == [expected] * 3
         assert found.limits is not None
+        entering = [value for line in found.series for value in line.values]
+        assert min(entering) - 0.1 < found.limits[0] < found.limits[1] < max(entering) + 0.1
+        assert found.limits[1] - found.limits[0] > 1e-3, "lines, not dots"
         assert chart_of(found) is not None
 
 
@@ -196,3 +199,9 @@ def test_what_is_shown_can_be_saved(snapshot):
     assert lines[0] == "metric,variant,seed,minus,step,axis,x,value,raw,low,high"
     assert len(lines) == 1 + sum(len(line.steps) for each in found for line in each.series)
     assert download(found[:1], "png", "en").startswith(b"\x89PNG")
+    drawn = download(found, "svg", "zh").decode()
+    assert drawn.count('id="axes_') == 2, "a panel per chart"
+    zoomed = [curves(snapshot, Selection(first=20.0, last=30.0))]
+    rows = download(zoomed, "csv", "en").decode().splitlines()[1:]
+    steps = {int(row.split(",")[4]) for row in rows}
+    assert steps == {18, *range(20, 31, 2), 32}, "what is in view, and the points that its lines come from and go to"

@@ -204,7 +204,7 @@ def test_what_is_shown_of_a_working_run_moves_with_its_events(tmp_path):
         live = Live(Reader(study.path))
         events.write("replayed", step=8, first=5, last=8, equal=True)
         live.look()
-        assert live.since(0)[2] == {"totals", "card-0", "runs", "cost", "proofs"}
+        assert live.since(0)[2] == {"totals", "card-0", "runs", "cost", "proofs", "log", "workers"}
 
 
 WRITTEN = {
@@ -287,7 +287,7 @@ def test_other_pages_are_sent_their_own_sections_alone(tmp_path, served, page):
     made_study.finish(study.runs()[1])
     own = {
         "ranking": {"ladder", "verdicts", "values"},
-        "cost": {"cost"},
+        "cost": {"cost", "workers"},
         "record": {"failures", "proofs"},
         "model": {"runs"},
     }[page]

@@ -55,3 +55,23 @@ def test_the_ranking_of_many_models_is_grouped_by_verdict(many, client):
     table = text.partition('<table class="verdicts">')[2].partition("</table>")[0]
     assert re.findall(r'rowgroup"><span class="verdict verdict-(\w+)"', table) == ["reference", "none", "failed"]
     assert_whole(text)
+
+
+@pytest.mark.parametrize("page", ["/", "/ranking"])
+def test_models_are_hidden_without_a_script(many, client, page):
+    """What the form sends leads to an address that holds the hidden models."""
+    asked, pattern = client(many), r'name="pick" value="(\d+)"'
+    everything = set(map(int, re.findall(pattern, asked.get(page).text)))
+    assert everything == set(range(16))
+    hide = asked.get(f"{page}?query=&group=&pick=3&pick=4&pick=9&act=hide&hide=0")
+    assert (hide.status_code, hide.headers["location"]) == (303, f"{page}?hide=0.3-4.9")
+    shown = asked.get(hide.headers["location"]).text
+    assert set(map(int, re.findall(pattern, shown))) == everything - {0, 3, 4, 9}
+    assert "Show the 4 hidden" in shown
+    assert 'name="hide" value="0.3-4.9"' in shown, "a further choice adds to it"
+    only = asked.get(f"{page}?pick=3&pick=9&act=only&hide=0").headers["location"]
+    assert set(map(int, re.findall(pattern, asked.get(only).text))) == {3, 9}
+    assert asked.get(f"{page}?act=hide").headers["location"] == page, "nothing was chosen"
+    for odd in ("x", "-", "5-", "9-1", "1-99999999999999999999", "0-99999"):
+        assert asked.get(f"{page}?hide={odd}").status_code == 200
+    assert_whole(shown)

@@ -18,7 +18,10 @@ from addnorm.words import phrases
 from whole_page import assert_whole
 
 PLAIN = [name for name in page_names() if name not in made_study.NOT_PLAIN]
-ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PLAIN} | {"model": "/model?variant=v4m5"}
+ADDRESSES = {name: f"/{'' if name == 'overview' else name}" for name in PLAIN} | {
+    "model": "/model?variant=v4m5",
+    "log": "/log?run=base0-s0",
+}
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -308,6 +311,7 @@ def test_every_page_that_is_served_is_among_the_tested_addresses(tmp_path):
         "/curves.csv",
         "/curves.svg",
         "/curves.png",
+        "/notes",
     }
     assert served == {
         address.partition("?")[0] for address in (*made_study.addresses("base"), *made_study.OF_CHECKPOINTS)

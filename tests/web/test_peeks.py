@@ -33,7 +33,8 @@ def test_pages_without_results_are_no_look(tmp_path, client, page):
     study = made_study.finished(tmp_path / "study")
     made_files.checkpoint(study.path, "mine")
     asked = client(study.path)
-    assert asked.get(f"/{page}?variant={'mine' if page == 'checkpoint' else 'base'}").status_code == 200
+    variant = "mine" if page == "checkpoint" else "base"
+    assert asked.get(f"/{page}?variant={variant}&run=base0-s0").status_code == 200
     assert asked.head("/ranking").status_code == 200
     assert count(study.path) == 0
 

@@ -1,16 +1,19 @@
-"""Serve a live page of a study, or of measured checkpoints: states, curves, ranking, scalars, cost, failures.
+"""Serve a live page of a study or of measured checkpoints: states, curves, ranking, scalars, cost, logs, failures; or of all
+studies of a folder.
 
-The page only reads, and is served to this machine alone. With `--host`, other machines have access with a token, which is
-part of the printed address.
+The page is served to this machine alone. With `--host`, other machines have access with a token, which is part of the printed
+address. The page only reads; notes and tags, its one exception, are kept in `notes.jsonl` in the study's folder and can be
+written from this machine alone unless `--notes` says otherwise.
 
 For example:
     addnorm watch runs/first
+    addnorm watch runs
     addnorm watch runs/first --host 0.0.0.0 --port 9000
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -21,13 +24,16 @@ from addnorm.errors import InputError
 @dataclass(frozen=True)
 class Options:
     dir: Annotated[Path, tyro.conf.Positional]
-    """Folder of a study's runs, or one into which `addnorm inspect CHECKPOINT --to DIR` has written."""
+    """Folder of a study's runs, one into which `addnorm inspect CHECKPOINT --to DIR` has written, or a folder of studies."""
     host: str = "127.0.0.1"
     """Address to listen on; `0.0.0.0` for all addresses of this machine."""
     port: int | None = None
     """Port to listen on; 8321 if not given, or any free port if that is in use."""
     token: str | None = None
     """Token for other machines; generated if not given. A token given here is visible in the list of processes."""
+    notes: Literal["local", "always", "never"] = "local"
+    """Visitors who can write notes and tags: `local` on a page for this machine alone, `always` by whoever has the token, or
+    `never`."""
     json: bool = False
     """Print the page's address as JSON."""
 
@@ -41,7 +47,7 @@ def command(options: Options) -> int:
         raise InputError(
             f"--token: expected at least 8 characters, got {len(options.token)}. Without --token, one is generated."
         )
-    ready = page(options.dir, host=options.host, port=options.port, token=options.token)
+    ready = page(options.dir, host=options.host, port=options.port, token=options.token, notes=options.notes)
     if options.json:
         print_json({"url": ready.url})
     else:

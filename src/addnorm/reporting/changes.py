@@ -31,8 +31,7 @@ def changed_sections(before: Snapshot, now: Snapshot) -> frozenset[str]:
     written = _written(before, now)
     found: set[str] = set()
     for name, section in sections().items():
-        moves = bool(section.follows & triggers) and any(section().is_measured(each, None) for each in (before, now))
-        if moves or _reads(section, written):
+        if _follows(section, triggers, before, now) or _reads(section, written):
             found |= {name} if section.part is None else {f"{section.part}-{place}" for place in places}
     return frozenset(found)
 
@@ -54,6 +53,14 @@ def runs_with_news(before: Snapshot, now: Snapshot) -> frozenset[str]:
     return frozenset(
         {run.run for run in now.runs if old.get(run.run) != run} | {str(PurePath(name).parent) for name in written}
     )
+
+
+def _follows(section: type[Section], triggers: set[Trigger], before: Snapshot, now: Snapshot) -> bool:
+    """True if the section follows one of the changes and shows anything; nearly all of them always do."""
+    if not section.follows & triggers:
+        return False
+    is_always = section.is_measured is Section.is_measured
+    return is_always or any(section().is_measured(each, None) for each in (before, now))
 
 
 def _reads(section: type[Section], written: set[str]) -> bool:

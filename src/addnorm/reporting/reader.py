@@ -45,6 +45,11 @@ class FolderReader(Protocol):
         ...
 
 
+def is_site(folder: Path) -> bool:
+    """True for a folder with a site of its own: a study's, one of measured checkpoints, or a checkpoint, which is refused."""
+    return (folder / "study.json").is_file() or bool(measured_names(folder)) or (folder / "config.json").is_file()
+
+
 def reader_of(folder: Path) -> "Reader | CheckpointsReader":
     """The reader of a study's folder, or of one with measured checkpoints.
 
@@ -193,8 +198,10 @@ class Reader:
             self._ranked = (what, None, _why_not(error, self.study))
 
     def _run(self, run: RunFolder, later: frozenset[str]) -> "_Seen":
-        facts = _facts(run.events_path, run.path, run.path / "lock")
         before = self._seen.get(run.name)
+        is_at_work = before is not None and before.view.state == "running"
+        # A log that grows changes nothing else.
+        facts = _facts(run.events_path, run.path, run.path / "lock", *([run.log_path] if is_at_work else ()))
         if before is not None and before.facts == facts and (before.view.state != "running" or run.is_held()):
             return before
         status, ending = run.status(), run.ending()
@@ -252,6 +259,7 @@ def _view(run: RunFolder, status: RunStatus, ending: dict[str, Any] | None, bega
     speed = _number(train.get("tokens_per_s"))
     per_step = _tokens_per_step(run.spec.get("spec"))
     peak = (ending or {}).get("peak_bytes")
+    holder = run.newest_holder() if status.state == "running" else None
     return RunView(
         **vars(status),
         newest_time=_number(last.get("time")),
@@ -261,6 +269,8 @@ def _view(run: RunFolder, status: RunStatus, ending: dict[str, Any] | None, bega
         began_time=began,
         ended_time=_number((ending or {}).get("time")),
         peak_bytes=peak if isinstance(peak, int) else None,
+        host=holder.host if holder is not None else None,
+        uses=_uses(train.get("uses")),
     )
 
 
@@ -269,6 +279,12 @@ def _tokens_per_step(spec: Any) -> int | None:
         return int(spec["training"]["batch"] * spec["training"]["seq"])
     except (KeyError, TypeError):
         return None  # a plan that was not made by `addnorm run`
+
+
+def _uses(recorded: Any) -> dict[str, float]:
+    if not isinstance(recorded, dict):
+        return {}  # an event of an earlier addnorm
+    return {name: float(value) for name, value in recorded.items() if isinstance(value, int | float)}
 
 
 def _number(value: Any) -> float | None:

@@ -17,28 +17,29 @@ from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
 from addnorm.reporting.section import Section
-from addnorm.reporting.sections import home_of, pages, pages_of, sections, template_folders
+from addnorm.reporting.sections import front_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, OF_ONE, ReportFiles, View
+from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, ReportFiles, View
 from addnorm.words import LANGUAGES, Phrases, phrases
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
+TEMPLATES = HERE / "templates"
 
 
 class Pages:
     """Renders sections and whole pages. One object per study: its sections keep what makes the next rendering cheaper."""
 
     def __init__(self) -> None:
-        self._environment = _environment((HERE / "templates", *template_folders()))
+        self._environment = environment((TEMPLATES, *template_folders()))
         self._sections: Mapping[str, Section] = {name: section() for name, section in sections().items()}
         self._words = {key: text for section in self._sections.values() for key, text in section.words.items()}
 
     def warm(self, snapshot: Snapshot) -> None:
         """Prepare what the first page would have to wait for: small curves and compiled templates."""
-        home = home_of(snapshot)
-        view = View(page=home, link=_anchor)
-        for name in pages()[home]:
+        front = front_of(snapshot)
+        view = View(page=front, link=_anchor)
+        for name in pages()[front]:
             self.section(name, snapshot, view)
         for template in self._environment.list_templates():
             self._environment.get_template(template)
@@ -65,10 +66,11 @@ class Pages:
         Args:
             snapshot: the study.
             view: which page, and who looks at it.
-            chrome: values for the page's frame: `asset`, `in_language`, `events`, `number`.
+            chrome: values for the page's frame: `asset`, `in_language`, `events`, `number`, and `home`, the address of the page
+                of all studies, if there is one.
         """
         content = [self.section(name, snapshot, view) for name in pages()[view.page]]
-        values = {**_chrome(snapshot, view), **chrome, "sections": content}
+        values = {**_chrome(snapshot, view), "home": None, **chrome, "sections": content}
         return self._render("page.html", snapshot, view, values)
 
     def problem(self, snapshot: Snapshot, view: View, problem: str, **chrome: Any) -> str:
@@ -83,7 +85,7 @@ class Pages:
             language: of the texts.
             report: the files beside it; without them, the sections at the report's end are left out.
         """
-        view = View(page=home_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
+        view = View(page=front_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
         content = self._in_report("study", snapshot, view)
         for model in snapshot.models:
             page = MODEL_PAGE if model in snapshot.variants else CHECKPOINT_PAGE
@@ -120,7 +122,7 @@ class Pages:
             folder=str(snapshot.path),
             titles=snapshot.titles,
             short=snapshot.short_names,
-            said_duration=functools.partial(_said_duration, t),
+            said_duration=functools.partial(said_duration, t),
             **values,
         )
 
@@ -146,9 +148,9 @@ def query_of(**values: Any) -> str:
 def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
     return {
         "page": view.page,
-        "pages": [name for name in pages_of(snapshot) if name not in OF_ONE],
-        "home": home_of(snapshot),
-        "variant": view.variant if view.page in OF_ONE else None,
+        "pages": [name for name in pages_of(snapshot) if name not in UNLISTED],
+        "front": front_of(snapshot),
+        "shown": view.log.run if view.page == LOG_PAGE else view.variant if view.page in OF_ONE else None,
         "has_curves": "curves" in pages()[view.page],
         "study": snapshot.study,
         "plan_hash": str(snapshot.plan["plan_hash"]) if snapshot.is_study else "",
@@ -168,7 +170,8 @@ def _anchor(page: str, **query: Any) -> str:
     return f"#model-{query['variant']}" if page in OF_ONE else f"#{page}-title"
 
 
-def _said_duration(words: Phrases, seconds: float | None) -> str:
+def said_duration(words: Phrases, seconds: float | None) -> str:
+    """A duration in words."""
     key, values = numbers.duration(seconds)
     return words(key, **values)
 
@@ -179,7 +182,7 @@ def _breakable(name: str) -> Markup:
 
 
 @functools.cache
-def _environment(folders: tuple[Path, ...]) -> Environment:
+def environment(folders: tuple[Path, ...]) -> Environment:
     """The templates of these folders, which are compiled once for all objects that show them."""
     made = Environment(
         loader=FileSystemLoader(folders),

@@ -36,6 +36,10 @@ class RunView(RunStatus):
     """When the run's ending was written."""
     peak_bytes: int | None
     """Largest resident memory of the attempt that finished."""
+    host: str | None
+    """Of the worker; None unless the run is running."""
+    uses: Mapping[str, float]
+    """Use of processors, memory and GPU as the worker last recorded it (`addnorm.training.use`); empty if it has not."""
 
     @property
     def left_s(self) -> float | None:

@@ -1,6 +1,6 @@
 """A visitor's view of a page: which page, in which language, of which model, with which curves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -21,8 +21,13 @@ CHECKPOINTS_PAGE = "checkpoints"
 """The page of measured checkpoints: the first one of a folder without a study."""
 CHECKPOINT_PAGE = "checkpoint"
 """The page of one measured checkpoint, to which its name links."""
+LOG_PAGE = "log"
+"""The page of one run's log. Lists of runs link to it."""
 OF_ONE = (MODEL_PAGE, CHECKPOINT_PAGE)
-"""Pages of one model or checkpoint. They are not in the navigation."""
+"""Pages of one model or checkpoint."""
+UNLISTED = (*OF_ONE, LOG_PAGE)
+"""Pages that the navigation leaves out."""
+_LAST_PLACE = 99_999
 
 AXES = ("step", "tokens", "time", "flops")
 """Quantities on the x axis of curves: training steps, tokens, seconds of training without pauses, or FLOPs."""
@@ -64,7 +69,14 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class Listing:
-    """Search, order and groups that a visitor wants of a list of models."""
+    """Search, order and groups that a visitor wants of a list of models, and the models that it leaves out.
+
+    Example:
+        >>> Listing(hide="0-2.7").hidden
+        frozenset({0, 1, 2, 7})
+        >>> Listing.of_hidden([7, 1, 0, 2]).hide
+        '0-2.7'
+    """
 
     query: str = ""
     """Words that a model's name, settings or state must contain."""
@@ -72,6 +84,43 @@ class Listing:
     """A column; empty for the list's own order."""
     group: str = ""
     """Path of a setting, or another name that the list offers; empty for its own groups."""
+    hide: str = ""
+    """Places of hidden models in the study's order, as an address holds them: `0-5.9`. Anything else hides nothing."""
+
+    @property
+    def hidden(self) -> frozenset[int]:
+        """Places of the hidden models."""
+        found: set[int] = set()
+        for part in self.hide.split("."):
+            first, _, last = part.partition("-")
+            if first.isdecimal() and (last or first).isdecimal() and len(part) < 16:
+                found |= set(range(int(first), min(int(last or first), _LAST_PLACE) + 1))
+        return frozenset(found)
+
+    def without_hidden(self) -> dict[str, str]:
+        """Texts of this list for an address, with every model in it."""
+        return {name: value for name, value in vars(self).items() if value and name != "hide"}
+
+    @classmethod
+    def of_hidden(cls, places: Iterable[int]) -> "Listing":
+        """A list without the models in these places."""
+        runs: list[list[int]] = []
+        for place in sorted(set(places)):
+            if runs and place == runs[-1][1] + 1:
+                runs[-1][1] = place
+            else:
+                runs.append([place, place])
+        return cls(hide=".".join(f"{a}-{b}" if b > a else f"{a}" for a, b in runs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogWindow:
+    """The part of a run's log that a visitor asked for. The words to search for are those of the `Listing`."""
+
+    run: str = ""
+    """Name of the run."""
+    until: int | None = None
+    """Byte of the log at which the shown part ends; None for its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +143,9 @@ class View:
     """The model that the page is about, or whose scalars alone are asked for."""
     selection: Selection = field(default_factory=Selection)
     listing: Listing = field(default_factory=Listing)
+    log: LogWindow = field(default_factory=LogWindow)
+    note_key: str | None = None
+    """Key that a form must send to write notes; None where they can only be read."""
     is_live: bool = True
     """False in a report, where curves cannot be requested again."""
     peek_problem: str | None = None

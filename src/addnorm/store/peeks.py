@@ -8,12 +8,10 @@ shows single runs and no comparison.
 import time
 from pathlib import Path
 
-from addnorm.errors import JobError
-from addnorm.store.lines import LineWriter, Record, read_lines
-from addnorm.store.lock import Lock
+from addnorm.store.lines import Record, read_lines
+from addnorm.store.locked_lines import append_locked
 
 NAME, LOCK = "looks.jsonl", "looks.lock"
-_TRIES, _PAUSE_S = 200, 0.01
 
 
 def record_peek(out: Path, *, finished: int, plan_hash: str) -> None:
@@ -27,25 +25,8 @@ def record_peek(out: Path, *, finished: int, plan_hash: str) -> None:
     Raises:
         DiskFull, JobError: the line cannot be written.
     """
-    lock = Lock(out / LOCK)
-    for _ in range(_TRIES):
-        if lock.try_acquire():
-            break
-        time.sleep(_PAUSE_S)  # another process is writing its line
-    else:
-        raise JobError(
-            f"expected {lock.path} to be free within {_TRIES * _PAUSE_S:g} s, got a lock that process {lock.held_by()} "
-            "still holds. Stop that process."
-        )
-    try:
-        lines = LineWriter(out / NAME)
-        try:
-            lines.append({"time": time.time(), "finished": finished, "plan_hash": plan_hash})
-            lines.sync()
-        finally:
-            lines.close()
-    finally:
-        lock.release()
+    record = {"time": time.time(), "finished": finished, "plan_hash": plan_hash}
+    append_locked(out / NAME, out / LOCK, record)
 
 
 def peeks(out: Path) -> list[Record]:

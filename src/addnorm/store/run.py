@@ -140,6 +140,11 @@ class RunFolder:
             return newest[1] if newest is not None else None
         return self._claims.held_elsewhere()
 
+    def newest_holder(self) -> Holder | None:
+        """The worker that made the newest claim, living or not; None before the first."""
+        newest = self._claims.newest()
+        return newest[1] if newest is not None else None
+
     def claims_made(self) -> int:
         """Number of the newest claim; it grows with every worker that begins."""
         newest = self._claims.newest()

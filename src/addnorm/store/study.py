@@ -49,6 +49,8 @@ _RESERVED = frozenset(
         "mirrors",
         NAME,
         LOCK,
+        "notes.jsonl",
+        "notes.lock",
     }
 )
 _TRIES, _PAUSE_S = 500, 0.01

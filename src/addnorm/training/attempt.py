@@ -23,6 +23,7 @@ from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Step, Trainer
 from addnorm.training.ranks import Alone, Ranks
 from addnorm.training.recorder import Follower, Measured, Recorder
+from addnorm.training.use import Use
 
 
 class CannotContinue(AddnormError):
@@ -78,7 +79,7 @@ class Attempt:
         self.trainer = Trainer(self.spec, dataset, device, self.ranks)
         self.recorder: Recorder | Follower = Follower(run)
         if events is not None:
-            self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq)
+            self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq, Use(device))
             run.write_env(_environment(device, self.spec.training.threads, self.ranks.size))
 
     def train(self) -> int:

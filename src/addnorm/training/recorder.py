@@ -19,6 +19,7 @@ from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
 from addnorm.training.loop import Step, Trainer, content_hash
 from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.use import Use
 
 Measured = tuple[float, float]
 """Loss and gradient norm of one step."""
@@ -31,10 +32,11 @@ class Recorder:
         run: the run's folder.
         events: the writer of this attempt's events.
         tokens_per_step: training tokens of one step, for the speed.
+        use: of processors and memory by this process.
     """
 
-    def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int) -> None:
-        self.run, self.events = run, events
+    def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int, use: Use) -> None:
+        self.run, self.events, self.use = run, events, use
         self.earlier: dict[int, Measured] = dict(_recorded_steps(run.events_path))
         """Loss and gradient norm of every step that an earlier attempt recorded."""
         self._tokens_per_step = tokens_per_step
@@ -70,6 +72,7 @@ class Recorder:
             first=window.first + 1,
             losses=window.losses,
             grad_norms=window.grad_norms,
+            uses=self.use.read(),
         )
         repeated = [number for number in range(window.first + 1, step + 1) if number in self.earlier]
         if repeated:

@@ -8,17 +8,16 @@ A page that is older than the kept numbers, or was served by another process, is
 Ranking many runs takes longest, so changes of the runs are announced first and the ranking afterwards.
 """
 
-import asyncio
 import secrets
 import threading
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from addnorm.errors import AddnormError
 from addnorm.reporting.changes import EVERYTHING, changed_sections, runs_with_news
 from addnorm.reporting.reader import FolderReader
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.web.listeners import Listeners
 
 _KEPT = 4096
 
@@ -49,8 +48,8 @@ class Live:
         """Reason why the folder cannot be read at present."""
         self._reader = reader
         self._changes: deque[Change] = deque(maxlen=_KEPT)
-        self._listeners: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-        self._guard = threading.Lock()
+        self.listeners = Listeners()
+        self._guard, self._looking = threading.Lock(), threading.Lock()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._snapshot = reader.look()
@@ -67,7 +66,7 @@ class Live:
         self._stop.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
-        self._wake()
+        self.listeners.wake()
 
     @property
     def is_stopped(self) -> bool:
@@ -79,10 +78,11 @@ class Live:
             return self._snapshot, self._number
 
     def look(self) -> None:
-        """Read the folder once and announce changes."""
-        self._take(self._reader.look(rank=lambda reader: False))
-        if self._reader.is_ranking_old:
-            self._take(self._reader.look())
+        """Read the folder once and announce changes. Any thread may call it."""
+        with self._looking:
+            self._take(self._reader.look(rank=lambda reader: False))
+            if self._reader.is_ranking_old:
+                self._take(self._reader.look())
 
     def since(self, number: int) -> tuple[Snapshot, int, frozenset[str], frozenset[str]]:
         """The newest snapshot, its number, and the sections and runs that changed after `number`.
@@ -97,18 +97,6 @@ class Live:
             runs = frozenset().union(*(change.runs for change in after))
             return self._snapshot, self._number, sections, runs
 
-    def listen(self) -> tuple[asyncio.Event, Callable[[], None]]:
-        """An event that is set at every change, and a function to call when it is no longer needed."""
-        entry = (asyncio.get_running_loop(), asyncio.Event())
-        with self._guard:
-            self._listeners.add(entry)
-
-        def leave() -> None:
-            with self._guard:
-                self._listeners.discard(entry)
-
-        return entry[1], leave
-
     def _take(self, snapshot: Snapshot) -> None:
         with self._guard:
             before = self._snapshot
@@ -121,14 +109,7 @@ class Live:
             )
             self._snapshot, self._number = snapshot, change.number
             self._changes.append(change)
-        self._wake()
-
-    def _wake(self) -> None:
-        with self._guard:
-            listeners = list(self._listeners)
-        for loop, event in listeners:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(event.set)
+        self.listeners.wake()
 
     def _look_on(self) -> None:
         while not self._stop.wait(self.every_s):

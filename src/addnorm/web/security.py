@@ -4,7 +4,7 @@
   read the study through the visitor's browser.
 - Addresses other than loopback need a token. It arrives once in the address and is stored in a cookie that scripts cannot read;
   a redirect removes it from the address, so that it stays neither in the history nor in a screenshot.
-- Only GET and HEAD are allowed.
+- Only GET and HEAD are allowed, and POST to `/notes` where notes may be written (see `addnorm.web.note_writer`).
 - The browser may load only files of this server, run no inline script, and show the page in no other site's frame. Templates
   escape names from a study; the policy prevents a name that was not escaped from running as a script.
 """
@@ -64,10 +64,14 @@ class Guard:
         any_address: whether any IP address is accepted as host, for a server that listens on all addresses. An address,
             unlike a name, cannot be made to resolve to this machine by a third party.
         token: secret that a visitor must send; None on loopback.
+        can_write: whether notes may be written.
     """
 
-    def __init__(self, app: ASGIApp, *, hosts: Iterable[str], any_address: bool, token: str | None) -> None:
+    def __init__(
+        self, app: ASGIApp, *, hosts: Iterable[str], any_address: bool, token: str | None, can_write: bool
+    ) -> None:
         self.app, self.hosts, self.any_address, self.token = app, frozenset(hosts), any_address, token
+        self.can_write = can_write
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -91,7 +95,8 @@ class Guard:
         headers = Headers(scope=scope)
         if not self._is_our_host(headers.get("host", "")):
             return PlainTextResponse("addnorm: this server is not known by that name.\n", status_code=421)
-        if scope["method"] not in ("GET", "HEAD"):
+        is_note = self.can_write and scope["method"] == "POST" and str(scope["path"]).endswith("/notes")
+        if scope["method"] not in ("GET", "HEAD") and not is_note:
             return PlainTextResponse(
                 "addnorm: this page can only be read.\n", status_code=405, headers={"Allow": "GET, HEAD"}
             )

@@ -11,10 +11,13 @@ from pathlib import Path
 import uvicorn
 
 from addnorm.errors import InputError, JobError
-from addnorm.reporting.reader import reader_of
+from addnorm.reporting.reader import is_site, reader_of
 from addnorm.web.app import application
+from addnorm.web.home import home_application
 from addnorm.web.live import Live
+from addnorm.web.note_writer import Notes, NoteWriter
 from addnorm.web.security import is_loopback
+from addnorm.web.studies import Studies
 
 PORT = 8321
 
@@ -26,7 +29,7 @@ class Page:
     url: str
     """Address to open, with the token if there is one."""
     server: uvicorn.Server
-    live: Live
+    live: Live | Studies
     listening: socket.socket
 
     def serve(self) -> None:
@@ -34,14 +37,22 @@ class Page:
         self.server.run(sockets=[self.listening])
 
 
-def page(folder: Path, *, host: str = "127.0.0.1", port: int | None = None, token: str | None = None) -> Page:
-    """Get the page of a study's folder ready.
+def page(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    token: str | None = None,
+    notes: Notes = "local",
+) -> Page:
+    """Get the page of a study ready, or of all studies of a folder.
 
     Args:
-        folder: the study's folder.
+        folder: the study's folder, or one that holds folders of studies.
         host: address to listen on. One that other machines can reach has a token, made here if none is given.
         port: None for 8321, or any free one if that is taken.
         token: what visitors must know.
+        notes: where visitors may write notes: served to this machine alone (`local`), always or never.
 
     Raises:
         InputError: no study and no measured checkpoints in the folder, or no such address.
@@ -49,8 +60,13 @@ def page(folder: Path, *, host: str = "127.0.0.1", port: int | None = None, toke
     """
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
-    live = Live(reader_of(folder))
-    app = application(folder, host=host, token=token, live=live)
+    live: Live | Studies
+    if is_site(folder):
+        live = Live(reader_of(folder))
+        app = application(folder, host=host, token=token, live=live, notes=notes)
+    else:
+        live = Studies(folder, NoteWriter.at(host, notes))
+        app = home_application(folder, host=host, token=token, studies=live)
     listening = _listen(host, port)
     shown = host if ":" not in host else f"[{host}]"
     if host in ("0.0.0.0", "::"):

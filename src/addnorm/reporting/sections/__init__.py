@@ -33,7 +33,7 @@ def pages_of(snapshot: Snapshot) -> tuple[str, ...]:
     return tuple(page for page, names in pages().items() if not any(found[name].needs_study for name in names))
 
 
-def home_of(snapshot: Snapshot) -> str:
+def front_of(snapshot: Snapshot) -> str:
     """Name of the page that a folder opens with."""
     return "overview" if snapshot.is_study else CHECKPOINTS_PAGE
 

@@ -97,6 +97,7 @@ class CardsSection(Section):
             "sorts": tuple(_SORTS),
             "group_paths": (_STATE, *snapshot.differing),
             "listing": view.listing,
+            "hidden": len(view.listing.hidden & set(range(len(found)))),
         }
 
     def part_values(self, snapshot: Snapshot, view: View, place: int) -> Mapping[str, Any]:
@@ -131,7 +132,8 @@ def arranged(found: Sequence[Card], snapshot: Snapshot, listing: Listing) -> lis
     """The cards that a visitor asked for, by group; one group without a name unless some were asked for."""
     if len(found) <= MOST_CARDS:
         return [("", list(found))]
-    shown = [each for each in found if matches(listing.query, each.text)]
+    hidden = listing.hidden
+    shown = [each for each in found if each.place not in hidden and matches(listing.query, each.text)]
     if listing.sort in _SORTS:
         shown.sort(key=_SORTS[listing.sort])
     if listing.group == _STATE:

@@ -30,7 +30,7 @@ class FailuresSection(Section):
     follows = frozenset({"states"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"failures": failures(snapshot), "variants": snapshot.variants}
+        return {"failures": failures(snapshot), "variants": snapshot.variants, "is_live": view.is_live}
 
 
 def failures(snapshot: Snapshot) -> list[Failure]:

@@ -17,4 +17,4 @@ class RunsSection(Section):
     follows = frozenset({"runs"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"runs": snapshot.of(view.variant or "")}
+        return {"runs": snapshot.of(view.variant or ""), "is_live": view.is_live}

@@ -1,6 +1,6 @@
 """Every variant against every reference: verdicts, the number of seeds that would decide, and the figure of differences."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -79,18 +79,18 @@ class Verdicts:
     margin: float
     """In thousandths of a nat."""
 
-    def groups(self, listing: Listing) -> list[tuple[str, list[Row]]]:
+    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[Row]]]:
         """The rows by verdict against one reference, best verdict first; one group without a name for a small study.
 
         Args:
             listing: `query` leaves rows out; `group` names the reference, the first unless given.
+            hidden: variants that are left out of a long table.
         """
         if len(self.rows) <= MOST_CARDS or not self.references:
             return [("", list(self.rows))]
         against = self.references.index(listing.group) if listing.group in self.references else 0
-        found = grouped(
-            [row for row in self.rows if matches(listing.query, row.variant)], lambda row: row.in_group(against)
-        )
+        shown = [row for row in self.rows if row.variant not in hidden and matches(listing.query, row.variant)]
+        found = grouped(shown, lambda row: row.in_group(against))
         return sorted(((str(key), rows) for key, rows in found), key=lambda group: _GROUPS.index(group[0]))
 
 
@@ -267,8 +267,15 @@ class VerdictsSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         ranking = snapshot.ranking
+        places = {name: place for place, name in enumerate(snapshot.variants)}
+        left_out = view.listing.hidden
+        hidden = {name for name, place in places.items() if place in left_out}
+        found = verdicts(ranking) if ranking is not None else None
         return {
-            "verdicts": verdicts(ranking) if ranking is not None else None,
+            "verdicts": found,
+            "groups": found.groups(view.listing, hidden) if found is not None else [],
+            "places": places,
+            "hidden": len(hidden),
             "ranking": ranking,
             "no_ranking": snapshot.no_ranking,
             "listing": view.listing,

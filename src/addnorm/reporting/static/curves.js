@@ -56,6 +56,9 @@
     charts.forEach((found, at) => tabulate(found, section.querySelector(at ? `#curves-table-${at}` : "#curves-table")));
     name(charts[0].series);
     for (const one of section.querySelectorAll("[data-mode]")) one.hidden = one.dataset.mode !== charts[0].mode;
+    const thinned = note.querySelector("[data-thinned]");
+    thinned.hidden = charts[0].stepsPerPoint === 1;
+    thinned.textContent = ` ${thinned.dataset.thinned.replace("{steps}", charts[0].stepsPerPoint)}`;
     const [first, last] = zoom || [0, end()];
     for (const [at, place] of places.entries()) {
       const xs = charts[at].series.flatMap((line) => line.xs);

@@ -39,7 +39,18 @@
     if (event.target.matches("[data-search]")) apply(event.target.closest("[data-list-tools]"));
   });
   document.addEventListener("change", (event) => {
-    if (event.target.matches("form[data-list-tools] select")) event.target.form.requestSubmit();
+    if (!event.target.matches("form[data-list-tools] select")) return;
+    for (const one of document.querySelectorAll("[name=pick]")) one.disabled = true;  // an order picks nothing
+    event.target.form.requestSubmit();
   });
-  document.addEventListener("addnorm:change", () => document.querySelectorAll("[data-list-tools]").forEach(apply));
+  // All and none of the rows that are shown.
+  document.addEventListener("click", (event) => {
+    const way = event.target.closest?.("[data-pick]")?.dataset.pick;
+    if (!way) return;
+    for (const one of document.querySelectorAll("[name=pick]")) one.checked = way === "all" && !one.closest("[hidden]");
+  });
+  const show = () => { for (const one of document.querySelectorAll("[data-list-tools] [data-needs-script]")) one.hidden = false; };
+  show();
+  addEventListener("pageshow", () => { for (const one of document.querySelectorAll("[name=pick]")) one.disabled = false; });
+  document.addEventListener("addnorm:change", () => show() ?? document.querySelectorAll("[data-list-tools]").forEach(apply));
 })();

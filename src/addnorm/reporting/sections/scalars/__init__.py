@@ -8,6 +8,7 @@ from addnorm.reporting.formats.numbers import fixed
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.figure import figure
+from addnorm.reporting.sections.scalars.over_seeds import over_seeds
 from addnorm.reporting.sections.scalars.record import Family, families
 from addnorm.reporting.sections.scalars.table import latex
 from addnorm.reporting.sections.scalars.verdicts import explained
@@ -115,7 +116,7 @@ class ScalarsSection(Section):
             else:
                 left_out.append(name)
         return {
-            "families": found,
+            "families": [(family, over_seeds(family.entries)) for family in found],
             "left_out": left_out,
             "explained": explained(snapshot),
             "most_icons": _MOST_ICONS,

@@ -23,6 +23,14 @@ class Explained:
     verdicts: Mapping[tuple[str, str], tuple[tuple[str, int], ...]]
     """By variant and number: each verdict's key, and how many seeds have it."""
 
+    directions: Mapping[str, Sequence[Sequence[frozenset[str]]]]
+    """By variant, of each seed: the numbers of each redundant direction."""
+
+    def redundant(self, variant: str, names: Sequence[str]) -> int:
+        """Redundant directions within several numbers that every seed has."""
+        own = frozenset(map(_bare, names))
+        return min((sum(of <= own for of in seed) for seed in self.directions.get(variant, ())), default=0)
+
     def of(self, variant: str, name: str) -> tuple[tuple[str, int], ...]:
         """The verdicts on one number, named as in `scalars.safetensors`."""
         return self.verdicts.get((variant, _bare(name)), ())
@@ -48,7 +56,15 @@ def _read(content: Mapping[str, Any]) -> Explained:
         for scalar in run["scalars"]:
             name = f"{scalar['parameter']}[{','.join(map(str, scalar['index']))}]"
             found.setdefault((str(run["variant"]), _bare(name)), Counter())[VERDICTS[scalar["verdict"]]] += 1
-    return Explained(time=float(content["time"]), verdicts={key: tuple(of.most_common()) for key, of in found.items()})
+    directions: dict[str, list[list[frozenset[str]]]] = {}
+    for run in content["runs"]:
+        of_run = [frozenset(map(_bare, each["parameters"])) for each in run.get("directions", ())]
+        directions.setdefault(str(run["variant"]), []).append(of_run)
+    return Explained(
+        time=float(content["time"]),
+        verdicts={key: tuple(of.most_common()) for key, of in found.items()},
+        directions=directions,
+    )
 
 
 def _bare(name: str) -> str:

@@ -1,0 +1,83 @@
+"""Pages that wait for a change, and the stream of changes that each of them receives."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+
+REMIND_S = 15.0
+"""Seconds between lines that keep an idle connection open through proxies."""
+
+
+class Listeners:
+    """The open pages of a site. Any thread may wake them."""
+
+    def __init__(self) -> None:
+        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._guard = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def listen(self) -> tuple[asyncio.Event, Callable[[], None]]:
+        """An event that is set at every change, and a function to call when it is no longer needed."""
+        entry = (asyncio.get_running_loop(), asyncio.Event())
+        with self._guard:
+            self._waiting.add(entry)
+
+        def leave() -> None:
+            with self._guard:
+                self._waiting.discard(entry)
+
+        return entry[1], leave
+
+    def wake(self) -> None:
+        """Set every page's event."""
+        with self._guard:
+            waiting = list(self._waiting)
+        for loop, event in waiting:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(event.set)
+
+
+def number_of(text: str, epoch: str) -> int:
+    """The number in a change's id; -1 if it is another server's or not an id."""
+    of, _, number = text.partition("-")
+    return int(number) if of == epoch and number.isdecimal() and len(number) < 16 else -1
+
+
+async def stream(
+    listeners: Listeners,
+    after: str,
+    epoch: str,
+    is_stopped: Callable[[], bool],
+    change_after: Callable[[int], tuple[int, dict[str, Any] | None]],
+) -> AsyncIterator[str]:
+    """Server-sent events: every change once and in order.
+
+    Args:
+        listeners: woken at each change.
+        after: id of the last change that the page has seen.
+        epoch: distinguishes this server's numbers from those of an earlier one.
+        is_stopped: true once the server ends.
+        change_after: the newest number and all that changed after a number; None if nothing did.
+    """
+    number = number_of(after, epoch)
+    woken, leave = listeners.listen()
+    try:
+        yield "retry: 1000\n\n"
+        while not is_stopped():
+            woken.clear()
+            number, content = await run_in_threadpool(change_after, number)
+            if content is not None:
+                yield f"event: change\nid: {epoch}-{number}\ndata: {json.dumps(content, ensure_ascii=False)}\n\n"
+                continue
+            try:
+                await asyncio.wait_for(woken.wait(), timeout=REMIND_S)
+            except TimeoutError:
+                yield ": still here\n\n"
+    finally:
+        leave()
