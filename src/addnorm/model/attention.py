@@ -32,6 +32,7 @@ class Attention(nn.Module):
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         attended: Attended | None = None,
+        inner_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -44,6 +45,7 @@ class Attention(nn.Module):
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
         self.query_norm, self.key_norm = query_norm, key_norm
         self.attended = attended
+        self.inner_norm = inner_norm
 
     def forward(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         of = separate(x)
@@ -55,7 +57,8 @@ class Attention(nn.Module):
         attended = context.attend(self.layer, query, key, value)
         if self.attended is not None:
             attended = self.attended(attended, of.query, value)
-        return self.output(self.join(attended))
+        joined = self.join(attended)
+        return self.output(joined if self.inner_norm is None else self.inner_norm(joined))
 
     @property
     def value_projection(self) -> Linear:

@@ -48,6 +48,7 @@ class GatedAttentionUnit(nn.Module):
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         attended: Attended | None = None,
+        inner_norm: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -59,6 +60,7 @@ class GatedAttentionUnit(nn.Module):
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
         self.query_norm, self.key_norm = query_norm, key_norm
         self.attended = attended
+        self.inner_norm = inner_norm
 
     def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         gate, value, base = self._parts(self.input(x))
@@ -71,7 +73,8 @@ class GatedAttentionUnit(nn.Module):
         attended = context.attend(self.layer, query, key, value)
         if self.attended is not None:
             attended = self.attended(attended, x, value)
-        return self.output(gate * self.join(attended))
+        gated = gate * self.join(attended)
+        return self.output(gated if self.inner_norm is None else self.inner_norm(gated))
 
     @property
     def value_projection(self) -> Linear:
