@@ -75,6 +75,8 @@ class ForwardContext:
     sinks: Sinks | None = None
     normalisation: Normalisation = "softmax"
     """Function from scores to attention."""
+    cap: float | None = None
+    """Bound of the summed scores' size."""
     impl: Implementation = "auto"
     """An implementation of `attend`; "running" or "carry" for a running sum of scores."""
     buffers: ScoreBuffers = field(default_factory=ScoreBuffers)
@@ -125,6 +127,7 @@ class ForwardContext:
             padding=self.padding,
             dropout=self.dropout,
             normalisation=self.normalisation,
+            cap=self.cap,
             sinks=None if self.sinks is None else self.sinks.logits(layer),
         )
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
@@ -205,7 +208,7 @@ class ForwardContext:
         shared = self.scores.shared_weight(0) is not None
         decoding = self.cache is not None and self.cache.length > 0
         if decoding:
-            return RunningSum(keep=self.replays) if shared else DecodingRows(keep=self.replays)
+            return RunningSum(keep=self.replays) if shared and self.cap is None else DecodingRows(keep=self.replays)
         if self.tracing:  # a trace is read layer by layer
             return SeparateLayers("auto" if self.impl in RUNNING else self.impl, keep=self.replays)
         if self.impl in RUNNING or (self.impl == "auto" and keeps_running_sum(self.scores, problem)):
