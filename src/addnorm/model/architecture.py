@@ -15,7 +15,7 @@ from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.model.feed_forward import Activation, PlainActivation
-from addnorm.model.forward_context import Implementation
+from addnorm.model.forward_context import RUNNING, Implementation
 from addnorm.model.gau import require_one_head
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
@@ -108,6 +108,11 @@ class Architecture:
     score_cap: float | None = field(default=None, metadata=_ADDED_LATER)
     """Bound of the scores' size, c tanh(score / c), applied once to the summed scores, before biases and masks; None for
     none."""
+    windows: tuple[int | None, ...] = field(default=(None,), metadata=_ADDED_LATER)
+    """Largest number of keys that a row sees, its own position the last of them, of each attention in turn, repeated over the
+    depth; null for all keys. Causal models only."""
+    embedding_factor: Literal["one", "root_width"] = field(default="one", metadata=_ADDED_LATER)
+    """Factor of the embeddings: none, or the root of the width."""
     attention: Implementation = "auto"
     """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
     "running", one sum of scores for all layers, which backward undoes, if the scores of all layers share one weight ("carry" is
@@ -145,6 +150,7 @@ class Architecture:
         self._require_branches()
         self._require_joinable()
         self._require_attention()
+        self._require_windows()
 
     def _require_branches(self) -> None:
         """Raises:
@@ -238,6 +244,25 @@ class Architecture:
             hidden=self.hidden,
             max_seq=self.max_seq,
         )
+
+    def _require_windows(self) -> None:
+        """Raises:
+        InputError: no windows, one without keys, one in a masked model, or different ones for one sum of scores.
+        """
+        if not self.windows or any(window is not None and window < 1 for window in self.windows):
+            raise InputError(
+                f"windows: expected whole numbers of at least 1, or null, one at least, got {list(self.windows)}."
+            )
+        if self.objective != "causal" and self.windows != (None,):
+            raise InputError(
+                f"windows: expected [null] with objective {self.objective!r}, because a window holds the last keys up to a "
+                f"position, got {list(self.windows)}. Set windows to [null], or objective to 'causal'."
+            )
+        if len(set(self.windows)) > 1 and self.attention in RUNNING:
+            raise InputError(
+                f"attention: {self.attention}: expected one window for all layers, because the mask is a part of the running "
+                f"sum of scores, got windows {list(self.windows)}. Use 'auto' or 'streaming'."
+            )
 
     @property
     def normalises_by(self) -> Normalisation:

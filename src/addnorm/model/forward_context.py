@@ -77,6 +77,8 @@ class ForwardContext:
     """Function from scores to attention."""
     cap: float | None = None
     """Bound of the summed scores' size."""
+    windows: Sequence[int | None] = (None,)
+    """Largest number of keys that a row sees, of each layer in turn; None for all."""
     impl: Implementation = "auto"
     """An implementation of `attend`; "running" or "carry" for a running sum of scores."""
     buffers: ScoreBuffers = field(default_factory=ScoreBuffers)
@@ -122,7 +124,7 @@ class ForwardContext:
             value,
             self.scores.weights(layer),
             causal=self.causal,
-            sliding_window=self.position.window(self.prepared),
+            sliding_window=self._window(layer),
             bias=self.position.score_bias(layer, self.prepared),
             padding=self.padding,
             dropout=self.dropout,
@@ -199,6 +201,11 @@ class ForwardContext:
             raise AddnormError("attend_again: expected an earlier layer that attends, got none.")
         return self._attention.attend_again(layers, values)
 
+    def _window(self, layer: int) -> int | None:
+        """The smaller of the layer's own window and the position's."""
+        own, of_position = self.windows[layer % len(self.windows)], self.position.window(self.prepared)
+        return own if of_position is None else of_position if own is None else min(own, of_position)
+
     def _choose(self, problem: AttentionProblem) -> LayerwiseAttention:
         """The implementation for this pass, from its first layer's problem.
 
@@ -207,11 +214,12 @@ class ForwardContext:
         """
         shared = self.scores.shared_weight(0) is not None
         decoding = self.cache is not None and self.cache.length > 0
+        same_rows = self.cap is None and len(set(self.windows)) == 1  # of all layers, so that one sum serves them
         if decoding:
-            return RunningSum(keep=self.replays) if shared and self.cap is None else DecodingRows(keep=self.replays)
+            return RunningSum(keep=self.replays) if shared and same_rows else DecodingRows(keep=self.replays)
         if self.tracing:  # a trace is read layer by layer
             return SeparateLayers("auto" if self.impl in RUNNING else self.impl, keep=self.replays)
-        if self.impl in RUNNING or (self.impl == "auto" and keeps_running_sum(self.scores, problem)):
+        if self.impl in RUNNING or (self.impl == "auto" and same_rows and keeps_running_sum(self.scores, problem)):
             reason = why_not_running(problem)
             if self.replays:
                 reason = "expected a residual that does not replay the attention of earlier layers"

@@ -144,10 +144,10 @@ def _gpt_j() -> ModelSpec:
 
 
 def _gemma2() -> ModelSpec:
-    """Gemma Team 2024, Gemma 2, arXiv:2408.00118, 2 B: sandwich norms, GEGLU, grouped queries, capped logits, tied.
+    """Gemma Team 2024, Gemma 2, arXiv:2408.00118, 2 B: sandwich norms, GEGLU, grouped queries, capped scores and logits, tied.
 
-    Differs from the source: scores have no cap, every layer sees the whole sequence, embeddings are not scaled, heads divide
-    the width.
+    Every second layer sees 4096 positions. Differs from the source: heads divide the width; a norm's gain starts at one and
+    decays towards zero, where the source writes one plus a number.
     """
     return ModelSpec(
         vocab=256_128,
@@ -161,6 +161,9 @@ def _gemma2() -> ModelSpec:
         placement=_make["placement"]("sandwich"),
         activation="geglu_tanh",
         tied=True,
+        score_cap=50.0,
+        windows=(4096, None),
+        embedding_factor="root_width",
         logit_cap=30.0,
     )
 
@@ -354,7 +357,7 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return Biases.all(value)
         if isinstance(value, Mapping):  # switches to change
             return replace(spec.bias, **_known(value, Biases, "bias has no switch"))
-    return value
+    return tuple(value) if key == "windows" and isinstance(value, list) else value
 
 
 def _known(changes: Mapping[str, Any], cls: type[Biases], complaint: str) -> Mapping[str, Any]:

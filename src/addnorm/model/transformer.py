@@ -115,6 +115,7 @@ class Transformer(nn.Module):
             sinks=self.sink,
             normalisation=self.spec.normalises_by,
             cap=self.spec.score_cap,
+            windows=self.spec.windows,
             impl=self.spec.attention,
             buffers=self.score_buffers,
             tracing=trace is not None,
@@ -158,12 +159,14 @@ class Transformer(nn.Module):
     def embed(
         self, tokens: Int64[Tensor, "batch seq"], token_types: Int64[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq width"]:
-        """Embed tokens, and their types if the model has types.
+        """Embed tokens, times the factor, and their types if the model has types.
 
         Raises:
             InputError: types for a model without them.
         """
         x: Tensor = self.embedding(tokens)
+        if self.spec.embedding_factor == "root_width":
+            x = x * self.spec.width**0.5
         if self.spec.token_types is None:
             if token_types is not None:
                 raise InputError(
