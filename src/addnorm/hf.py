@@ -204,6 +204,17 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
     def get_output_embeddings(self) -> nn.Module:
         return self.model.head
 
+    def tie_weights(self, *args: Any, **settings: Any) -> None:
+        """Tie what the spec ties or shares; Transformers calls it after it has replaced parameters."""
+        super().tie_weights(*args, **settings)
+        self.model.tie()
+
+    def save_pretrained(self, save_directory: Any, **settings: Any) -> None:
+        """Save as Transformers does; of layers that share parameters, every name has its own copy in the file."""
+        if self.model.spec.sharing is not None:
+            settings.setdefault("state_dict", {name: value.clone() for name, value in self.state_dict().items()})
+        super().save_pretrained(save_directory, **settings)
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """Fill a module's random parameters from seed 0 and their names; other ones have their values from the start."""

@@ -17,6 +17,7 @@ from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.model.feed_forward import Activation, PlainActivation
 from addnorm.model.forward_context import RUNNING, Implementation
 from addnorm.model.gau import require_one_head
+from addnorm.model.sharing import LayerSharing
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
 from addnorm.placement import PlacementSpec
@@ -103,6 +104,8 @@ class Architecture:
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
     block: BlockSpec = field(default_factory=Sequential, metadata=_ADDED_LATER | {"earlier_field": "gau"})
+    sharing: LayerSharing | None = field(default=None, metadata=_ADDED_LATER)
+    """Layers that use the parameters of earlier ones; None if every layer has its own."""
     normalisation: Normalisation = field(default="softmax", metadata=_ADDED_LATER)
     """Function from scores to attention; see `addnorm.attend`. Gated attention units have a setting of their own."""
     score_cap: float | None = field(default=None, metadata=_ADDED_LATER)
@@ -147,6 +150,8 @@ class Architecture:
         if "gated_attention_unit" in (branch.body for plan in self.site_plans for branch in plan.branches):
             require_one_head(self.shape, self.bias, self.activation)
         _ = self.attention_shape
+        if self.sharing is not None:
+            self.sharing.require_depth(self.depth)
         self._require_branches()
         self._require_joinable()
         self._require_attention()

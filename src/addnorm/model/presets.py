@@ -10,6 +10,7 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
+from addnorm.model.sharing import LayerSharing
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
 
@@ -352,6 +353,8 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
     if key == "dropout" and isinstance(value, int | float):
         return Dropout.all(float(value))
+    if key == "sharing" and isinstance(value, Mapping):
+        return LayerSharing(**_known(value, LayerSharing, "sharing has no field"))
     if key == "bias":
         if isinstance(value, bool):
             return Biases.all(value)
@@ -360,7 +363,7 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
     return tuple(value) if key == "windows" and isinstance(value, list) else value
 
 
-def _known(changes: Mapping[str, Any], cls: type[Biases], complaint: str) -> Mapping[str, Any]:
+def _known(changes: Mapping[str, Any], cls: type[Any], complaint: str) -> Mapping[str, Any]:
     known = [field.name for field in fields(cls)]
     for name in changes:
         if name not in known:

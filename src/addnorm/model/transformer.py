@@ -18,6 +18,7 @@ from addnorm.model.forward_context import RUNNING, ForwardContext
 from addnorm.model.layer import Branch, Layer, SiteBranches
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_last_sites, replay_layers
+from addnorm.model.sharing import share_parameters
 from addnorm.model.trace import SiteTrace, Trace
 from addnorm.residual import Read, Site
 from addnorm.roles import ParameterRole
@@ -65,8 +66,14 @@ class Transformer(nn.Module):
         self.final_norm = build_norm(spec, "final")
         self.head_transform = build_head_transform(spec)
         self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=spec.init_std)
-        if spec.tied:
+        self.tie()
+
+    def tie(self) -> None:
+        """Make one parameter of what the spec ties or shares; needed again after parameters were replaced, not filled."""
+        if self.spec.tied:
             self.head.weight = cast(nn.Parameter, self.embedding.weight)
+        if self.spec.sharing is not None:
+            share_parameters(list(self.layers), self.spec.sharing)
 
     def forward(
         self,
@@ -203,13 +210,16 @@ class Transformer(nn.Module):
         return [branch for branches in self.site_branches() for branch in branches.branches]
 
     def mechanisms(self) -> dict[str, nn.Module]:
-        """The modules that mechanisms built, by their path in the model."""
+        """The modules that mechanisms built, by their path in the model; those of shared layers once."""
         parts: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
         parts |= {name: part for name, part in (("values", self.values), ("sink", self.sink)) if part is not None}
+        known: set[int] = set()
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
-            if last in ("qk_bias", "attended") or last.endswith("_norm"):
+            own = {id(parameter) for parameter in module.parameters()}
+            if (last in ("qk_bias", "attended") or last.endswith("_norm")) and not (own and own <= known):
                 parts[path] = module
+                known |= own
         return parts
 
     def new_cache(self) -> Cache:
