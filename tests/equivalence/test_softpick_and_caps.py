@@ -12,7 +12,7 @@ from test_grouped_attention import assert_same
 from test_grouped_attention_memory import Watch, leaves
 from torch import Tensor
 
-from addnorm import preset
+from addnorm import audit, preset
 from addnorm.bias import Biases
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention import DistanceBias, attend
@@ -185,6 +185,24 @@ def test_the_key_bias_matters_to_all_but_the_softmax(changes: dict[str, Any]) ->
             layer.attention.body.qk_bias.k += 0.5
         moved = (model(tokens) - before).abs().max()
     assert (moved > 1e-3) == bool(changes)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"normalisation": "softpick"}, "effective"),
+        ({"score_cap": 2.0}, "effective"),
+        ({"forgetting": {"start": 1.0}}, "redundant"),
+    ],
+    ids=str,
+)
+def test_audits_find_what_becomes_of_the_key_bias(changes: dict[str, Any], verdict: str) -> None:
+    model = shrunk(preset("llama", position="none", bias={"k": True}, **changes), depth=1).build()
+    found = audit(model, some_tokens(model.spec))
+    assert found.disagreements == ()
+    verdicts = {finding.parameter.rpartition(".")[2]: finding.verdict for finding in found.findings}
+    assert verdicts["k"] == verdict
 
 
 def test_a_wide_cap_is_no_cap() -> None:

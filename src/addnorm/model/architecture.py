@@ -15,6 +15,7 @@ from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.model.feed_forward import Activation, PlainActivation
+from addnorm.model.forgetting import Forgetting, require_forgetting
 from addnorm.model.forward_context import RUNNING, Implementation
 from addnorm.model.gau import require_one_head
 from addnorm.model.sharing import LayerSharing
@@ -104,6 +105,8 @@ class Architecture:
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
     block: BlockSpec = field(default_factory=Sequential, metadata=_ADDED_LATER | {"earlier_field": "gau"})
+    forgetting: Forgetting | None = field(default=None, metadata=_ADDED_LATER)
+    """Gates of every position that lower the scores of earlier keys; None for none. Causal models only."""
     sharing: LayerSharing | None = field(default=None, metadata=_ADDED_LATER)
     """Layers that use the parameters of earlier ones; None if every layer has its own."""
     normalisation: Normalisation = field(default="softmax", metadata=_ADDED_LATER)
@@ -156,6 +159,8 @@ class Architecture:
         self._require_joinable()
         self._require_attention()
         self._require_windows()
+        if self.forgetting is not None:
+            require_forgetting(self.objective, self.attention)
 
     def _require_branches(self) -> None:
         """Raises:

@@ -8,6 +8,7 @@ from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
 from addnorm.model.attention import Attention
 from addnorm.model.feed_forward import build_feed_forward
+from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.head_transform import HeadTransform
 from addnorm.model.layer import Body, Branch, Layer
@@ -85,6 +86,7 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
             key_norm=_head_norm(spec),
             attended=spec.attended.build(shape, number, std=std),
             inner_norm=inner,
+            forgetting=_forgetting(spec),
         )
     return Attention(
         shape,
@@ -99,7 +101,14 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
         key_norm=_head_norm(spec),
         attended=spec.attended.build(shape, number, std=std),
         inner_norm=inner,
+        forgetting=_forgetting(spec),
     )
+
+
+def _forgetting(spec: Architecture) -> ForgettingGate | None:
+    if spec.forgetting is None:
+        return None
+    return ForgettingGate(spec.width, spec.heads, spec.forgetting.start, std=spec.init_std)
 
 
 def _norm(spec: Architecture) -> nn.Module:

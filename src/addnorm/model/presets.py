@@ -10,6 +10,7 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
+from addnorm.model.forgetting import Forgetting
 from addnorm.model.sharing import LayerSharing
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
@@ -353,6 +354,8 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
     if key == "dropout" and isinstance(value, int | float):
         return Dropout.all(float(value))
+    if key == "forgetting" and isinstance(value, Mapping):
+        return Forgetting(**_known(value, Forgetting, "forgetting has no field"))
     if key == "sharing" and isinstance(value, Mapping):
         return LayerSharing(**_known(value, LayerSharing, "sharing has no field"))
     if key == "bias":

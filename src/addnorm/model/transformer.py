@@ -217,7 +217,7 @@ class Transformer(nn.Module):
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
             own = {id(parameter) for parameter in module.parameters()}
-            if (last in ("qk_bias", "attended") or last.endswith("_norm")) and not (own and own <= known):
+            if (last in ("qk_bias", "attended", "forgetting") or last.endswith("_norm")) and not (own and own <= known):
                 parts[path] = module
                 known |= own
         return parts
