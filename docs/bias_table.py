@@ -32,6 +32,14 @@ COLUMNS = {
 }
 """Biases by the ends of their names."""
 
+FIELDS: dict[str, dict[str, Any]] = {
+    "normalisation: softpick": {"normalisation": "softpick"},
+    "score_cap: 2": {"score_cap": 2.0},
+    "forgetting": {"forgetting": {"start": 1.0}},
+    "sharing": {"sharing": {"layers": 1}},
+}
+"""Fields of the model that are no mechanisms of a room."""
+
 HEAD = """# Which bias can go under which joint
 
 Every row is a plain model of two layers (RMS norm before each branch, learned positions, all
@@ -52,10 +60,11 @@ of queries, keys, values and attention's output, of the gated feed-forward (gate
 shifts of norms, and the head's bias.
 
 Three rules follow. The key bias goes where it shifts each row's scores as a whole, which a softmax
-does not see; a sink, a rotary position, most norms of queries and keys, or a bias that queries and
-keys share ends that. The value bias folds into the output's bias while attention rows add up to one
-and nothing multiplies what they gather; a sink, a gate or exclusive attention ends that. How layers
-are joined across depth changes neither, in all residuals, scores and values of the catalogue.
+does not see; a sink, softpick, a cap of scores, a rotary position, most norms of queries and keys,
+or a bias that queries and keys share ends that. The value bias folds into the output's bias while
+attention rows add up to one and nothing multiplies what they gather; a sink, a gate or exclusive
+attention ends that. How layers are joined across depth changes neither, in all residuals, scores
+and values of the catalogue.
 """
 
 
@@ -67,6 +76,8 @@ def rows() -> Iterator[tuple[str, str, dict[str, Any]]]:
             yield room, kind, {FIELD_OF_ROOM[room]: kind}
     for kind in ROOMS["norm"].kinds():
         yield "qk_norm", kind, {"qk_norm": kind}
+    for name, fields in FIELDS.items():
+        yield "field", name, fields
 
 
 def line(name: str, fields: Mapping[str, Any]) -> str:

@@ -191,7 +191,12 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
         return (model, info) if output_loading_info else model
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **settings: Any) -> None:
-        """Save the model with the stub that imports this package, as every class of Transformers does."""
+        """Save the model with the stub that imports this package, as every class of Transformers does.
+
+        Of layers that share parameters, every name has a copy of its own in the file.
+        """
+        if self.model.spec.sharing is not None:
+            settings.setdefault("state_dict", {name: value.clone() for name, value in self.state_dict().items()})
         super().save_pretrained(save_directory, *arguments, **settings)
         write_atomic(Path(save_directory) / STUB, STUB_TEXT.encode("utf-8"))
 
@@ -203,6 +208,11 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
 
     def get_output_embeddings(self) -> nn.Module:
         return self.model.head
+
+    def tie_weights(self, *args: Any, **settings: Any) -> None:
+        """Tie what the spec ties or shares; Transformers calls it after it has replaced parameters."""
+        super().tie_weights(*args, **settings)
+        self.model.tie()
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -33,6 +33,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "parallel": {"heads": 4, "kv_heads": 2, "block": Parallel(norms="one")},
     "parallel, two norms": {"heads": 4, "kv_heads": 4, "block": Parallel(norms="two")},
     "macaron": {"heads": 4, "kv_heads": 2, "block": Macaron()},
+    "softpick": {"heads": 4, "kv_heads": 2, "normalisation": "softpick"},
+    "capped scores": {"heads": 4, "kv_heads": 1, "score_cap": 2.0},
     "softmax units": {"block": Gau(normalisation="softmax", key_dim=8), "heads": 1, "kv_heads": None},
     "squared ReLU units": {"block": Gau(normalisation="squared_relu", key_dim=8), "heads": 1, "kv_heads": None},
 }
@@ -80,7 +82,7 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
         # What is refused, in favour of the reference.
         if chosen["residual"] == "replay":
             chosen["values"] = "own"
-        if chosen["body"] == "squared ReLU units":
+        if chosen["body"] in ("squared ReLU units", "softpick"):
             chosen["sink"] = "none"
         norm = chosen["qk_norm"]
         parts: dict[str, Any] = {"qk_norm": None if norm is None else ROOMS["norm"].make(norm)}

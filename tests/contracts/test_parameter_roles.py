@@ -42,6 +42,7 @@ OF_MECHANISMS = {
     "head_scale": {r"layers\..*\.attended\.gamma": "scalar"},
     "gate": {r"(residual|layers\..*\.attended)\.weight": "hidden_matrix"},
     "rezero": {r"residual\.alpha": "scalar"},
+    "admin": {r"residual\.omega": "vector"},
     "cumulative": {r"residual\.mix\.\d+": "scalar"},
     "replay": {r"residual\.mix\.\d+": "scalar"},
     "weighted": {r"scores\.log_a\.\d+": "scalar"},

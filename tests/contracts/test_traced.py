@@ -28,7 +28,7 @@ BODIES: tuple[dict[str, Any], ...] = (
     {"heads": 4, "kv_heads": 1, "activation": "relu", "objective": "masked"},
     {"heads": 4, "kv_heads": 2, "activation": "gelu_tanh"},
     {"heads": 4, "kv_heads": 2, "activation": "geglu_tanh", "logit_cap": 5.0},
-    {"heads": 4, "kv_heads": 2, "activation": "squared_relu"},
+    {"heads": 4, "kv_heads": 2, "activation": "squared_relu", "normalisation": "softpick", "score_cap": 3.0},
 )
 """What a model has besides its mechanisms, taken in turn."""
 IN_ONE_PRODUCT = preset("v3m3_2").residual
@@ -93,7 +93,7 @@ def test_every_setting_is_traced() -> None:
     specs = traced()
     assert {item for spec in specs for item in mechanisms_of(spec).items()} == set(mechanisms())
     assert {spec.activation for spec in specs} == set(get_args(Activation))
-    assert {spec.block.normalises_by() for spec in specs} == {*get_args(Normalisation)}
+    assert {spec.normalises_by for spec in specs} == {*get_args(Normalisation)}
     assert {spec.objective for spec in specs} == {"causal", "masked"}
     assert any(spec.tied for spec in specs)
     assert any(spec.residual == IN_ONE_PRODUCT and spec.depth > 2 for spec in specs)

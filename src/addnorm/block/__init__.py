@@ -92,9 +92,9 @@ class BlockSpec(Reducible, Spec):
         """The sizes for scores, positions and q/k biases, for which every attention counts as a layer."""
         return replace(shape, depth=attentions)
 
-    def normalises_by(self) -> Normalisation:
-        """Function from scores to attention."""
-        return "softmax"
+    def normalises_by(self) -> Normalisation | None:
+        """Function from scores to attention that the block's own settings choose; None for the model's `normalisation`."""
+        return None
 
     def refuses_separate_reads(self) -> str | None:
         """Reason why queries, keys and values must read one input; None if they may differ."""

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.hugging_face.checkpoint import CONFIG, read_config, read_weights
@@ -122,6 +122,5 @@ def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Trans
             f"{where}: expected the weights of the spec in {CONFIG} ({', '.join(ARCHITECTURES.values())}), got others: {error} "
             "Export the run again."
         ) from error
-    if spec.tied:
-        model.head.weight = cast(nn.Parameter, model.embedding.weight)
+    model.tie()
     return model.eval()

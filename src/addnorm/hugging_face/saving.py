@@ -150,5 +150,12 @@ def _notes_of_own_class(spec: ModelSpec, nearest: Comparison | None) -> tuple[st
 
 
 def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
+    written: dict[str, Tensor] = {}
+    storages: set[int] = set()
+    for name, value in weights.items():
+        tensor = value.cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        written[name] = tensor.clone() if storage in storages else tensor  # layers that share are written once per name
+        storages.add(storage)
     with atomic(path) as file:
-        file.write(save({name: value.cpu().contiguous() for name, value in weights.items()}, {"format": "pt"}))
+        file.write(save(written, {"format": "pt"}))

@@ -1,5 +1,6 @@
 """The architecture of a model: sizes, mechanisms and settings, everything that decides what is built."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Literal
@@ -12,9 +13,12 @@ from addnorm.block import BlockSpec, SitePlan
 from addnorm.block.sequential import Sequential
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
+from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.model.feed_forward import Activation, PlainActivation
-from addnorm.model.forward_context import Implementation
+from addnorm.model.forgetting import Forgetting, require_forgetting
+from addnorm.model.forward_context import RUNNING, Implementation
 from addnorm.model.gau import require_one_head
+from addnorm.model.sharing import LayerSharing
 from addnorm.norm import NormSpec
 from addnorm.norm.rms import RMS
 from addnorm.placement import PlacementSpec
@@ -101,6 +105,20 @@ class Architecture:
     """Shape of the query and key biases where `bias.q` or `bias.k` is on."""
     activation: Activation = "swiglu"
     block: BlockSpec = field(default_factory=Sequential, metadata=_ADDED_LATER | {"earlier_field": "gau"})
+    forgetting: Forgetting | None = field(default=None, metadata=_ADDED_LATER)
+    """Gates of every position that lower the scores of earlier keys; None for none. Causal models only."""
+    sharing: LayerSharing | None = field(default=None, metadata=_ADDED_LATER)
+    """Layers that use the parameters of earlier ones; None if every layer has its own."""
+    normalisation: Normalisation = field(default="softmax", metadata=_ADDED_LATER)
+    """Function from scores to attention; see `addnorm.attend`. Gated attention units have a setting of their own."""
+    score_cap: float | None = field(default=None, metadata=_ADDED_LATER)
+    """Bound of the scores' size, c tanh(score / c), applied once to the summed scores, before biases and masks; None for
+    none."""
+    windows: tuple[int | None, ...] = field(default=(None,), metadata=_ADDED_LATER)
+    """Largest number of keys that a row sees, its own position the last of them, of each attention in turn, repeated over the
+    depth; null for all keys. Causal models only."""
+    embedding_factor: Literal["one", "root_width"] = field(default="one", metadata=_ADDED_LATER)
+    """Factor of the embeddings: none, or the root of the width."""
     attention: Implementation = "auto"
     """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
     "running", one sum of scores for all layers, which backward undoes, if the scores of all layers share one weight ("carry" is
@@ -128,14 +146,21 @@ class Architecture:
             raise InputError(f"token_types: expected a whole number of at least 1 or null, got {self.token_types!r}.")
         if self.logit_cap is not None and self.logit_cap <= 0:
             raise InputError(f"logit_cap: expected a positive number or null, got {self.logit_cap!r}.")
+        if self.score_cap is not None and not 0 < self.score_cap < math.inf:
+            raise InputError(f"score_cap: expected a positive number or null, got {self.score_cap!r}.")
         if self.init_std <= 0:
             raise InputError(f"init_std: expected a positive number, got {self.init_std!r}.")
         if "gated_attention_unit" in (branch.body for plan in self.site_plans for branch in plan.branches):
             require_one_head(self.shape, self.bias, self.activation)
         _ = self.attention_shape
+        if self.sharing is not None:
+            self.sharing.require_depth(self.depth)
         self._require_branches()
         self._require_joinable()
         self._require_attention()
+        self._require_windows()
+        if self.forgetting is not None:
+            require_forgetting(self.objective, self.attention)
 
     def _require_branches(self) -> None:
         """Raises:
@@ -193,12 +218,25 @@ class Architecture:
                     "values: expected values of its own in every layer, because one matrix makes all of a gated attention "
                     f"unit, got {self.values.kind!r} without them. Give it other weights, or set block to 'sequential'."
                 )
-        normalisation = self.block.normalises_by()
-        if normalisation != "softmax" and not isinstance(self.sink, Nothing):
+        own = self.block.normalises_by()
+        if own is not None and self.normalisation not in ("softmax", own):
             raise InputError(
-                f"sink: expected 'none' with block.normalisation {normalisation!r}, because a sink takes its share from "
-                f"the sum of a softmax, got {self.sink.kind!r}. Set sink to 'none', or block.normalisation to 'softmax'."
+                f"normalisation: expected 'softmax', its default, with block {self.block.kind!r}, which has a setting of its "
+                f"own, got {self.normalisation!r}. Set block.normalisation to {self.normalisation!r} instead."
             )
+        field = "normalisation" if own is None else "block.normalisation"
+        if self.normalises_by != "softmax" and not isinstance(self.sink, Nothing):
+            raise InputError(
+                f"sink: expected 'none' with {field} {self.normalises_by!r}, because a sink takes its share from "
+                f"the sum of a softmax, got {self.sink.kind!r}. Set sink to 'none', or {field} to 'softmax'."
+            )
+        unusual = {field: self.normalises_by, "score_cap": self.score_cap}
+        for name, value in unusual.items():
+            if value not in ("softmax", None) and self.attention not in ("auto", "reference", "streaming"):
+                raise InputError(
+                    f"attention: expected 'auto', 'reference' or 'streaming' with {name} {value!r}, which no other "
+                    f"implementation computes, got {self.attention!r}. Set attention to 'auto'."
+                )
         if self.qk_norm is not None and (reason := self.position.refuses_qk_norm) is not None:
             raise InputError(
                 f"qk_norm: expected no norm on queries and keys with position {self.position.kind!r}, because {reason}, got "
@@ -216,6 +254,30 @@ class Architecture:
             hidden=self.hidden,
             max_seq=self.max_seq,
         )
+
+    def _require_windows(self) -> None:
+        """Raises:
+        InputError: no windows, one without keys, one in a masked model, or different ones for one sum of scores.
+        """
+        if not self.windows or any(window is not None and window < 1 for window in self.windows):
+            raise InputError(
+                f"windows: expected whole numbers of at least 1, or null, one at least, got {list(self.windows)}."
+            )
+        if self.objective != "causal" and self.windows != (None,):
+            raise InputError(
+                f"windows: expected [null] with objective {self.objective!r}, because a window holds the last keys up to a "
+                f"position, got {list(self.windows)}. Set windows to [null], or objective to 'causal'."
+            )
+        if len(set(self.windows)) > 1 and self.attention in RUNNING:
+            raise InputError(
+                f"attention: {self.attention}: expected one window for all layers, because the mask is a part of the running "
+                f"sum of scores, got windows {list(self.windows)}. Use 'auto' or 'streaming'."
+            )
+
+    @property
+    def normalises_by(self) -> Normalisation:
+        """Function from scores to attention: the block's own, or the model's."""
+        return self.block.normalises_by() or self.normalisation
 
     @property
     def attention_shape(self) -> Shape:

@@ -8,6 +8,7 @@ from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
 from addnorm.model.attention import Attention
 from addnorm.model.feed_forward import build_feed_forward
+from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.head_transform import HeadTransform
 from addnorm.model.layer import Body, Branch, Layer
@@ -61,12 +62,17 @@ def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPla
 
 def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
     gain = spec.placement.initial_gain(len(spec.places))
+    has_inner = spec.placement.at(place, spec.places).inner
     std = spec.init_std
     outputs = sum(len(plan.branches) for plan in spec.site_plans)
     out_std = gain * (std / outputs**0.5 if spec.init_branch == "depth" else std)
     if name == "feedforward":
-        return build_feed_forward(spec.shape, spec.activation, spec.bias, std=gain * std, out_std=out_std)
+        inner = spec.norm.build(spec.hidden, shift=spec.bias.norm) if has_inner else None
+        return build_feed_forward(
+            spec.shape, spec.activation, spec.bias, std=gain * std, out_std=out_std, inner_norm=inner
+        )
     shape = spec.attention_shape
+    inner = spec.norm.build(shape.heads * shape.value_dim, shift=spec.bias.norm) if has_inner else None
     number = sum(plan.attends for plan in spec.site_plans[: place.index])
     if name == "gated_attention_unit":
         return GatedAttentionUnit(
@@ -79,6 +85,8 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
             query_norm=_head_norm(spec),
             key_norm=_head_norm(spec),
             attended=spec.attended.build(shape, number, std=std),
+            inner_norm=inner,
+            forgetting=_forgetting(spec),
         )
     return Attention(
         shape,
@@ -92,7 +100,15 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
         query_norm=_head_norm(spec),
         key_norm=_head_norm(spec),
         attended=spec.attended.build(shape, number, std=std),
+        inner_norm=inner,
+        forgetting=_forgetting(spec),
     )
+
+
+def _forgetting(spec: Architecture) -> ForgettingGate | None:
+    if spec.forgetting is None:
+        return None
+    return ForgettingGate(spec.width, spec.heads, spec.forgetting.start, std=spec.init_std)
 
 
 def _norm(spec: Architecture) -> nn.Module:

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 from addnorm.attended import Attended
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.errors import AddnormError
+from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
 from addnorm.residual import Read, separate
@@ -32,6 +33,8 @@ class Attention(nn.Module):
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         attended: Attended | None = None,
+        inner_norm: nn.Module | None = None,
+        forgetting: ForgettingGate | None = None,
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -44,6 +47,8 @@ class Attention(nn.Module):
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
         self.query_norm, self.key_norm = query_norm, key_norm
         self.attended = attended
+        self.inner_norm = inner_norm
+        self.forgetting = forgetting
 
     def forward(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         of = separate(x)
@@ -52,10 +57,12 @@ class Attention(nn.Module):
         key = self.split(self.key(of.key, k_bias), self.key_norm)  # [batch, kv_heads, seq, head_dim]
         own = None if self.value is None else self.split(self.value(of.value))
         value = context.join_values(self.layer, own, of.value)  # [batch, kv_heads, seq, head_dim]
-        attended = context.attend(self.layer, query, key, value)
+        gates = None if self.forgetting is None else self.forgetting(of.query)
+        attended = context.attend(self.layer, query, key, value, gates)
         if self.attended is not None:
             attended = self.attended(attended, of.query, value)
-        return self.output(self.join(attended))
+        joined = self.join(attended)
+        return self.output(joined if self.inner_norm is None else self.inner_norm(joined))
 
     @property
     def value_projection(self) -> Linear:

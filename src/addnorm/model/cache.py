@@ -50,6 +50,8 @@ class Cache:
         """Number of positions so far."""
         self.keys = [Grown() for _ in range(depth)]
         self.values = [Grown() for _ in range(depth)]
+        self.forgotten = [Grown() for _ in range(depth)]
+        """Per layer: sums of the logarithms of forgetting gates, [batch, heads, position, 1]; empty without gates."""
         self.replayed_values = [Grown() for _ in range(depth)]
         """Per layer m: values of the earlier layers on the inputs of m, [layer, batch, kv_heads, position, value_dim]."""
 
@@ -59,5 +61,6 @@ class Cache:
         selected.length = self.length
         selected.keys = [keys.select(sequences, 0) for keys in self.keys]
         selected.values = [values.select(sequences, 0) for values in self.values]
+        selected.forgotten = [sums.select(sequences, 0) for sums in self.forgotten]
         selected.replayed_values = [values.select(sequences, 1) for values in self.replayed_values]
         return selected

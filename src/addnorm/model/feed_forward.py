@@ -28,43 +28,69 @@ GATES: Mapping[GatedActivation, Callable[[Tensor], Tensor]] = {"geglu_tanh": FUN
 
 
 class FeedForward(nn.Module):
-    """down( activation( up(x) ) ).
+    """down( inner_norm( activation( up(x) ) ) ); most placements have no such norm.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762 §3.3 (ReLU); GPT-1 (GELU, exact); GPT-2 (GELU by tanh);
     So et al. 2021, arXiv:2109.08668 (squared ReLU).
     """
 
-    def __init__(self, shape: Shape, activation: PlainActivation, biases: Biases, std: float, out_std: float) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        activation: PlainActivation,
+        biases: Biases,
+        std: float,
+        out_std: float,
+        inner_norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.activation = activation
+        self.inner_norm = inner_norm
         self.up = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
         self.down = Linear(shape.hidden, shape.width, bias=biases.down, std=out_std)
 
     def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
-        return self.down(FUNCTIONS[self.activation](self.up(x)))
+        inner = FUNCTIONS[self.activation](self.up(x))
+        return self.down(inner if self.inner_norm is None else self.inner_norm(inner))
 
 
 class GatedFeedForward(nn.Module):
-    """down( activation(gate(x)) * up(x) ).
+    """down( inner_norm( activation(gate(x)) * up(x) ) ); most placements have no such norm.
 
     Source: Shazeer 2020, "GLU Variants Improve Transformer", arXiv:2002.05202 (SwiGLU, GEGLU); Gemma (GELU by tanh).
     """
 
-    def __init__(self, shape: Shape, activation: GatedActivation, biases: Biases, std: float, out_std: float) -> None:
+    def __init__(
+        self,
+        shape: Shape,
+        activation: GatedActivation,
+        biases: Biases,
+        std: float,
+        out_std: float,
+        inner_norm: nn.Module | None = None,
+    ) -> None:
         super().__init__()
         self.activation = activation
+        self.inner_norm = inner_norm
         self.gate = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
         self.up = Linear(shape.width, shape.hidden, bias=biases.up, std=std)
         self.down = Linear(shape.hidden, shape.width, bias=biases.down, std=out_std)
 
     def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
-        return self.down(GATES[self.activation](self.gate(x)) * self.up(x))
+        inner = GATES[self.activation](self.gate(x)) * self.up(x)
+        return self.down(inner if self.inner_norm is None else self.inner_norm(inner))
 
 
 def build_feed_forward(
-    shape: Shape, activation: Activation, biases: Biases, *, std: float, out_std: float
+    shape: Shape,
+    activation: Activation,
+    biases: Biases,
+    *,
+    std: float,
+    out_std: float,
+    inner_norm: nn.Module | None = None,
 ) -> FeedForward | GatedFeedForward:
     """Build the feed-forward branch with the given activation."""
     if activation == "geglu_tanh" or activation == "swiglu":
-        return GatedFeedForward(shape, activation, biases, std, out_std)
-    return FeedForward(shape, activation, biases, std, out_std)
+        return GatedFeedForward(shape, activation, biases, std, out_std, inner_norm)
+    return FeedForward(shape, activation, biases, std, out_std, inner_norm)

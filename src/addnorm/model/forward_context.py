@@ -28,6 +28,7 @@ from addnorm.kernels.grouped_attention import (
     why_not_running,
 )
 from addnorm.model.cache import Cache
+from addnorm.model.forgetting import bias_with_gates, with_gates
 from addnorm.model.trace import AttentionTrace
 from addnorm.position import Position
 from addnorm.scores import Scores
@@ -75,6 +76,10 @@ class ForwardContext:
     sinks: Sinks | None = None
     normalisation: Normalisation = "softmax"
     """Function from scores to attention."""
+    cap: float | None = None
+    """Bound of the summed scores' size."""
+    windows: Sequence[int | None] = (None,)
+    """Largest number of keys that a row sees, of each layer in turn; None for all."""
     impl: Implementation = "auto"
     """An implementation of `attend`; "running" or "carry" for a running sum of scores."""
     buffers: ScoreBuffers = field(default_factory=ScoreBuffers)
@@ -97,8 +102,16 @@ class ForwardContext:
         query: Float[Tensor, "batch heads query head_dim"],
         key: Float[Tensor, "batch kv_heads query head_dim"],
         value: Float[Tensor, "batch kv_heads query value_dim"],
+        gates: Float[Tensor, "batch heads query"] | None = None,
     ) -> Float[Tensor, "batch heads query value_dim"]:
         """The attended values of a layer, from its own projections and those that earlier layers passed on.
+
+        Args:
+            layer: the layer.
+            query: its queries.
+            key: its keys.
+            value: the values that it attends to.
+            gates: logarithms of its forgetting gates; None without gates.
 
         Raises:
             InputError: the model's implementation of attention cannot do what is asked.
@@ -114,22 +127,36 @@ class ForwardContext:
                 keys = own_key  # the same numbers, without the room for more positions between heads
         present = Projections(own, own_key, keys, torch.is_grad_enabled())
         terms = [self._passed_on_by(index) for index in range(layer + 1 - self.scores.terms(layer), layer)] + [present]
-        problem = problem_of(
+        queries, all_keys, weights = (
             [term.query for term in terms],
             [term.keys for term in terms],
-            value,
             self.scores.weights(layer),
+        )
+        bias = self.position.score_bias(layer, self.prepared)
+        if gates is not None:
+            total = self._forgotten(layer, gates)
+            scale = None if isinstance(weights, Tensor) or len(weights) > 1 or self.cap is not None else weights[0]
+            if scale and total.shape[-1] == gates.shape[-1]:
+                queries[0], all_keys[0] = with_gates(queries[0], all_keys[0], total, scale)
+            else:
+                bias = bias_with_gates(bias, total, gates.shape[-1], query.dtype)
+        problem = problem_of(
+            queries,
+            all_keys,
+            value,
+            weights,
             causal=self.causal,
-            sliding_window=self.position.window(self.prepared),
-            bias=self.position.score_bias(layer, self.prepared),
+            sliding_window=self._window(layer),
+            bias=bias,
             padding=self.padding,
             dropout=self.dropout,
             normalisation=self.normalisation,
+            cap=self.cap,
             sinks=None if self.sinks is None else self.sinks.logits(layer),
         )
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
             if self._attention is None:
-                self._attention = self._choose(problem)
+                self._attention = self._choose(problem, own_bias=gates is not None)
             if isinstance(self._attention, ReversibleSum | RunningSum) and self.scores.shared_weight(layer) is None:
                 raise AddnormError(
                     f"scores: expected one weight for all layers up to {layer}, as for layer 0, got none."
@@ -196,19 +223,39 @@ class ForwardContext:
             raise AddnormError("attend_again: expected an earlier layer that attends, got none.")
         return self._attention.attend_again(layers, values)
 
-    def _choose(self, problem: AttentionProblem) -> LayerwiseAttention:
+    def _window(self, layer: int) -> int | None:
+        """The smaller of the layer's own window and the position's."""
+        own, of_position = self.windows[layer % len(self.windows)], self.position.window(self.prepared)
+        return own if of_position is None else of_position if own is None else min(own, of_position)
+
+    def _forgotten(self, layer: int, gates: Float[Tensor, "batch heads query"]) -> Float[Tensor, "batch heads key"]:
+        """The sums of the logarithms of gates up to every position, those in the cache included."""
+        if self.cache is None:
+            return gates.cumsum(-1)
+        kept = self.cache.forgotten[layer]
+        last = kept.append(gates.new_empty(*gates.shape[:2], 0, 1))[..., -1:, 0] if self.cache.length else 0.0
+        return kept.append((last + gates.cumsum(-1))[..., None])[..., 0]
+
+    def _choose(self, problem: AttentionProblem, *, own_bias: bool) -> LayerwiseAttention:
         """The implementation for this pass, from its first layer's problem.
+
+        Args:
+            problem: of the first layer.
+            own_bias: True if every layer adds a bias that depends on its input.
 
         Raises:
             InputError: a running sum was asked for, and cannot be kept.
         """
         shared = self.scores.shared_weight(0) is not None
         decoding = self.cache is not None and self.cache.length > 0
+        same_rows = self.cap is None and len(set(self.windows)) == 1  # of all layers, so that one sum serves them
         if decoding:
-            return RunningSum(keep=self.replays) if shared else DecodingRows(keep=self.replays)
+            return RunningSum(keep=self.replays) if shared and same_rows else DecodingRows(keep=self.replays)
         if self.tracing:  # a trace is read layer by layer
             return SeparateLayers("auto" if self.impl in RUNNING else self.impl, keep=self.replays)
-        if self.impl in RUNNING or (self.impl == "auto" and keeps_running_sum(self.scores, problem)):
+        if self.impl in RUNNING or (
+            self.impl == "auto" and same_rows and not own_bias and keeps_running_sum(self.scores, problem)
+        ):
             reason = why_not_running(problem)
             if self.replays:
                 reason = "expected a residual that does not replay the attention of earlier layers"

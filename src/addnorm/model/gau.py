@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from addnorm.attended import Attended
 from addnorm.bias import Biases, QKBiasSpec
 from addnorm.errors import InputError
+from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.linear import Linear
 from addnorm.roles import ParameterRole
@@ -48,6 +49,8 @@ class GatedAttentionUnit(nn.Module):
         query_norm: nn.Module | None = None,
         key_norm: nn.Module | None = None,
         attended: Attended | None = None,
+        inner_norm: nn.Module | None = None,
+        forgetting: ForgettingGate | None = None,
     ) -> None:
         super().__init__()
         self.layer = layer
@@ -59,6 +62,8 @@ class GatedAttentionUnit(nn.Module):
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
         self.query_norm, self.key_norm = query_norm, key_norm
         self.attended = attended
+        self.inner_norm = inner_norm
+        self.forgetting = forgetting
 
     def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         gate, value, base = self._parts(self.input(x))
@@ -68,10 +73,12 @@ class GatedAttentionUnit(nn.Module):
         )  # [batch, 1, seq, key_dim]
         key = _normed(_scaled(base, self.key_scale, k_bias), self.key_norm).unsqueeze(1)  # [batch, 1, seq, key_dim]
         value = context.join_values(self.layer, value, x)
-        attended = context.attend(self.layer, query, key, value)
+        gates = None if self.forgetting is None else self.forgetting(x)
+        attended = context.attend(self.layer, query, key, value, gates)
         if self.attended is not None:
             attended = self.attended(attended, x, value)
-        return self.output(gate * self.join(attended))
+        gated = gate * self.join(attended)
+        return self.output(gated if self.inner_norm is None else self.inner_norm(gated))
 
     @property
     def value_projection(self) -> Linear:

@@ -10,6 +10,8 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.earlier_fields import as_now
 from addnorm.errors import InputError, UnknownName, did_you_mean
 from addnorm.model.architecture import Dropout
+from addnorm.model.forgetting import Forgetting
+from addnorm.model.sharing import LayerSharing
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import ResidualSpec
 
@@ -144,10 +146,10 @@ def _gpt_j() -> ModelSpec:
 
 
 def _gemma2() -> ModelSpec:
-    """Gemma Team 2024, Gemma 2, arXiv:2408.00118, 2 B: sandwich norms, GEGLU, grouped queries, capped logits, tied.
+    """Gemma Team 2024, Gemma 2, arXiv:2408.00118, 2 B: sandwich norms, GEGLU, grouped queries, capped scores and logits, tied.
 
-    Differs from the source: scores have no cap, every layer sees the whole sequence, embeddings are not scaled, heads divide
-    the width.
+    Every second layer sees 4096 positions. Differs from the source: heads divide the width; a norm's gain starts at one and
+    decays towards zero, where the source writes one plus a number.
     """
     return ModelSpec(
         vocab=256_128,
@@ -161,6 +163,9 @@ def _gemma2() -> ModelSpec:
         placement=_make["placement"]("sandwich"),
         activation="geglu_tanh",
         tied=True,
+        score_cap=50.0,
+        windows=(4096, None),
+        embedding_factor="root_width",
         logit_cap=30.0,
     )
 
@@ -349,15 +354,19 @@ def _as_field(key: str, value: Any, spec: ModelSpec) -> Any:
             return room.make(value["kind"], **{k: v for k, v in value.items() if k != "kind"})
     if key == "dropout" and isinstance(value, int | float):
         return Dropout.all(float(value))
+    if key == "forgetting" and isinstance(value, Mapping):
+        return Forgetting(**_known(value, Forgetting, "forgetting has no field"))
+    if key == "sharing" and isinstance(value, Mapping):
+        return LayerSharing(**_known(value, LayerSharing, "sharing has no field"))
     if key == "bias":
         if isinstance(value, bool):
             return Biases.all(value)
         if isinstance(value, Mapping):  # switches to change
             return replace(spec.bias, **_known(value, Biases, "bias has no switch"))
-    return value
+    return tuple(value) if key == "windows" and isinstance(value, list) else value
 
 
-def _known(changes: Mapping[str, Any], cls: type[Biases], complaint: str) -> Mapping[str, Any]:
+def _known(changes: Mapping[str, Any], cls: type[Any], complaint: str) -> Mapping[str, Any]:
     known = [field.name for field in fields(cls)]
     for name in changes:
         if name not in known:

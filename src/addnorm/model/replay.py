@@ -33,6 +33,8 @@ class ReplayableAttention(Protocol):
     """Writes to the stream."""
     attended: nn.Module | None
     """Module that changes attended values; None if they stay as they are."""
+    inner_norm: nn.Module | None
+    """Norm on what `output` reads; None for none."""
 
     @property
     def value_projection(self) -> Linear:
@@ -110,8 +112,10 @@ def _attended_again(branches: Sequence[Branch], normed: Earlier, context: Forwar
     sockets = [body.attended for body in bodies if body.attended is not None]
     if sockets:
         by_head = together(sockets, by_head, normed, own)
-    attended = bodies[0].join(by_head)
-    return together([body.output for body in bodies], attended if gate is None else gate * attended)
+    joined = bodies[0].join(by_head)
+    gated = joined if gate is None else gate * joined
+    norms = [body.inner_norm for body in bodies if body.inner_norm is not None]
+    return together([body.output for body in bodies], together(norms, gated) if norms else gated)
 
 
 def together(modules: Sequence[nn.Module], *inputs: Float[Tensor, "modules ..."]) -> Float[Tensor, "modules ..."]:

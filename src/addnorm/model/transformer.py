@@ -18,6 +18,7 @@ from addnorm.model.forward_context import RUNNING, ForwardContext
 from addnorm.model.layer import Branch, Layer, SiteBranches
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_last_sites, replay_layers
+from addnorm.model.sharing import share_parameters
 from addnorm.model.trace import SiteTrace, Trace
 from addnorm.residual import Read, Site
 from addnorm.roles import ParameterRole
@@ -65,8 +66,14 @@ class Transformer(nn.Module):
         self.final_norm = build_norm(spec, "final")
         self.head_transform = build_head_transform(spec)
         self.head = Linear(spec.width, spec.vocab, bias=spec.bias.head, std=spec.init_std)
-        if spec.tied:
+        self.tie()
+
+    def tie(self) -> None:
+        """Make one parameter of what the spec ties or shares; needed again after parameters were replaced, not filled."""
+        if self.spec.tied:
             self.head.weight = cast(nn.Parameter, self.embedding.weight)
+        if self.spec.sharing is not None:
+            share_parameters(list(self.layers), self.spec.sharing)
 
     def forward(
         self,
@@ -113,7 +120,9 @@ class Transformer(nn.Module):
             tokens=tokens,
             values=self.values,
             sinks=self.sink,
-            normalisation=self.spec.block.normalises_by(),
+            normalisation=self.spec.normalises_by,
+            cap=self.spec.score_cap,
+            windows=self.spec.windows,
             impl=self.spec.attention,
             buffers=self.score_buffers,
             tracing=trace is not None,
@@ -157,12 +166,14 @@ class Transformer(nn.Module):
     def embed(
         self, tokens: Int64[Tensor, "batch seq"], token_types: Int64[Tensor, "batch seq"] | None = None
     ) -> Float[Tensor, "batch seq width"]:
-        """Embed tokens, and their types if the model has types.
+        """Embed tokens, times the factor, and their types if the model has types.
 
         Raises:
             InputError: types for a model without them.
         """
         x: Tensor = self.embedding(tokens)
+        if self.spec.embedding_factor == "root_width":
+            x = x * self.spec.width**0.5
         if self.spec.token_types is None:
             if token_types is not None:
                 raise InputError(
@@ -199,13 +210,16 @@ class Transformer(nn.Module):
         return [branch for branches in self.site_branches() for branch in branches.branches]
 
     def mechanisms(self) -> dict[str, nn.Module]:
-        """The modules that mechanisms built, by their path in the model."""
+        """The modules that mechanisms built, by their path in the model; those of shared layers once."""
         parts: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
         parts |= {name: part for name, part in (("values", self.values), ("sink", self.sink)) if part is not None}
+        known: set[int] = set()
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
-            if last in ("qk_bias", "attended") or last.endswith("_norm"):
+            own = {id(parameter) for parameter in module.parameters()}
+            if (last in ("qk_bias", "attended", "forgetting") or last.endswith("_norm")) and not (own and own <= known):
                 parts[path] = module
+                known |= own
         return parts
 
     def new_cache(self) -> Cache:

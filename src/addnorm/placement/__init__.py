@@ -2,6 +2,7 @@
 
     x <- embedding(tokens)                             socket `embedding`
     y <- output( branch( input( read(state) ) ) )      sockets `branch_input`, `branch_output`
+    branch: inner( ... ) W                             socket `inner`, before the matrix that writes to the stream
     state <- stream( write(state, y) )                 socket `stream`
     logits <- head( final( close(state) ) )            socket `final`
 
@@ -38,6 +39,7 @@ class Sockets:
     embedding: bool = False
     branch_input: bool = False
     branch_output: bool = False
+    inner: bool = False
     stream: bool = False
     final: bool = False
     input_factor: float = 1.0

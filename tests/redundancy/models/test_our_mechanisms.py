@@ -230,10 +230,10 @@ def test_every_placement_is_derived() -> None:
 
 NOT_DERIVED = {
     "norm": {"dyt", "derf"},
-    "placement": {"deepnorm", "hybrid", "keel", "mix", "normformer", "scaled"},
+    "placement": {"deepnorm", "hybrid", "keel", "mix", "normformer", "scaled", "sub_ln"},
     "attended": {"head_scale"},
     "residual": {
-        *("alternating", "attention", "cross", "dense", "dynamic_dense", "lambdas"),
+        *("admin", "alternating", "attention", "cross", "dense", "dynamic_dense", "lambdas"),
         *("layer_scale", "low_rank", "schedule", "siamese", "streams"),
     },
 }

@@ -41,6 +41,7 @@ def attend(
     dropout: float = 0.0,
     seed: Int64[Tensor, ""] | None = None,
     normalisation: str = "softmax",
+    cap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,
     impl: str = "auto",
 ) -> Float[Tensor, "batch heads query value_dim"]:
@@ -65,7 +66,9 @@ def attend(
         seed: selects the dropped probabilities, the same ones in every implementation; None to draw a seed from torch's
             global generator.
         normalisation: "squared_relu" replaces the softmax by relu(score)² / n, where n is the number of keys that the row
-            sees; available in "reference" and "streaming".
+            sees, "softpick" by relu(exp(score) - 1) / Σ |exp(score) - 1|; available in "reference" and "streaming".
+        cap: bound of the summed scores' size, cap · tanh(score / cap), before bias and masks; None for none. Available in
+            "reference" and "streaming", which then works some rows at a time.
         sinks: the score of one further key per head, which every row sees and which has no value: a row's probabilities
             then add up to less than one. Not available in "sdpa".
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
@@ -98,6 +101,7 @@ def attend(
         dropout=dropout,
         seed=seed,
         normalisation=normalisation,
+        cap=cap,
         sinks=sinks,
     )
     return solve(problem, impl)
@@ -119,7 +123,8 @@ def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch
 def choose(problem: AttentionProblem) -> str:
     """Name the implementation for impl="auto": "sdpa" or "streaming", outside of torch.export never one that holds a matrix.
 
-    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix, and with sinks "reference". A loop over
+    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix, and with sinks, a cap or softpick
+    "reference". A loop over
     tiles would be unrolled, for one length, to writes into one flat buffer, in which the softmax cannot be recognised.
 
     Otherwise "sdpa" where it holds no matrix, for a softmax without dropout, and either for one term of equal widths, or for
@@ -135,8 +140,10 @@ def choose(problem: AttentionProblem) -> str:
     against the others on an accelerator.
     """
     p = problem
-    if p.normalisation != "softmax":
-        return "streaming"
+    if p.normalisation != "softmax" or p.cap is not None:
+        # Squared ReLU has no sum to recognise, so that rows by rows are as good in a graph.
+        whole = torch.compiler.is_exporting() and p.seed is None and p.normalisation != "squared_relu"
+        return "reference" if whole else "streaming"
     if torch.compiler.is_exporting() and p.seed is None:
         return "sdpa" if p.sinks is None else "reference"
     if p.seed is not None or p.sinks is not None or holds_matrix(p):

@@ -28,6 +28,7 @@ def problem_of(
     dropout: float = 0.0,
     seed: Tensor | None = None,
     normalisation: str = "softmax",
+    cap: float | None = None,
     sinks: Tensor | None = None,
 ) -> AttentionProblem:
     """Check the arguments of `attend` and bring them into one form.
@@ -74,6 +75,8 @@ def problem_of(
         raise InputError(f"dropout is a share of at least 0 and below 1, got {dropout!r}.")
     if normalisation not in get_args(Normalisation):
         raise UnknownName("normalisation", normalisation, get_args(Normalisation))
+    if cap is not None and not 0 < cap < math.inf:
+        raise InputError(f"cap: expected a positive number or None, got {cap!r}.")
     if sinks is not None:
         _check_sinks(sinks, heads, value, normalisation)
     return AttentionProblem(
@@ -89,6 +92,7 @@ def problem_of(
         dropout=float(dropout),
         seed=_seed(seed, dropout, value),
         normalisation=cast(Normalisation, normalisation),
+        cap=cap,
         sinks=None if sinks is None else sinks[None],
     )
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from addnorm.kernels.grouped_attention.api import solve
 from addnorm.kernels.grouped_attention.arguments import with_value
 from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.normalisation import attention_of
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.reference import softmax_beside, weigh
 
 Values = Float[Tensor, "layers batch kv_heads key value_dim"]
 Attended = Float[Tensor, "batch heads query value_dim"]
@@ -85,6 +85,7 @@ def solve_many(
         and p.bias is None
         and isinstance(p.weights, float)
         and p.weights == first.weights
+        and p.sliding_window == first.sliding_window
         and (p.sinks is None) == (first.sinks is None)
         for p in problems
     )
@@ -114,10 +115,8 @@ class HeldScores(LayerwiseAttention):
 
     def attend(self, problem: AttentionProblem, *, next_terms: int) -> Attended:
         scores = self.scores(problem, next_terms)
-        if problem.sinks is not None:
-            attention = softmax_beside(scores, problem.sinks)
-        else:
-            attention = torch.softmax(scores, dim=-1) if problem.normalisation == "softmax" else weigh(scores)
+        plain = problem.normalisation == "softmax" and problem.sinks is None  # of rows that see their own key at least
+        attention = torch.softmax(scores, dim=-1) if plain else attention_of(problem, scores)
         # A bias by distance is wider than narrow queries, and so is the score that it joined.
         attention = _dropped(problem, attention.to(problem.queries[0].dtype))
         if self.keep:

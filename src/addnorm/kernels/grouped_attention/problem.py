@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Normalisation = Literal["softmax", "squared_relu"]
+Normalisation = Literal["softmax", "softpick", "squared_relu"]
 """Function from a row of scores to its attention."""
 
 _CAPABILITIES = torch.cpu.get_capabilities()
@@ -52,6 +52,8 @@ class AttentionProblem:
     seed: Tensor | None
     """int64 scalar that selects the dropped probabilities; None only without dropout."""
     normalisation: Normalisation
+    cap: float | None = None
+    """Bound of the size of the summed scores, before bias and masks: cap · tanh(score / cap); None for none."""
     sinks: Tensor | None = None
     """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"]; None without one."""
 

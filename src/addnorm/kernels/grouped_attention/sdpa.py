@@ -46,6 +46,11 @@ def refusal(problem: AttentionProblem) -> str | None:
     """Return the error message for a problem that this implementation does not support; None if it does."""
     if problem.normalisation != "softmax":
         return f"impl='sdpa' takes normalisation='softmax', got '{problem.normalisation}'. Use impl='streaming'."
+    if problem.cap is not None:
+        return (
+            f"impl='sdpa' takes no cap of scores, for which torch's attention has no place, got {problem.cap}. "
+            "Use impl='streaming' or 'reference'."
+        )
     if problem.sinks is not None:
         return (
             "impl='sdpa' takes no sinks, for which torch's attention has no place. Use impl='streaming' or 'reference'."

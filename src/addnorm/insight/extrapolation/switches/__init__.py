@@ -72,7 +72,7 @@ def require_softmax(kind: str, model: Architecture) -> None:
     Raises:
         InputError: the model normalises in another way.
     """
-    normalisation = model.block.normalises_by()
+    normalisation = model.normalises_by
     if normalisation != "softmax":
         raise InputError(
             f"switch '{kind}': expected attention that is normalised by a softmax, got "

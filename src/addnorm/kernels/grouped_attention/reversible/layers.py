@@ -39,6 +39,8 @@ def why_not_running(problem: AttentionProblem) -> str | None:
     device = problem.value.device.type
     if problem.normalisation != "softmax":
         return f"expected the softmax, got {problem.normalisation}"
+    if problem.cap is not None:
+        return f"expected scores without a cap, which stands between their sum and the softmax, got {problem.cap}"
     if problem.sinks is not None:
         return "expected scores without sinks"
     if device != "cpu" and not at_once(problem):

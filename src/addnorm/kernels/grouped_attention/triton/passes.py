@@ -18,6 +18,8 @@ WIDEST = 256
 def refusal(problem: AttentionProblem) -> str | None:
     """Return the error message for a problem that these kernels do not support; None if they do."""
     p = problem
+    if p.cap is not None:
+        return f"impl='triton' takes no cap of scores, got {p.cap}. Use impl='streaming'."
     if p.normalisation != "softmax":
         return f"impl='triton' takes normalisation='softmax', got '{p.normalisation}'. Use impl='streaming'."
     if p.value.dtype == torch.float64:

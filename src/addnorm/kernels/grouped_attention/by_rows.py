@@ -1,10 +1,6 @@
-r"""Grouped attention whose scores are squared instead of exponentiated: relu( Σ_i s_i Q_i K_iᵀ + bias )² / n · V.
+r"""Attention some rows at a time, for what the tiles of passes.py do not know: other functions than the softmax, capped scores.
 
-n is the number of keys that a row sees, so that neither padding nor later tokens change a row. Tiles of rows are independent:
-the forward pass discards their scores and the backward pass computes them again.
-
-Source: Hua et al. 2022, arXiv:2202.10447, gated attention unit; So et al. 2021, arXiv:2109.08668 (squared ReLU).
-Differs from the source: n counts the keys that the row sees, not those of the sequence.
+Rows are independent: the forward pass discards their scores and the backward pass computes them again.
 """
 
 from dataclasses import replace
@@ -14,13 +10,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.normalisation import attention_of
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.reference import masked_scores, weigh
+from addnorm.kernels.grouped_attention.reference import masked_scores
 from addnorm.kernels.grouped_attention.tiles import LEAST_ROWS, budget_of, spans
 
 
-def squared_relu(problem: AttentionProblem, budget: int | None = None) -> Tensor:
+def by_rows(problem: AttentionProblem, budget: int | None = None) -> Tensor:
     """Compute the attended values, Float[Tensor, "batch heads query value_dim"], some rows at a time.
 
     Memory: max(budget, 64 · batch · heads · key) scores at a time, in both passes; `budget` replaces the one of tiles.py.
@@ -40,7 +37,7 @@ def _tile(problem: AttentionProblem, rows: slice) -> Tensor:
 
 def _attend_rows(problem: AttentionProblem, rows: slice) -> Tensor:
     p, part = problem, rows_of(problem, rows)
-    attention = weigh(masked_scores(part))
+    attention = attention_of(part, masked_scores(part))
     if p.seed is not None:
         batch, heads = slice(0, p.batch), slice(0, p.heads)
         kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=slice(0, part.key), dropout=p.dropout)
