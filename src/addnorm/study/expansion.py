@@ -119,10 +119,10 @@ def _require_shareable(model: Transformer) -> None:
     Raises:
         InputError: its residual replays earlier layers.
     """
-    if model.residual.replays:
+    if model.spec.residual.replays:
         raise InputError(
             f"training.parallel: sharded: expected a residual that does not compute earlier layers again, got "
-            f"{type(model.residual).__name__}: it needs the weights of all earlier layers at once. Set training.parallel to "
+            f"{model.spec.residual.kind!r}: it needs the weights of all earlier layers at once. Set training.parallel to "
             "replicated."
         )
 

@@ -84,7 +84,8 @@ class Attempt:
         if events is not None:
             self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq)
             place = {"ranks": self.ranks.size, "parallel": self.trainer.parallel.kind}
-            run.write_env({**_environment(device, self.spec.training.threads), **place, **numerics})
+            known = {**_environment(device, self.spec.training.threads), **place, **numerics, "compile": "no"}
+            run.write_env(known)
 
     def train(self) -> int:
         """Train to the end, or until asked to stop.

@@ -32,12 +32,14 @@ def compiled(model: nn.Module, trial: Callable[[nn.Module], Tensor]) -> tuple[nn
     except (AddnormError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001  torch's tracer, its compiler and the system's compiler raise what they like
-        return model, f"{type(error).__name__}: {_first_line(error)}"
+        return model, f"{type(error).__name__}: {_in_one_line(error)}"
     finally:
         model.zero_grad(set_to_none=True)
     return module, None
 
 
-def _first_line(error: Exception) -> str:
+def _in_one_line(error: Exception) -> str:
+    """What happened and torch's explanation of it, without its hints."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[0][:300] if lines else "no message"
+    told = [*lines[:1], *(line for line in lines[1:] if line.startswith("Explanation:"))]
+    return " ".join(told)[:300] or "no message"

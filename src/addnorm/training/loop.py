@@ -8,6 +8,7 @@ repeats its steps exactly, whatever the number of its ranks.
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class Trainer:
         self.parallel = _parallel(self.model, self.ranks, device, sharded)
         self.optimizer = self.training.optimizer.build(self.parallel.groups(groups))
         self._forward: nn.Module = self.model
-        self._batches = Batches(self._batch, Tensor.pin_memory if device.type == "cuda" else None)
+        self._batches = Batches(partial(_batch_of, spec, dataset), Tensor.pin_memory if device.type == "cuda" else None)
         self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)
         self.step = 0
 
@@ -81,7 +82,7 @@ class Trainer:
         """Use a compiled form of the model in training steps. Returns None, or the reason why there is none."""
         from addnorm.training.compilation import compiled
 
-        batch = self._batch(self.step).rows(0, self.training.batch // self.shards, self.device)
+        batch = _batch_of(self.spec, self.dataset, self.step).rows(0, self.training.batch // self.shards, self.device)
 
         def trial(module: nn.Module) -> Tensor:
             with self._precision():
@@ -105,10 +106,6 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
         return Step(loss, grad_norm)
-
-    def _batch(self, step: int) -> Scored:
-        windows = train_batch(self.dataset, self.spec.seed, step, self.training.batch, self.training.seq)
-        return self._score(windows, seed=self.spec.seed, step=step)
 
     def _gradients(self, batch: Scored) -> Tensor:
         """Set the gradients of a batch, the sum over its shards. Returns the loss."""
@@ -141,7 +138,7 @@ class Trainer:
     def _measured(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 3"]:
         """Nats, hits and count of an evaluation batch."""
         # Masked models predict the same tokens at every evaluation and for every seed.
-        batch = self._score(windows, seed=0, step=index)
+        batch = _scored(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():
             measured = measure(self.model, batch.rows(0, len(batch.inputs), self.device))
         return torch.tensor([measured.nats.item(), measured.hits.item(), measured.count], dtype=torch.float64)
@@ -199,11 +196,6 @@ class Trainer:
                 "it in a new folder."
             )
 
-    def _score(self, windows: np.ndarray, *, seed: int, step: int) -> Scored:
-        # On the CPU, because each shard takes its own rows to the device.
-        objective, cpu = self.spec.model.objective, torch.device("cpu")
-        return score(objective, windows, self.dataset, seed=seed, step=step, device=cpu)
-
     def _precision(self) -> AbstractContextManager[Any]:
         if self.training.precision == "bfloat16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -211,6 +203,17 @@ class Trainer:
 
     def _reseed(self, purpose: str) -> None:
         torch.manual_seed(generator_for(self.spec.seed, purpose).initial_seed())
+
+
+def _batch_of(spec: RunSpec, dataset: Dataset, step: int) -> Scored:
+    """The training batch of a step."""
+    windows = train_batch(dataset, spec.seed, step, spec.training.batch, spec.training.seq)
+    return _scored(spec, dataset, windows, seed=spec.seed, step=step)
+
+
+def _scored(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, step: int) -> Scored:
+    # On the CPU, because each shard takes its own rows to the device.
+    return score(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
 
 
 def _parallel(model: Transformer, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:

@@ -34,5 +34,6 @@ def set_numerics(training: Training, device: torch.device) -> dict[str, Any]:
     torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
     if training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first used
-    torch.use_deterministic_algorithms(training.deterministic)
+    if torch.are_deterministic_algorithms_enabled() != training.deterministic:  # the call imports torch's compiler
+        torch.use_deterministic_algorithms(training.deterministic)
     return {"precision": training.precision, "deterministic": training.deterministic}
