@@ -52,7 +52,7 @@ class Waits(TorchDispatchMode):
 
     number = 0
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.number += str(function).startswith(WAITS)
         return function(*args, **(kwargs or {}))
 
@@ -85,7 +85,7 @@ def test_a_step_asks_the_device_for_no_number(dataset: Dataset, changes: dict[st
 
 def test_the_steps_of_a_window_are_read_at_once(dataset: Dataset) -> None:
     run, window = trainer(dataset, "cpu"), StepWindow(0)
-    with Waits() as waits:
+    with Waits() as waits:  # type: ignore[no-untyped-call]
         for _ in range(4):
             window.add(run.train_step())
         assert waits.number == 0

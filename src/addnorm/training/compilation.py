@@ -5,6 +5,7 @@ that cannot be traced, is found there and not within a step. Evaluations use the
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +26,7 @@ def compiled(model: nn.Module, trial: Callable[[nn.Module], Tensor]) -> tuple[nn
     Raises:
         AddnormError, OutOfMemoryError: the batch itself cannot be computed.
     """
-    module: nn.Module = torch.compile(model, fullgraph=True, dynamic=False)
+    module = cast(nn.Module, torch.compile(model, fullgraph=True, dynamic=False))
     model.train()
     try:
         trial(module).backward()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -45,8 +46,9 @@ class Scored:
 
     def mapped(self, function: Callable[[Tensor], Tensor]) -> "Scored":
         """The batch with a function of each of its tensors."""
-        tensors = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Scored(**{name: None if tensor is None else function(tensor) for name, tensor in tensors.items()})
+        tensors: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        mapped: dict[str, Any] = {name: value if value is None else function(value) for name, value in tensors.items()}
+        return Scored(**mapped)
 
 
 def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device) -> Scored:

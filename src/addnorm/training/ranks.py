@@ -23,7 +23,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch.distributed import FileStore
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # public, but not in its list of names
 
 from addnorm.errors import InputError, JobError
 from addnorm.training.tree_sum import Terms

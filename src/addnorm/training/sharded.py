@@ -20,6 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 from torch import distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 
@@ -54,7 +55,9 @@ class Sharded(Parallel):
         _shard(model, ranks, device)
         self._names = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._own = {id(p): nn.Parameter(p.detach().to_local()) for p in trained if isinstance(p, DTensor)}
+        self._own = {
+            id(p): nn.Parameter(cast(DTensor, p.detach()).to_local()) for p in trained if isinstance(p, DTensor)
+        }
         """The rank's rows of each matrix, in the memory that FSDP gathers from."""
         self._trained = trained
         self._whole = [parameter for parameter in trained if id(parameter) not in self._own]
@@ -187,19 +190,20 @@ def _shard(model: Transformer, ranks: RankGroup, device: torch.device) -> None:
     plain = _kept_whole(model, ranks.size)
     for parameter in plain:
         parameter.data = parameter.data.to(device)
-    mesh = dist.init_device_mesh(device.type, (ranks.size,))
+    mesh = init_device_mesh(device.type, (ranks.size,))
     # The root too gives its matrices back after a forward pass: an evaluation has no backward pass that would do so.
-    for module in (*(branch.body for branch in model.branches()), model):
+    units: list[nn.Module] = [*(branch.body for branch in model.branches()), model]
+    for module in units:
         fully_shard(module, mesh=mesh, reshard_after_forward=True, ignored_params=plain)
         if module is not model:
             # FSDP copies every dataclass among the inputs, but layers share one context. Its hook runs between these two.
             module.register_forward_pre_hook(_hide_context, prepend=True)
             module.register_forward_pre_hook(_show_context)
-    for module in model.modules():
-        if isinstance(module, FSDPModule):
-            module.set_gradient_divide_factor(1.0)
-            module.set_force_sum_reduction_for_comms(True)
-            module.set_custom_reduce_scatter(TreeReduceScatter(ranks))
+    for part in model.modules():
+        if isinstance(part, FSDPModule):
+            part.set_gradient_divide_factor(1.0)
+            part.set_force_sum_reduction_for_comms(True)
+            part.set_custom_reduce_scatter(cast(Any, TreeReduceScatter(ranks)))  # its base class is not public
 
 
 class _Hidden:
