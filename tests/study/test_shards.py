@@ -7,6 +7,8 @@ import pytest
 
 from addnorm.errors import InputError
 from addnorm.model.presets import preset
+from addnorm.optimization.optimizers.muon import MuonSpec
+from addnorm.optimization.optimizers.tiger import TigerSpec
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, run_identity, validate
@@ -33,11 +35,32 @@ def identity(**training: Any) -> str:
         ({"devices": 3}, "training.devices: expected a power of two, got 3"),
         ({"devices": 8, "shards": 4}, "training.devices: expected at most the number of shards, 4, got 8"),
         ({"devices": 2, "batch": 5}, "training.devices: expected at most the number of shards, 1, got 2"),
+        ({"parallel": "sharded", "compile": True}, "training.compile: expected false with training.parallel: sharded"),
+        (
+            {"parallel": "sharded", "optimizer": MuonSpec()},
+            "training.optimizer: expected one that updates entry by entry",
+        ),
+        (
+            {"parallel": "sharded", "optimizer": TigerSpec()},
+            "training.optimizer: expected one that updates entry by entry",
+        ),
+        ({"parallel": "split"}, "training.parallel: expected one of 'replicated', 'sharded'"),
     ],
 )
-def test_shards_and_devices_that_do_not_fit_are_refused(fields: dict[str, int], message: str) -> None:
+def test_shards_and_devices_that_do_not_fit_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        Training(**fields)  # type: ignore[arg-type]
+        Training(**fields)
+
+
+def test_weights_that_a_replay_needs_at_once_are_not_shared_out() -> None:
+    study = replace(
+        study_of(devices=2, parallel="sharded"), variants={"again": preset("base", **SIZES, residual="replay")}
+    )
+    with pytest.raises(
+        InputError, match=r"\$.variants.again: training.parallel: sharded: expected a residual that does"
+    ):
+        validate(study)
+    validate(study_of(devices=2, parallel="sharded"))
 
 
 def test_one_shard_is_the_run_of_before() -> None:
@@ -49,6 +72,12 @@ def test_one_shard_is_the_run_of_before() -> None:
 
 def test_devices_are_no_part_of_a_runs_identity() -> None:
     assert identity(shards=8) == identity(shards=8, devices=2) == identity(devices=4)
+    assert identity(shards=8) == identity(devices=4, parallel="sharded")
+
+
+@pytest.mark.parametrize("fields", [{"compile": True}, {"deterministic": True}, {"precision": "tf32"}], ids=str)
+def test_what_changes_the_last_bits_is_part_of_a_runs_identity(fields: dict[str, Any]) -> None:
+    assert identity(**fields) != identity()
 
 
 @pytest.mark.parametrize(("batch", "shards"), [(16, 8), (12, 4), (64, 8), (2, 2)])

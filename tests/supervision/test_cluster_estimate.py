@@ -80,6 +80,23 @@ def test_what_does_not_fit_gets_the_setting_that_makes_it_fit() -> None:
     assert len(seen) > 1
 
 
+def test_weights_that_do_not_fit_are_shared_out() -> None:
+    model = preset("base", **{**SIZES, "depth": 12}, width=256, hidden=512)
+    training = Training(steps=10, batch=8, seq=8, shards=8, devices=8)
+    study = Study(name="wide", seeds=(0,), variants={"wide": model}, training=training)
+    whole = step_cost(model, training)
+    shared = step_cost(model, replace(training, parallel="sharded"))
+    # Weights, their partial sum, the newest gradient and two states, of which an eighth stays, beside the gathered branches.
+    assert shared.peak_bytes < whole.peak_bytes - 0.6 * 5 * whole.weight_bytes
+    short = replace(PLENTY, memory_bytes=whole.peak_bytes // 2)
+    (found,) = estimate_on_cluster(study, short).variants
+    assert (found.runs_per_device, found.remedy) == (0, "training.parallel=sharded")
+    sharded = replace(study, training=replace(training, parallel="sharded"))
+    (fitting,) = estimate_on_cluster(sharded, replace(short, link_bytes_per_second=1e9)).variants
+    assert fitting.runs_per_device >= 1
+    assert fitting.tree_bytes == pytest.approx(3 * 7 / 8 * whole.weight_bytes, abs=1)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -87,6 +87,22 @@ def test_ranks_that_the_worker_starts_train_to_the_bits_of_one(single: Path, tmp
     assert len(result(single)[1]) == 12 + 2
 
 
+def test_a_run_whose_weights_are_shared_out_stops_and_goes_on_with_all_on_one_device(
+    single: Path, tmp_path: Path
+) -> None:
+    run = untrained(single, tmp_path / "out")
+    process = begin_worker(run.path, Trouble(pace_s=0.05), ("--devices", "2", "--sharded"))
+    wait_until(lambda: run.status().step >= 3, 60)
+    run.stop_path.touch()
+    assert joined(process) == [ExitCode.STOPPED], run.log_path.read_text()
+    assert [(run.env or {})[name] for name in ("ranks", "parallel")] == [2, "sharded"]
+    assert run.status().step < 12
+    run.stop_path.unlink()
+    assert joined(begin_worker(run.path)) == [ExitCode.DONE], run.log_path.read_text()
+    assert result(tmp_path / "out") == result(single)
+    assert run.status().attempts == 2
+
+
 def test_a_run_stopped_on_two_devices_goes_on_with_one(single: Path, tmp_path: Path) -> None:
     out, log = prepared(single, tmp_path / "out"), tmp_path / "log.txt"
     study = tmp_path / "open.yaml"

@@ -234,7 +234,7 @@ def befall(run: RunFolder, trouble: Trouble) -> None:
             if how == "nan":
                 next(trainer.model.parameters()).data.fill_(float("nan"))
             elif how == "infinite":
-                return replace(train_step(trainer), loss=float("inf"))
+                return replace(train_step(trainer), loss=torch.tensor(float("inf")))
             elif how == "memory":
                 bytearray(1 << 62)
             elif how == "allocator":

@@ -49,7 +49,7 @@ def test_settings_of_units_are_read_by_name() -> None:
         ({"normalization": "softmax"}, r"\$\.block: Gau has no field 'normalization'.*'normalisation'"),
         (
             {"normalisation": "softmaxx"},
-            r"\$\.block\.normalisation: expected one of 'softmax', 'squared_relu', got 'softmaxx'",
+            r"\$\.block\.normalisation: expected one of 'softmax', 'softpick', 'squared_relu', got 'softmaxx'",
         ),
         ({"key_dim": 0}, r"\$\.block\.key_dim: expected a whole number of at least 1, got 0"),
         (True, r"\$\.block: expected a kind of block or a mapping with 'kind', got true"),

@@ -42,6 +42,11 @@ for kind in ROOMS["optimizer"].kinds():
     optimizer.zero_grad()
     optimizer.load_state_dict(optimizer.state_dict())
     look(kind)
+from addnorm.study.definition import Training
+from addnorm.training.numerics import set_numerics
+
+set_numerics(Training(), torch.device("cpu"))
+look("set_numerics")
 import torch._dynamo
 look("import torch._dynamo")
 json.dump(loaded, sys.stdout)

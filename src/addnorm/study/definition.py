@@ -39,13 +39,14 @@ _SHARED_TRAINING = {
     "eval_sequences": "All variants are evaluated on the same held-out sequences",
     "threads": "The workers of a study share the processor evenly",
     "devices": "The workers of a study have equal shares of the devices",
+    "parallel": "The workers of a study are started alike",
 }
 """Training settings that variants which are ranked together have in common, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training settings of a study; a variant may have its own. All but `devices` are part of a run's identity.
+    """Training settings of a study; a variant may have its own. All but `devices` and `parallel` are part of a run's identity.
 
     Raises:
         FieldError: a value of another type, or a count or limit that is not positive.
@@ -61,8 +62,9 @@ class Training:
     schedule: ScheduleSpec = field(default_factory=Cosine)
     clip: float | None = 1.0
     """Largest norm of the gradient; None for no clipping."""
-    precision: Literal["float32", "bfloat16"] = "float32"
-    """`bfloat16` trains under autocast; the parameters stay float32."""
+    precision: Literal["float32", "tf32", "bfloat16"] = "float32"
+    """`bfloat16` trains under autocast; the parameters stay float32. `tf32` rounds the factors of matrix products to ten bits
+    on GPUs since compute capability 8.0, and is refused elsewhere; `float32` never does."""
     log_every: int = 10
     """Steps between two training events."""
     eval_every: int = 200
@@ -89,6 +91,15 @@ class Training:
     recompute: bool = field(default=False, metadata=_OMITTED)
     """True to keep only the input of every branch for the backward pass, which computes the branches again: less memory for
     about a third more time."""
+    compile: bool = field(default=False, metadata=_OMITTED)
+    """True to train with `torch.compile`, which changes the last bits. Where the model cannot be compiled, it trains
+    uncompiled; the run's events and environment say why."""
+    deterministic: bool = field(default=False, metadata=_OMITTED)
+    """True for torch's deterministic algorithms only, which may be slower: a training on GPUs then repeats its bits, and fails
+    at an operation without one."""
+    parallel: Literal["replicated", "sharded"] = field(default="replicated", metadata=_OMITTED)
+    """What each of several `devices` keeps: all weights, or `sharded` (FSDP2) its share of every matrix, of the gradient and
+    of the optimizer's state, for weights that do not fit one device. No result depends on it, as for `devices`."""
     devices: int = field(default=1, metadata=_OMITTED)
     """Processes that train one run together, each with a GPU, or with `threads` cores: a power of two up to `shards`. No result
     depends on it, so it is not part of a run's identity, and a run may go on with another number."""
@@ -123,6 +134,14 @@ class Training:
             "Each device computes whole shards: lower devices, or choose a batch and shards of larger powers of two."
         )
         require(self, "devices", self.devices <= most, f"at most the number of shards, {most}", advice)
+        if self.parallel == "sharded":
+            advice = "Compiled training needs all weights on each device."
+            require(self, "compile", not self.compile, "false with training.parallel: sharded", advice)
+            entrywise = self.optimizer.entrywise
+            advice = "A step of this one needs whole matrices: choose another, or set training.parallel to replicated."
+            require(
+                self, "optimizer", entrywise, "one that updates entry by entry with training.parallel: sharded", advice
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.study.encoding import digest
 from addnorm.study.initial_weights import require_start, weights_hash
@@ -53,6 +54,8 @@ def validate(study: Study) -> None:
                 built.residual.require_steps(training.steps)
             if training.devices > 1 or (training.shards or 1) > 1:
                 _require_separable(built)
+            if training.parallel == "sharded":
+                _require_shareable(built)
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
         except Exception as error:  # a user's plugin may raise anything; without one it is a bug here
@@ -90,7 +93,7 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
 
 def _identified(training: Training) -> Training:
     """A training without what no result depends on."""
-    return replace(training, devices=1, shards=None if training.shards == 1 else training.shards)
+    return replace(training, devices=1, parallel="replicated", shards=None if training.shards == 1 else training.shards)
 
 
 def _require_separable(model: nn.Module) -> None:
@@ -108,6 +111,20 @@ def _require_separable(model: nn.Module) -> None:
                 f"{type(module).__name__} at {path}, whose statistics are those of the batch. Set training.shards and "
                 "training.devices to 1 for this variant, or take another norm."
             )
+
+
+def _require_shareable(model: Transformer) -> None:
+    """Refuse a model whose matrices are used outside of their branch, where they are shared out among the ranks.
+
+    Raises:
+        InputError: its residual replays earlier layers.
+    """
+    if model.spec.residual.replays:
+        raise InputError(
+            f"training.parallel: sharded: expected a residual that does not compute earlier layers again, got "
+            f"{model.spec.residual.kind!r}: it needs the weights of all earlier layers at once. Set training.parallel to "
+            "replicated."
+        )
 
 
 def run_identity(run: RunSpec) -> str:

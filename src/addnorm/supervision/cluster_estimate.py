@@ -161,7 +161,11 @@ def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
     flops = float(step.flops * training.steps)
     fits = step.peak_bytes <= cluster.memory_bytes
     devices = training.devices
+    ring = 2 * (devices - 1) / devices * step.weight_bytes
     tree = (devices.bit_length() - 1) * step.weight_bytes
+    if training.parallel == "sharded":
+        # Each shard gathers the weights for both passes and reduces its gradient: three parts of a ring, halving as much.
+        tree = round(1.5 * ring * ((training.shards or 1) // devices))
     link = cluster.link_bytes_per_second
     return VariantOnCluster(
         variant=name,
@@ -173,7 +177,7 @@ def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
         seconds=flops / cluster.flops_per_second / devices,
         storage_bytes=KEPT * (step.weight_bytes + step.state_bytes) + step.weight_bytes,
         tree_bytes=tree,
-        ring_bytes=round(2 * (devices - 1) / devices * step.weight_bytes),
+        ring_bytes=round(ring),
         tree_seconds=tree / link * training.steps if link is not None else None,
         remedy=None if fits else _remedy(model, training, cluster.memory_bytes),
     )
@@ -181,14 +185,19 @@ def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
 
 def _remedy(model: ModelSpec, training: Training, memory_bytes: int) -> str | None:
     """The first setting with which a step fits."""
-    for changed, text in _settings(training):
+    for changed, text in _settings(model, training):
         if step_cost(model, changed).peak_bytes <= memory_bytes:
             return text
     return None
 
 
-def _settings(training: Training) -> Iterator[tuple[Training, str]]:
+def _settings(model: ModelSpec, training: Training) -> Iterator[tuple[Training, str]]:
     """Settings that lower the memory of a step and leave the model as it is, those that change least first."""
+    can_share = (
+        training.devices > 1 and training.optimizer.entrywise and not (model.residual.replays or training.compile)
+    )
+    if can_share and training.parallel == "replicated":
+        yield replace(training, parallel="sharded"), "training.parallel=sharded"
     yield replace(training, recompute=True), "training.recompute=true"
     shards, largest = training.shards or 1, training.batch & -training.batch
     while shards < largest:

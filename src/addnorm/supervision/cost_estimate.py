@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import counting_at_once
 from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import Study, Training
 from addnorm.supervision.trial_step import call_plugin, try_plugins
@@ -234,7 +235,8 @@ class StepCost:
 def step_cost(model: ModelSpec, training: Training) -> StepCost:
     """Count the parameters, FLOPs and peak memory of one training step without computing it.
 
-    The memory is that of one device, which computes one shard after the other.
+    The memory is that of one device, which computes one shard after the other. With weights that are shared out it is an upper
+    bound that is not measured: all matrices are taken to be shared, and the next branch to be gathered ahead.
     """
     shards = training.shards or 1
     with torch.device("meta"):
@@ -253,16 +255,25 @@ def step_cost(model: ModelSpec, training: Training) -> StepCost:
     buffer_bytes = built.score_buffers.nbytes
     optimizer_bytes = state_bytes(training.optimizer, built)
     gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
+    held_bytes = (1 + gradients) * weight_bytes + optimizer_bytes
+    if training.parallel == "sharded" and training.devices > 1:
+        held_bytes = held_bytes // training.devices + _gathered_bytes(built, weight_bytes)
     return StepCost(
         parameters=sum(p.numel() for p in parameters),
         flops=flops.get_total_flops() * shards,
         # When the backward pass begins, the gradient of the logits exists beside the saved logits.
-        peak_bytes=sum(saved.values())
-        + ((1 + gradients) * weight_bytes + optimizer_bytes + logits_bytes + buffer_bytes),
+        peak_bytes=sum(saved.values()) + held_bytes + logits_bytes + buffer_bytes,
         buffer_bytes=buffer_bytes,
         weight_bytes=weight_bytes,
         state_bytes=optimizer_bytes,
     )
+
+
+def _gathered_bytes(model: Transformer, weight_bytes: int) -> int:
+    """Whole weights and gradients that a device has at once when the weights are shared out: those outside of branches, those
+    of the branch that is computed, and the weights of the next one."""
+    bodies = [sum(p.numel() * p.element_size() for p in branch.body.parameters()) for branch in model.branches()]
+    return 2 * (weight_bytes - sum(bodies)) + 3 * max(bodies, default=0)
 
 
 def state_bytes(optimizer: OptimizerSpec, model: nn.Module) -> int:

@@ -185,7 +185,8 @@ def _work(study: Study, out: Path) -> Work:
     # Plugins are taken from the user's study, never from the run's folder, which may come from somebody else.
     training = study.training
     options = ("--devices", str(training.devices)) if training.devices > 1 else ()
-    command = (*WORKER, *options, *study.plugins)
+    sharded = ("--sharded",) if training.parallel == "sharded" else ()
+    command = (*WORKER, *options, *sharded, *study.plugins)
     return Work(folder=out, threads=training.threads, devices=training.devices, command=command)
 
 

@@ -20,9 +20,11 @@ from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins
 from addnorm.training.exit_code import ExitCode
-from addnorm.training.loop import Step, Trainer
+from addnorm.training.loop import Trainer
+from addnorm.training.numerics import set_numerics
 from addnorm.training.ranks import Alone, Ranks
-from addnorm.training.recorder import Follower, Measured, Recorder
+from addnorm.training.recorder import Follower, Recorder
+from addnorm.training.step_window import equal
 from addnorm.training.use import Use
 
 
@@ -44,6 +46,7 @@ class Attempt:
         plugins: files with the user's own siblings.
         ranks: the processes that train the run together; this one alone if not given.
         device: the device to train on; the first GPU, or the CPU, if not given.
+        sharded: True for a share of the weights on each rank.
 
     Raises:
         InputError: the spec or the data set is not the one that the run was planned with.
@@ -58,6 +61,7 @@ class Attempt:
         *,
         ranks: Ranks | None = None,
         device: torch.device | None = None,
+        sharded: bool = False,
     ) -> None:
         self.stop = stop
         self.ranks = Alone() if ranks is None else ranks
@@ -68,7 +72,6 @@ class Attempt:
                 f"{run.path / 'spec.json'}: expected the spec of {run.name}, got that of {run_name(self.spec)}. The file or a "
                 "plugin has changed. Start the study in another folder."
             )
-        torch.set_num_threads(self.spec.training.threads)
         dataset = Dataset.load(run.path.parent / "data")
         if dataset.hash != self.spec.data_hash:
             raise InputError(
@@ -76,11 +79,14 @@ class Attempt:
                 "Restore the old data set, or start the study in another folder."
             )
         device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.trainer = Trainer(self.spec, dataset, device, self.ranks)
+        numerics = set_numerics(self.spec.training, device)
+        self.trainer = Trainer(self.spec, dataset, device, self.ranks, sharded=sharded)
         self.recorder: Recorder | Follower = Follower(run)
         if events is not None:
             self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq, Use(device))
-            run.write_env(_environment(device, self.spec.training.threads, self.ranks.size))
+            place = {"ranks": self.ranks.size, "parallel": self.trainer.parallel.kind}
+            known = {**_environment(device, self.spec.training.threads), **place, **numerics, "compile": "no"}
+            run.write_env(known)
 
     def train(self) -> int:
         """Train to the end, or until asked to stop.
@@ -96,24 +102,24 @@ class Attempt:
         trainer, recorder, training = self.trainer, self.recorder, self.spec.training
         recorder.resume(trainer)
         self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
+        if training.compile:
+            recorder.write_compiled(trainer.step, trainer.compile())
         while trainer.step < training.steps:
-            learning_rate = trainer.learning_rate
-            result = trainer.train_step()
-            recorder.add_step(result)
+            recorder.window.add(trainer.train_step())
             step = trainer.step
-            problem = self._problem(step, result)
-            if problem is not None:
-                recorder.write_steps(step, learning_rate)
-                recorder.write_ending(problem.state, step, str(problem))
-                raise problem
             last = step == training.steps
             # Read once per step, so that a signal within the step cannot split its decisions, nor those of the ranks.
             stopping = self.ranks.any(self.stop())
             checkpoint = not last and (step % training.checkpoint_every == 0 or stopping)
-            if step % training.log_every == 0 or last or checkpoint:
+            evaluation = last or step % training.eval_every == 0
+            record = last or checkpoint or step % training.log_every == 0
+            if record or evaluation:
+                # Only here the device is waited for. A step that failed is found before anything is made from its weights.
+                self._read_steps()
+            if record:
                 # Steps are recorded before their checkpoint, because no later attempt repeats them.
-                recorder.write_steps(step, learning_rate)
-            if step % training.eval_every == 0 or last:
+                recorder.write_steps(step, trainer.learning_rate_at(step - 1))
+            if evaluation:
                 recorder.write_evaluation(step, trainer.evaluate(), final=last)
             if checkpoint or last:
                 trainer.require_equal_ranks()
@@ -125,27 +131,40 @@ class Attempt:
         recorder.finish(trainer)
         return ExitCode.DONE
 
-    def _problem(self, step: int, result: Step) -> CannotContinue | None:
+    def _read_steps(self) -> None:
+        """Read what the last steps measured.
+
+        Raises:
+            CannotContinue: after one of them the run cannot continue; the steps up to it are recorded.
+        """
+        recorder, window = self.recorder, self.recorder.window
+        read = len(window.measured)
+        window.read()
+        for step, measured in enumerate(window.measured[read:], start=window.first + read + 1):
+            problem = self._problem(step, *measured)
+            if problem is not None:
+                window.cut(step)
+                recorder.write_steps(step, self.trainer.learning_rate_at(step - 1))
+                recorder.write_ending(problem.state, step, str(problem))
+                raise problem
+
+    def _problem(self, step: int, loss: float, grad_norm: float) -> CannotContinue | None:
         """The reason why the run cannot continue after a step; None if it can."""
         first = self.recorder.earlier.get(step)
-        if first is not None and not _equal(first, (result.loss, result.grad_norm)):
+        if first is not None and not equal(first, (loss, grad_norm)):
             return CannotContinue(
                 "diverged",
                 f"diverged on resume: step {step} first gave loss {first[0]!r} and gradient norm {first[1]!r}, now "
-                f"{result.loss!r} and {result.grad_norm!r}. Versions, threads or hardware may differ: see env.json.",
+                f"{loss!r} and {grad_norm!r}. Versions, threads or hardware may differ: see env.json.",
             )
-        if not math.isfinite(result.loss):
-            return CannotContinue("failed", f"the loss became {result.loss} at step {step}", NOT_FINITE)
-        if not math.isfinite(result.grad_norm):
-            return CannotContinue("failed", f"the gradient's norm became {result.grad_norm} at step {step}", NOT_FINITE)
+        if not math.isfinite(loss):
+            return CannotContinue("failed", f"the loss became {loss} at step {step}", NOT_FINITE)
+        if not math.isfinite(grad_norm):
+            return CannotContinue("failed", f"the gradient's norm became {grad_norm} at step {step}", NOT_FINITE)
         return None
 
 
-def _equal(first: Measured, now: Measured) -> bool:
-    return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(first, now, strict=True))
-
-
-def _environment(device: Any, threads: int, ranks: int) -> dict[str, Any]:
+def _environment(device: Any, threads: int) -> dict[str, Any]:
     return {
         "addnorm": addnorm.__version__,
         "torch": torch.__version__,
@@ -156,6 +175,5 @@ def _environment(device: Any, threads: int, ranks: int) -> dict[str, Any]:
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
         "threads": threads,
-        "ranks": ranks,
         "pid": os.getpid(),
     }

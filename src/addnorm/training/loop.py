@@ -6,34 +6,29 @@ repeats its steps exactly, whatever the number of its ranks.
 """
 
 import hashlib
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from jaxtyping import Float64
+from torch import Tensor, nn
 
 from addnorm.data import Dataset, held_batches, train_batch
 from addnorm.errors import InputError
 from addnorm.model.initialisation import generator_for
+from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
 from addnorm.study.initial_weights import initial_model
+from addnorm.training.batches import Batches
 from addnorm.training.objective import Scored, measure, report, score
-from addnorm.training.ranks import Alone, Ranks
+from addnorm.training.parallel import Parallel, Replicated
+from addnorm.training.ranks import Alone, Group, Ranks
 from addnorm.training.scalars import ScalarRecorder
-from addnorm.training.tree_sum import Terms, TreeSum
-
-
-@dataclass(frozen=True)
-class Step:
-    """Loss and gradient of one optimizer step."""
-
-    loss: float
-    """Nats per scored token of the batch, before the update."""
-    grad_norm: float
-    """Norm of the whole gradient, before clipping."""
+from addnorm.training.step_window import Step
+from addnorm.training.tree_sum import TreeSum
 
 
 class Trainer:
@@ -44,9 +39,18 @@ class Trainer:
         dataset: the data set with the spec's hash.
         device: the device to train on.
         ranks: the processes that train the run together; this one alone if not given.
+        sharded: True for a share of the weights on each rank; all of them if there is one rank.
     """
 
-    def __init__(self, spec: RunSpec, dataset: Dataset, device: torch.device, ranks: Ranks | None = None) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        device: torch.device,
+        ranks: Ranks | None = None,
+        *,
+        sharded: bool = False,
+    ) -> None:
         self.spec, self.dataset, self.device = spec, dataset, device
         self.training, self.ranks = spec.training, Alone() if ranks is None else ranks
         self.shards = spec.training.shards or 1
@@ -55,27 +59,45 @@ class Trainer:
                 f"run of variant '{spec.variant}': expected at most as many ranks as shards, {self.shards}, got "
                 f"{self.ranks.size}. Start fewer, or train another run with more training.shards."
             )
-        self.model = initial_model(spec).to(device)
+        self.model = initial_model(spec)
         self.model.recompute = self.training.recompute
-        self.optimizer = self.training.optimizer.build(self.training.optimizer.groups(self.model))
+        groups = self.training.optimizer.groups(self.model)  # by the roles of whole parameters
+        self.parallel = _parallel(self.model, self.ranks, device, sharded)
+        self.optimizer = self.training.optimizer.build(self.parallel.groups(groups))
+        self._forward: nn.Module = self.model
+        self._batches = Batches(partial(_batch_of, spec, dataset), Tensor.pin_memory if device.type == "cuda" else None)
         self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)
         self.step = 0
 
     @property
     def learning_rate(self) -> float:
         """Learning rate of the next step."""
-        schedule = self.training.schedule
-        return self.training.optimizer.learning_rate * schedule.factor(self.step, self.training.steps)
+        return self.learning_rate_at(self.step)
+
+    def learning_rate_at(self, step: int) -> float:
+        """Learning rate of a step, counted from 0."""
+        return self.training.optimizer.learning_rate * self.training.schedule.factor(step, self.training.steps)
+
+    def compile(self) -> str | None:
+        """Use a compiled form of the model in training steps. Returns None, or the reason why there is none."""
+        from addnorm.training.compilation import compiled
+
+        batch = _batch_of(self.spec, self.dataset, self.step).rows(0, self.training.batch // self.shards, self.device)
+
+        def trial(module: nn.Module) -> Tensor:
+            with self._precision():
+                return measure(module, batch).nats
+
+        self._forward, reason = compiled(self.model, trial)
+        return reason
 
     def train_step(self) -> Step:
-        """Perform one optimizer step."""
+        """Perform one optimizer step. Nothing in it waits for the device, and its result stays there."""
         training, step = self.training, self.step
         self.model.train()
         self.model.residual.advance(step)
-        windows = train_batch(self.dataset, self.spec.seed, step, training.batch, training.seq)
-        loss = self._gradients(self._score(windows, seed=self.spec.seed, step=step))
-        limit = float("inf") if training.clip is None else training.clip
-        grad_norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        loss = self._gradients(self._batches.take(step))
+        grad_norm = self.parallel.clip(float("inf") if training.clip is None else training.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
         self.scalars.before_step()
@@ -83,25 +105,18 @@ class Trainer:
         self.scalars.after_step()
         self.optimizer.zero_grad(set_to_none=True)
         self.step += 1
-        return Step(loss=loss.item(), grad_norm=grad_norm.item())
+        return Step(loss, grad_norm)
 
-    def _gradients(self, batch: Scored) -> torch.Tensor:
+    def _gradients(self, batch: Scored) -> Tensor:
         """Set the gradients of a batch, the sum over its shards. Returns the loss."""
-        parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        rows, own = self.training.batch // self.shards, self.shards // self.ranks.size
-        sums, count = TreeSum(), batch.count
-        for shard in range(self.ranks.rank * own, (self.ranks.rank + 1) * own):
+        rows, sums, count = self.training.batch // self.shards, TreeSum(), batch.count
+        for shard in self.parallel.shards(self.shards):
             self._reseed(f"step:{self.step}" + (f":shard:{shard}" if self.shards > 1 else ""))
             with self._precision():
-                loss = measure(self.model, batch.rows(shard * rows, (shard + 1) * rows, self.device)).nats / count
+                loss = measure(self._forward, batch.rows(shard * rows, (shard + 1) * rows, self.device)).nats / count
             loss.backward()
-            terms: Terms = [loss.detach(), *(parameter.grad for parameter in parameters)]
-            sums.add(terms)
-            self.optimizer.zero_grad(set_to_none=True)
-        total, *gradients = self.ranks.sum(sums.total(), [loss.detach(), *parameters])
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        return loss if total is None else total
+            sums.add(self.parallel.take(loss.detach()))
+        return self.parallel.set_gradients(sums.total())
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
@@ -111,35 +126,48 @@ class Trainer:
         batches = list(held_batches(self.dataset, training.batch, training.seq, training.eval_sequences))
         table = torch.zeros(len(batches), 3, dtype=torch.float64)  # nats, hits, count of each batch
         with self.averaged():
-            for index in range(self.ranks.rank, len(batches), self.ranks.size):
-                # Masked models predict the same tokens at every evaluation and for every seed.
-                batch = self._score(batches[index], seed=0, step=index)
-                with self._precision():
-                    measured = measure(self.model, batch.rows(0, len(batch.inputs), self.device))
-                sums = [measured.nats.item(), measured.hits.item(), measured.count]
-                table[index] = torch.tensor(sums, dtype=torch.float64)
+            for first in range(0, len(batches), self.ranks.size):
+                index = first + self.ranks.rank
+                if index < len(batches):
+                    table[index] = self._measured(batches[index], index)
+                elif self.parallel.together:  # the others need this rank's share of the weights
+                    self._measured(batches[-1], index)
         nats, hits, count = (sum(column) for column in self.ranks.gather_rows(table).T.tolist())
         return report(nats, int(hits), int(count), self.dataset.held_bytes_per_token)
+
+    def _measured(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 3"]:
+        """Nats, hits and count of an evaluation batch."""
+        # Masked models predict the same tokens at every evaluation and for every seed.
+        batch = _scored(self.spec, self.dataset, windows, seed=0, step=index)
+        with self._precision():
+            measured = measure(self.model, batch.rows(0, len(batch.inputs), self.device))
+        return torch.tensor([measured.nats.item(), measured.hits.item(), measured.count], dtype=torch.float64)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model, during a block, the weights that are evaluated and kept at the end."""
         return self.training.optimizer.averaged(self.optimizer)
 
     def require_equal_ranks(self) -> None:
-        """Make sure that all ranks of the run have the same weights.
+        """Make sure that all ranks of the run have the same weights, but for those of which each has a share.
 
         Raises:
             JobError: they differ.
         """
         if self.ranks.size > 1:
-            self.ranks.require_equal("The weights", bytes.fromhex(content_hash(self.model.state_dict())))
+            self.ranks.require_equal("The weights", bytes.fromhex(content_hash(self.parallel.common_state())))
+
+    @contextmanager
+    def final_weights(self) -> Iterator[dict[str, Any]]:
+        """The weights to keep at the end, during a block. All ranks call it; those of rank 0 are whole."""
+        with self.averaged():
+            yield self.parallel.model_state()
 
     def state(self) -> dict[str, Any]:
-        """The content of a checkpoint: tensors and plain numbers."""
+        """The content of a checkpoint: tensors and plain numbers. All ranks call it; that of rank 0 is whole."""
         return {
             "step": self.step,
-            "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "model": self.parallel.model_state(),
+            "optimizer": self.parallel.optimizer_state(self.optimizer),
             "scalars": self.scalars.state(),
         }
 
@@ -150,8 +178,8 @@ class Trainer:
             InputError: the checkpoint was made by a version with other weight decay groups.
         """
         self._require_same_groups(state["optimizer"])
-        self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.parallel.load_model_state(state["model"])
+        self.parallel.load_optimizer_state(self.optimizer, state["optimizer"])
         self.scalars.load_state(state["scalars"])
         self.step = state["step"]
 
@@ -168,11 +196,6 @@ class Trainer:
                 "it in a new folder."
             )
 
-    def _score(self, windows: np.ndarray, *, seed: int, step: int) -> Scored:
-        # On the CPU, because each shard takes its own rows to the device.
-        objective, cpu = self.spec.model.objective, torch.device("cpu")
-        return score(objective, windows, self.dataset, seed=seed, step=step, device=cpu)
-
     def _precision(self) -> AbstractContextManager[Any]:
         if self.training.precision == "bfloat16":
             return torch.autocast(self.device.type, dtype=torch.bfloat16)
@@ -180,6 +203,25 @@ class Trainer:
 
     def _reseed(self, purpose: str) -> None:
         torch.manual_seed(generator_for(self.spec.seed, purpose).initial_seed())
+
+
+def _batch_of(spec: RunSpec, dataset: Dataset, step: int) -> Scored:
+    """The training batch of a step."""
+    windows = train_batch(dataset, spec.seed, step, spec.training.batch, spec.training.seq)
+    return _scored(spec, dataset, windows, seed=spec.seed, step=step)
+
+
+def _scored(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, step: int) -> Scored:
+    # On the CPU, because each shard takes its own rows to the device.
+    return score(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
+
+
+def _parallel(model: Transformer, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:
+    if sharded and isinstance(ranks, Group):
+        from addnorm.training.sharded import Sharded  # imports FSDP, which takes a second
+
+        return Sharded(model, ranks, device)
+    return Replicated(model, ranks, device)
 
 
 def content_hash(state: Mapping[str, Any]) -> str:

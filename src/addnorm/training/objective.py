@@ -1,7 +1,9 @@
 """Training objectives: prediction of the next token, or of masked tokens. Loss and accuracy over the scored positions."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +24,9 @@ class Scored:
     targets: Int64[Tensor, "batch seq"]
     where: Bool[Tensor, "batch seq"] | None
     """Scored positions; None for all."""
+    scored: Int64[Tensor, " scored"] | None = None
+    """Scored positions as indices into all, counted before the batch went to its device, which need not be asked; None if not
+    known, or for all."""
 
     @property
     def count(self) -> int:
@@ -30,11 +35,20 @@ class Scored:
 
     def rows(self, first: int, end: int, device: torch.device) -> "Scored":
         """The sequences from `first` to before `end`, on a device."""
-        return Scored(
-            inputs=self.inputs[first:end].to(device),
-            targets=self.targets[first:end].to(device),
-            where=None if self.where is None else self.where[first:end].to(device),
+        where = None if self.where is None else self.where[first:end]
+        own = Scored(
+            inputs=self.inputs[first:end],
+            targets=self.targets[first:end],
+            where=where,
+            scored=None if where is None else where.flatten().nonzero().squeeze(1),
         )
+        return own.mapped(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> "Scored":
+        """The batch with a function of each of its tensors."""
+        tensors: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        mapped: dict[str, Any] = {name: value if value is None else function(value) for name, value in tensors.items()}
+        return Scored(**mapped)
 
 
 def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device) -> Scored:
@@ -79,10 +93,10 @@ def measure(model: nn.Module, batch: Scored) -> Measured:
 def compare(logits: Float[Tensor, "batch seq vocab"], batch: Scored) -> Measured:
     """Compare logits with the targets of a batch, in float32 or float64."""
     targets = batch.targets
+    logits, targets = logits.flatten(0, 1), targets.flatten()
     if batch.where is not None:
-        logits, targets = logits[batch.where], targets[batch.where]
-    else:
-        logits, targets = logits.flatten(0, 1), targets.flatten()
+        scored = batch.where.flatten() if batch.scored is None else batch.scored
+        logits, targets = logits[scored], targets[scored]
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     with torch.no_grad():

@@ -23,7 +23,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 from torch import distributed as dist
-from torch._C._distributed_c10d import FileStore
+from torch.distributed import FileStore  # type: ignore[attr-defined]  # public, but not in its list of names
 
 from addnorm.errors import InputError, JobError
 from addnorm.training.tree_sum import Terms
@@ -167,7 +167,7 @@ class Group(Ranks):
         flat = torch.cat([term.reshape(-1) for term in sums])
         distance = 1
         while distance < self.size:
-            flat.add_(self._exchange(flat, self.rank ^ distance))
+            flat.add_(self.exchange(flat, self.rank ^ distance))
             distance *= 2
         # Into the gradients' own memory: what follows must not depend on where in a joint buffer a tensor lies.
         for term, total in zip(sums, flat.split([term.numel() for term in sums]), strict=True):
@@ -176,7 +176,7 @@ class Group(Ranks):
         return [next(joined) if any_has else None for any_has in exists]
 
     def gather_rows(self, table: Tensor) -> Tensor:
-        with _lost():
+        with lost():
             dist.all_reduce(table, group=self._messages)  # x + 0 is exact in any order
         return table
 
@@ -186,7 +186,7 @@ class Group(Ranks):
     def require_equal(self, what: str, digest: bytes) -> None:
         own = torch.tensor(list(digest), dtype=torch.uint8)
         first = own.clone()
-        with _lost():
+        with lost():
             dist.broadcast(first, 0, group=self._messages)
         if self.any(not torch.equal(own, first)):
             raise JobError(
@@ -204,19 +204,19 @@ class Group(Ranks):
             The exit code, or None to train.
         """
         word = torch.tensor([_START if code is None else code], dtype=torch.uint8)
-        with _lost():
+        with lost():
             dist.broadcast(word, 0, group=self._messages)
         return None if word.item() == _START else int(word.item())
 
     def _largest(self, flags: Sequence[bool]) -> list[bool]:
         message = torch.tensor(flags, dtype=torch.uint8)
-        with _lost():
+        with lost():
             dist.all_reduce(message, op=dist.ReduceOp.MAX, group=self._messages)
         return [bool(flag) for flag in message.tolist()]
 
-    def _exchange(self, own: Tensor, peer: int) -> Tensor:
+    def exchange(self, own: Tensor, peer: int) -> Tensor:
         other = torch.empty_like(own)
-        with _lost():
+        with lost():
             work = [dist.P2POp(dist.isend, own, peer), dist.P2POp(dist.irecv, other, peer)]
             for request in dist.batch_isend_irecv(work if self.rank < peer else work[::-1]):
                 request.wait()
@@ -224,7 +224,7 @@ class Group(Ranks):
 
 
 @contextmanager
-def _lost() -> Iterator[None]:
+def lost() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
@@ -250,7 +250,7 @@ def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
         store = FileStore(str(place.meeting), place.size)
         store.set(f"rank {place.rank}", "here")
         _wait(store, place.size, started)
-    with _lost():
+    with lost():
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
             store=store,

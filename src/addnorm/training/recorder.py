@@ -5,7 +5,6 @@ recorder, and the others have a `Follower` in its place.
 """
 
 import json
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,10 @@ from addnorm.store.files import write_atomic
 from addnorm.store.run import Ending, RunFolder
 from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
-from addnorm.training.loop import Step, Trainer, content_hash
+from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.peak_memory import peak_bytes
+from addnorm.training.step_window import Measured, StepWindow, equal
 from addnorm.training.use import Use
-
-Measured = tuple[float, float]
-"""Loss and gradient norm of one step."""
 
 
 class Recorder:
@@ -40,7 +37,7 @@ class Recorder:
         self.earlier: dict[int, Measured] = dict(_recorded_steps(run.events_path))
         """Loss and gradient norm of every step that an earlier attempt recorded."""
         self._tokens_per_step = tokens_per_step
-        self._window = _StepWindow(0)
+        self.window = StepWindow(0)
 
     def resume(self, trainer: Trainer) -> None:
         """Load the newest intact checkpoint, if there is one, and record the start of the attempt."""
@@ -51,30 +48,31 @@ class Recorder:
             trainer.load_state(newest.found.state)
         repeated = sum(step > trainer.step for step in self.earlier)
         self.events.write("start", step=trainer.step, resumed_from=trainer.step, replays=repeated)
-        self._window = _StepWindow(trainer.step)
-
-    def add_step(self, step: Step) -> None:
-        """Add a step to the next training event."""
-        self._window.add(step.loss, step.grad_norm)
+        self.window = StepWindow(trainer.step)
 
     def write_steps(self, step: int, learning_rate: float) -> None:
-        """Write the steps since the last training event as one event, up to `step`."""
-        window = self._window
-        if not window.losses:
+        """Write the steps since the last training event, which have been read, as one event up to `step`."""
+        window = self.window
+        if not window.measured:
             return
+        losses, grad_norms = (list(values) for values in zip(*window.measured, strict=True))
         self.events.write(
             "train",
             step=step,
-            loss=sum(window.losses) / len(window.losses),
-            grad_norm=sum(window.grad_norms) / len(window.grad_norms),
+            loss=sum(losses) / len(losses),
+            grad_norm=sum(grad_norms) / len(grad_norms),
             learning_rate=learning_rate,
-            tokens_per_s=len(window.losses) * self._tokens_per_step / window.elapsed_s,
+            tokens_per_s=len(losses) * self._tokens_per_step / window.elapsed_s,
             first=window.first + 1,
-            losses=window.losses,
-            grad_norms=window.grad_norms,
+            losses=losses,
+            grad_norms=grad_norms,
             uses=self.use.read(),
         )
-        repeated = [number for number in range(window.first + 1, step + 1) if number in self.earlier]
+        repeated = [
+            number
+            for number, measured in enumerate(window.measured, start=window.first + 1)
+            if number in self.earlier and equal(self.earlier[number], measured)
+        ]
         if repeated:
             self.events.write("replayed", step=step, first=repeated[0], last=repeated[-1], equal=True)
         window.restart(step)
@@ -82,11 +80,16 @@ class Recorder:
     def write_evaluation(self, step: int, measured: Mapping[str, float], *, final: bool) -> None:
         """Write an evaluation, whose time does not count as training time."""
         self.events.write("eval", step=step, final=final, **measured)
-        self._window.restart_clock()
+        self.window.restart_clock()
 
     def write_ending(self, state: Ending, step: int, reason: str) -> None:
         """Write why the run cannot continue."""
         self.events.write(state, step=step, reason=reason)
+
+    def write_compiled(self, step: int, reason: str | None) -> None:
+        """Write whether the model is compiled, or the reason why it is not."""
+        self.events.write("compiled" if reason is None else "not_compiled", step=step, reason=reason)
+        self.run.write_env({**(self.run.env or {}), "compile": "yes" if reason is None else f"no: {reason}"})
 
     def write_stop(self, step: int) -> None:
         """Write that the attempt ends on request."""
@@ -98,15 +101,14 @@ class Recorder:
         save_step(self.run.checkpoints_path, trainer.step, trainer.state())
         self._save_scalars(trainer)
         self.events.write("checkpoint", step=trainer.step)
-        self._window.restart_clock()
+        self.window.restart_clock()
 
     def finish(self, trainer: Trainer) -> None:
         """Save the result and mark the run as finished."""
         self._save_scalars(trainer)
-        with trainer.averaged():
-            state = trainer.model.state_dict()
-            save_final(self.run.final_path, state)
-            digest = content_hash(state)
+        with trainer.final_weights() as weights:
+            save_final(self.run.final_path, weights)
+            digest = content_hash(weights)
         self.events.write("end", step=trainer.step, reason="finished")
         self.run.mark("finished", step=trainer.step, content_hash=digest, peak_bytes=peak_bytes())
 
@@ -134,58 +136,35 @@ class Follower:
         self.run = run
         self.earlier: dict[int, Measured] = {}
         """Empty: rank 0 compares the repeated steps."""
+        self.window = StepWindow(0)
 
     def resume(self, trainer: Trainer) -> None:
         """Load the newest intact checkpoint, if there is one."""
         newest = latest(self.run.checkpoints_path)
         if newest.found is not None:
             trainer.load_state(newest.found.state)
+        self.window = StepWindow(trainer.step)
 
-    def add_step(self, step: Step) -> None: ...
-
-    def write_steps(self, step: int, learning_rate: float) -> None: ...
+    def write_steps(self, step: int, learning_rate: float) -> None:
+        """Begin a new window."""
+        self.window.restart(step)
 
     def write_evaluation(self, step: int, measured: Mapping[str, float], *, final: bool) -> None: ...
 
     def write_ending(self, state: Ending, step: int, reason: str) -> None: ...
 
+    def write_compiled(self, step: int, reason: str | None) -> None: ...
+
     def write_stop(self, step: int) -> None: ...
 
-    def save_checkpoint(self, trainer: Trainer) -> None: ...
+    def save_checkpoint(self, trainer: Trainer) -> None:
+        """Hand this rank's part of the state to rank 0."""
+        trainer.state()
 
-    def finish(self, trainer: Trainer) -> None: ...
-
-
-class _StepWindow:
-    """Steps since the last training event. Its clock excludes evaluations and checkpoints."""
-
-    def __init__(self, step: int) -> None:
-        self.restart(step)
-
-    def restart(self, step: int) -> None:
-        """Begin a new window after `step`."""
-        self.first = step
-        self.losses: list[float] = []
-        self.grad_norms: list[float] = []
-        self._elapsed_s = 0.0
-        self._since = time.monotonic()
-
-    def restart_clock(self) -> None:
-        """Exclude the time since the last step."""
-        self._since = time.monotonic()
-
-    def add(self, loss: float, grad_norm: float) -> None:
-        """Add a step."""
-        now = time.monotonic()
-        self._elapsed_s += now - self._since
-        self._since = now
-        self.losses.append(loss)
-        self.grad_norms.append(grad_norm)
-
-    @property
-    def elapsed_s(self) -> float:
-        """Seconds spent in the window's steps."""
-        return max(self._elapsed_s, 1e-9)
+    def finish(self, trainer: Trainer) -> None:
+        """Hand this rank's part of the weights to rank 0."""
+        with trainer.final_weights():
+            pass
 
 
 def _recorded_steps(events: Path) -> Iterator[tuple[int, Measured]]:

@@ -46,6 +46,8 @@ class Scalar:
 class ScalarRecorder:
     """Records every learned scalar of a model during its training.
 
+    Its sums lie on the device of the parameters, so that no step waits for it.
+
     Args:
         mechanisms: the model's mechanisms by their path in it, see `Transformer.mechanisms`.
         spec: the optimizer's spec, which computes the share that weight decay removes.
@@ -69,22 +71,22 @@ class ScalarRecorder:
                     end = place.stop
             if begin < end <= begin + LARGEST_JOINT:
                 self._joint[path] = slice(begin, end)
-        self._sums = torch.zeros(len(_SUMS), end, dtype=torch.float64)
+        self._device = self.scalars[0].parameter.device if self.scalars else torch.device("cpu")
+        self._sizes = torch.tensor([scalar.parameter.numel() for scalar in self.scalars], dtype=torch.int64)
+        self._sums = torch.zeros(len(_SUMS), end, dtype=torch.float64, device=self._device)
         self.init = self._values()
         self._before = self.init
         self._rates = torch.zeros_like(self.init)
         self.steps = 0
         self._rows: list[Tensor] = []
-        self._factors = {path: torch.zeros(0, place.stop - place.start).double() for path, place in self._joint.items()}
+        self._factors = {path: self.init.new_zeros(0, place.stop - place.start) for path, place in self._joint.items()}
 
     def before_step(self) -> None:
         """Record the state before the optimizer's step; gradients and learning rates are set."""
         if not self.scalars:
             return
         self._before = self._values()
-        rates = [self._spec.decay_rate(scalar.parameter, scalar.group) for scalar in self.scalars]
-        sizes = torch.tensor([scalar.parameter.numel() for scalar in self.scalars])
-        self._rates = torch.tensor(rates, dtype=torch.float64).repeat_interleave(sizes)
+        self._rates = self._decay_rates()
         self._rows.append(self._gradients())
 
     def after_step(self) -> None:
@@ -113,7 +115,8 @@ class ScalarRecorder:
             for name, row in zip(_SUMS, self._sums, strict=True)
         }
         factors = {f"R.{path}": factor.contiguous() for path, factor in self._factors.items()}
-        return {"init": self.init, "value": self._values(), "steps": torch.tensor(self.steps), **sums, **factors}
+        tensors = {"init": self.init, "value": self._values(), "steps": torch.tensor(self.steps), **sums, **factors}
+        return {name: tensor.cpu() for name, tensor in tensors.items()}
 
     def names(self) -> list[str]:
         """The name of each recorded entry in order, such as `scores.log_a.3[1]`."""
@@ -130,9 +133,22 @@ class ScalarRecorder:
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Continue from the state of a checkpoint."""
-        self.init, self._sums, self.steps = state["init"], state["sums"], state["steps"]
-        self._factors = dict(state["factors"])
+        self.init, self._sums = state["init"].to(self._device), state["sums"].to(self._device)
+        self._factors = {path: factor.to(self._device) for path, factor in state["factors"].items()}
+        self.steps = state["steps"]
         self._rows = []
+
+    def _decay_rates(self) -> Float64[Tensor, " scalar"]:
+        rates = [self._spec.decay_rate(scalar.parameter, scalar.group) for scalar in self.scalars]
+        numbers = [0.0 if isinstance(rate, Tensor) else rate for rate in rates]
+        flat = torch.tensor(numbers, dtype=torch.float64).repeat_interleave(self._sizes)
+        if self._device.type == "cuda":
+            flat = flat.pin_memory()
+        flat = flat.to(self._device, non_blocking=True)
+        for scalar, rate in zip(self.scalars, rates, strict=True):
+            if isinstance(rate, Tensor):
+                flat[scalar.place] = rate
+        return flat
 
     def _update_factors(self) -> None:
         if not self._rows:
@@ -155,4 +171,4 @@ class ScalarRecorder:
     def _flat(tensors: list[Tensor]) -> Float64[Tensor, " scalar"]:
         if not tensors:
             return torch.zeros(0, dtype=torch.float64)
-        return torch.cat([tensor.flatten() for tensor in tensors]).to("cpu", torch.float64)
+        return torch.cat([tensor.flatten() for tensor in tensors]).double()

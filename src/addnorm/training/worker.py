@@ -1,8 +1,10 @@
-"""The worker command: `python -m addnorm.training.worker [--devices N] [PLUGIN.py ...] RUN_DIR` trains or resumes one run.
+"""The worker command trains or resumes one run:
 
-With `--devices N` it starts N - 1 further processes (ranks) of itself, or joins those that torchrun or srun started. All state
-is in the run's folder. The exit codes are those of `ExitCode`; any other is a crash, after which the supervisor may
-start the worker again.
+    python -m addnorm.training.worker [--devices N] [--sharded] [PLUGIN.py ...] RUN_DIR
+
+With `--devices N` it starts N - 1 further processes (ranks) of itself, or joins those that torchrun or srun started; with
+`--sharded` each keeps a share of the weights. All state is in the run's folder. The exit codes are those of `ExitCode`; any
+other is a crash, after which the supervisor may start the worker again.
 """
 
 import os
@@ -25,7 +27,10 @@ from addnorm.training.exit_code import ExitCode
 if TYPE_CHECKING:
     import torch
 
+    from addnorm.training.attempt import Attempt
     from addnorm.training.ranks import Place, Ranks
+
+_USAGE = "python -m addnorm.training.worker [--devices N] [--sharded] [PLUGIN.py ...] RUN_DIR"
 
 
 class StopRequest:
@@ -57,11 +62,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Train or resume one run. Returns the exit code."""
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        devices, plugins, folder = _read(arguments)
+        command = _read(arguments)
     except (IndexError, ValueError):
-        print("usage: python -m addnorm.training.worker [--devices N] [PLUGIN.py ...] RUN_DIR", file=sys.stderr)  # noqa: T201  the run's log
+        print(f"usage: {_USAGE}", file=sys.stderr)  # noqa: T201  the run's log
         return 2
-    run = RunFolder(Path(folder))
+    run, devices = RunFolder(Path(command.folder)), command.devices
     stop = StopRequest(run)
     joined: Place | None = None
     if devices > 1 or "RANK" in os.environ:
@@ -69,13 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
 
         joined = joined_place(run.path, devices)
     if joined is not None and joined.rank > 0:
-        return _follow(run, joined, stop, plugins)
+        return _follow(run, joined, stop, command)
     if run.stop_path.exists():
         _log(f"{run.stop_path} asks the run to stop")
         return _dismiss(joined, ExitCode.STOPPED)
     try:
         with run.claim() as events:
-            return _train(run, events, stop, plugins, _Company(joined, devices, arguments))
+            return _train(run, events, stop, command, _Company(joined, devices, arguments))
     except NotClaimed as error:
         _log(str(error))
         return _dismiss(joined, ExitCode.of(error.state))
@@ -83,13 +88,25 @@ def main(arguments: list[str] | None = None) -> int:
         return _end(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause="disk")
 
 
-def _read(arguments: Sequence[str]) -> tuple[int, list[str], str]:
-    """Number of devices, plugins, and the run's folder."""
-    devices = 1
-    if arguments[0] == "--devices":
-        devices, arguments = int(arguments[1]), arguments[2:]
+@dataclass(frozen=True, kw_only=True)
+class _Command:
+    """The command's options and arguments."""
+
+    devices: int
+    sharded: bool
+    plugins: list[str]
+    folder: str
+
+
+def _read(arguments: Sequence[str]) -> _Command:
+    devices, sharded = 1, False
+    while arguments[0] in ("--devices", "--sharded"):
+        if arguments[0] == "--devices":
+            devices, arguments = int(arguments[1]), arguments[2:]
+        else:
+            sharded, arguments = True, arguments[1:]
     *plugins, folder = arguments
-    return devices, plugins, folder
+    return _Command(devices=devices, sharded=sharded, plugins=plugins, folder=folder)
 
 
 @dataclass(frozen=True)
@@ -122,9 +139,8 @@ class _Company:
             yield group, place.device()
 
 
-def _follow(run: RunFolder, place: "Place", stop: StopRequest, plugins: Sequence[str]) -> int:
+def _follow(run: RunFolder, place: "Place", stop: StopRequest, command: _Command) -> int:
     """Train as a rank that writes nothing."""
-    from addnorm.training.attempt import Attempt
     from addnorm.training.ranks import RankLost, met
 
     try:
@@ -132,7 +148,7 @@ def _follow(run: RunFolder, place: "Place", stop: StopRequest, plugins: Sequence
             code = ranks.begin(None)
             if code is not None:
                 return code
-            return Attempt(run, None, stop.is_received, plugins, ranks=ranks, device=place.device()).train()
+            return _attempt(run, None, stop, command, ranks, place.device()).train()
     except (AddnormError, RankLost) as error:
         _log(f"rank {place.rank}: {error}")
         return ExitCode.FAILED
@@ -148,12 +164,23 @@ def _dismiss(place: "Place | None", code: ExitCode) -> ExitCode:
     return code
 
 
-def _train(run: RunFolder, events: EventWriter, stop: StopRequest, plugins: Sequence[str], company: _Company) -> int:
+def _attempt(
+    run: RunFolder,
+    events: EventWriter | None,
+    stop: StopRequest,
+    command: _Command,
+    ranks: "Ranks",
+    device: "torch.device | None",
+) -> "Attempt":
     from addnorm.training.attempt import Attempt
 
+    return Attempt(run, events, stop.is_received, command.plugins, ranks=ranks, device=device, sharded=command.sharded)
+
+
+def _train(run: RunFolder, events: EventWriter, stop: StopRequest, command: _Command, company: _Company) -> int:
     try:
         with company.meet() as (ranks, device):
-            return Attempt(run, events, stop.is_received, plugins, ranks=ranks, device=device).train()
+            return _attempt(run, events, stop, command, ranks, device).train()
     except DiskFull:
         raise
     except AddnormError as error:

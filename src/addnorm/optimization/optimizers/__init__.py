@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
@@ -27,6 +27,10 @@ class OptimizerSpec(Spec, ABC):
     Raises:
         FieldError: a field is out of range.
     """
+
+    entrywise: ClassVar[bool] = False
+    """True if the update of an entry depends on that entry's own gradients alone, so that each rank can update its rows of a
+    matrix (`training.parallel: sharded`)."""
 
     learning_rate: float
     """Peak learning rate, which the schedule's factor multiplies."""
@@ -56,8 +60,9 @@ class OptimizerSpec(Spec, ABC):
         optimizer keeps an average of them."""
         return nullcontext()
 
-    def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float:
-        """Share of a parameter that weight decay removes in the next step, proportional to the learning rate.
+    def decay_rate(self, parameter: torch.Tensor, group: Mapping[str, Any]) -> float | torch.Tensor:
+        """Share of a parameter that weight decay removes in the next step, proportional to the learning rate. One that depends
+        on the parameter's values is a scalar tensor on its device, so that no step waits for the device.
 
         Args:
             parameter: the parameter before the step.

@@ -10,7 +10,7 @@ Differs from the source: the decay is multiplied by the learning rate, as in PyT
 """
 
 from dataclasses import dataclass
-from typing import cast
+from typing import ClassVar, cast
 
 from addnorm.fields import require, require_positive
 from addnorm.optimization.optimizers import Group, OptimizerSpec
@@ -24,6 +24,8 @@ class AdamW(OptimizerSpec):
     Raises:
         FieldError: a field is out of range.
     """
+
+    entrywise: ClassVar[bool] = True
 
     learning_rate: float = 3e-4
     weight_decay: float = 0.1

@@ -11,7 +11,7 @@ of the source advises.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,8 @@ class LionSpec(OptimizerSpec):
     Raises:
         FieldError: a field is out of range.
     """
+
+    entrywise: ClassVar[bool] = True
 
     learning_rate: float = 1e-4
     weight_decay: float = 0.3

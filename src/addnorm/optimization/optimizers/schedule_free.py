@@ -16,7 +16,7 @@ source adds wd y to the step of z. Without weight decay they are the same.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -33,6 +33,8 @@ class ScheduleFreeSpec(OptimizerSpec):
     Raises:
         FieldError: a field is out of range.
     """
+
+    entrywise: ClassVar[bool] = True
 
     learning_rate: float = 1e-3
     weight_decay: float = 0.1

@@ -10,7 +10,7 @@ the decay to the gradient, and therefore to the momentum.)
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ class Sgd(OptimizerSpec):
     Raises:
         FieldError: a field is out of range.
     """
+
+    entrywise: ClassVar[bool] = True
 
     learning_rate: float = 0.1
     weight_decay: float = 0.0

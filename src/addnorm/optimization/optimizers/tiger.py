@@ -51,9 +51,11 @@ class TigerSpec(OptimizerSpec):
         """Construct the optimizer."""
         return Tiger(groups, lr=self.learning_rate, beta=self.beta, rms_floor=self.rms_floor)
 
-    def decay_rate(self, parameter: Tensor, group: Mapping[str, Any]) -> float:
+    def decay_rate(self, parameter: Tensor, group: Mapping[str, Any]) -> float | Tensor:
         """Share of the parameter that weight decay removes: eta · weight_decay."""
-        return float(_eta(parameter, {"rms_floor": self.rms_floor, **group}) * group["weight_decay"])
+        eta = _eta(parameter, {"rms_floor": self.rms_floor, **group})
+        rate: float | Tensor = (eta.double() if isinstance(eta, Tensor) else eta) * group["weight_decay"]
+        return rate
 
 
 class Tiger(PerTensor):

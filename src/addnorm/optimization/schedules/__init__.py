@@ -95,6 +95,6 @@ def decay_factor(
         InputError: the warm-up is not shorter than the run.
     """
     group = {"lr": 1.0, "weight_decay": optimizer.weight_decay, "role": "elementwise"}
-    rate = optimizer.decay_rate(torch.zeros(()), group)  # proportional to the learning rate
+    rate = float(optimizer.decay_rate(torch.zeros(()), group))  # proportional to the learning rate
     factors = 1 - optimizer.learning_rate * schedule.factors(steps) * rate
     return float(np.multiply.accumulate(factors.astype(dtype))[-1])  # step by step, each product rounded

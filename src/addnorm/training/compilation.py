@@ -1,0 +1,46 @@
+"""The model's compiled form for training steps, or the reason why there is none.
+
+The compiled form is tried in one forward and backward pass before the first step, so that a missing compiler, or a mechanism
+that cannot be traced, is found there and not within a step. Evaluations use the model itself.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from addnorm.errors import AddnormError
+
+
+def compiled(model: nn.Module, trial: Callable[[nn.Module], Tensor]) -> tuple[nn.Module, str | None]:
+    """Compile a model in training mode as one graph.
+
+    Args:
+        model: the model.
+        trial: computes the loss of one batch with the module that it is given.
+
+    Returns:
+        The compiled module and None; or the model and the reason why it is not compiled, in one line.
+
+    Raises:
+        AddnormError, OutOfMemoryError: the batch itself cannot be computed.
+    """
+    module = cast(nn.Module, torch.compile(model, fullgraph=True, dynamic=False))
+    model.train()
+    try:
+        trial(module).backward()
+    except (AddnormError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001  torch's tracer, its compiler and the system's compiler raise what they like
+        return model, f"{type(error).__name__}: {_in_one_line(error)}"
+    finally:
+        model.zero_grad(set_to_none=True)
+    return module, None
+
+
+def _in_one_line(error: Exception) -> str:
+    """What happened and torch's explanation of it, without its hints."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [*lines[:1], *(line for line in lines[1:] if line.startswith("Explanation:"))]
+    return " ".join(told)[:300] or "no message"

@@ -1,0 +1,97 @@
+"""Weights that are shared out: every kind of state that travels between layers gives the bits of one rank."""
+
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from addnorm import preset
+from addnorm.catalogue import ROOMS
+from addnorm.data import Dataset, prepare
+from addnorm.data.corpora.synthetic import Synthetic
+from addnorm.data.tokenizers.bytes import Bytes
+from addnorm.study.definition import RunSpec, Training
+from addnorm.training.loop import Trainer, content_hash
+from addnorm.training.ranks import Place, Ranks, met
+from sampled import sampled
+
+pytestmark = pytest.mark.ranks
+
+SIZES: dict[str, Any] = {"vocab": 258, "width": 16, "depth": 3, "heads": 2, "kv_heads": 1, "hidden": 24, "max_seq": 16}
+CASES: list[dict[str, Any]] = [
+    {"scores": "weighted", "tied": True},
+    {"dropout": 0.1},
+    {"scores": "sum", "attention": "streaming"},
+    {"scores": "sum", "attention": "running"},
+    {"scores": "accumulated_projections"},
+    {"residual": "streams"},
+    {"values": "first"},
+    {"objective": "masked"},
+    {"scores": "weighted", "training": {"recompute": True}},
+    {"training": {"precision": "bfloat16"}},
+    {"training": {"optimizer": ROOMS["optimizer"].make("lion"), "clip": None}},
+    {"training": {"optimizer": ROOMS["optimizer"].make("schedule_free")}},
+]
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    return prepare(Synthetic(), Bytes(), tmp_path_factory.mktemp("data") / "data")
+
+
+def trained(dataset: Dataset, case: dict[str, Any], ranks: Ranks | None = None) -> list[Any]:
+    """Every measurement of four steps and an evaluation, and the hash of the weights."""
+    changes = {name: value for name, value in case.items() if name != "training"}
+    settings = {"steps": 6, "batch": 4, "seq": 16, "shards": 4, "eval_sequences": 12, **case.get("training", {})}
+    spec = RunSpec(
+        study="t",
+        variant="v",
+        seed=0,
+        model=preset("llama", **SIZES, **changes),
+        training=Training(**settings),
+        corpus=Synthetic(),
+        tokenizer=Bytes(),
+        data_hash=dataset.hash,
+    )
+    trainer = Trainer(spec, dataset, torch.device("cpu"), ranks, sharded=ranks is not None)
+    found: list[Any] = []
+    for _ in range(4):
+        step = trainer.train_step()
+        found.append((step.loss.item(), step.grad_norm.item()))
+    found.append(trainer.evaluate())  # three batches: in the last round one rank has none of its own
+    with trainer.final_weights() as weights:
+        return [*found, content_hash(weights) if ranks is None or ranks.rank == 0 else None]
+
+
+def as_rank(dataset: Dataset, case: dict[str, Any], place: Place, results: Any) -> None:
+    torch.set_num_threads(1)
+    with met(place) as ranks:
+        found = trained(dataset, case, ranks)
+    if place.rank == 0:
+        results.put(found)
+
+
+@pytest.mark.parametrize("case", sampled(len(CASES), CASES), ids=str)
+def test_two_ranks_compute_the_bits_of_one(dataset: Dataset, case: dict[str, Any], tmp_path: Path) -> None:
+    import torch.distributed.fsdp
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        expected = trained(dataset, case)
+    finally:
+        torch.set_num_threads(threads)
+    context = multiprocessing.get_context("fork")
+    results = context.Queue()
+    places = [Place(rank=rank, size=2, local=rank, meeting=tmp_path / "meeting") for rank in range(2)]
+    processes = [context.Process(target=as_rank, args=(dataset, case, place, results)) for place in places]
+    for process in processes:
+        process.start()
+    try:
+        assert results.get(timeout=120) == expected
+    finally:
+        for process in processes:
+            process.join(10)
+            process.kill()
