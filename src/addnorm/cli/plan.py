@@ -211,6 +211,8 @@ def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]
 
 
 def _starts(study: "Study", *, but: Collection[str]) -> dict[str, "StartCheck"]:
+    from addnorm.model.spec import ModelSpec
     from addnorm.supervision.start_check import check_start
 
-    return {name: check_start(model) for name, model in study.variants.items() if name not in but}
+    ours = {name: model for name, model in study.variants.items() if isinstance(model, ModelSpec)}
+    return {name: check_start(model) for name, model in ours.items() if name not in but}

@@ -6,7 +6,6 @@ at first what it would compute without the mechanism.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +15,11 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
-from addnorm.model.neutral import PATCHABLE, Start, neutral_start
+from addnorm.model.neutral import PATCHABLE, Start, every_field, neutral_start
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import ForeignModel
 
 _WEIGHTS = "model.safetensors"
 
@@ -40,14 +40,14 @@ def weights_hash(folder: str) -> str:
         ) from error
 
 
-def initial_model(spec: RunSpec) -> Transformer:
+def initial_model(spec: RunSpec) -> Transformer | ForeignModel:
     """The model of a run before the first step: from the seed, and from the weights that its training starts from.
 
     Raises:
         InputError: those weights are missing, or belong to another model.
     """
     model = spec.model.build(spec.seed)
-    if spec.training.init_from is not None:
+    if isinstance(model, Transformer) and spec.training.init_from is not None:
         start_from(model, spec.training.init_from)
     return model
 
@@ -119,9 +119,8 @@ def _starts(model: Transformer, shapes: Mapping[str, tuple[int, ...]], folder: s
 def _start(field: str, room: str, model: Transformer) -> Start:
     spec: Spec = getattr(model.spec, field)
     advised = neutral_start(room, spec)
-    every_field = {"kind": spec.kind} | {name.name: getattr(spec, name.name) for name in fields(spec)}
     try:
-        return neutral_start(room, every_field)
+        return neutral_start(room, every_field(spec))
     except InputError as error:
         raise InputError(
             f"training.init_from: {field}: expected a mechanism that begins as the plain one, because the weights lack it, got "

@@ -10,8 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
-from addnorm.model.spec import ModelSpec
-from addnorm.study.definition import Study, Training
+from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.supervision.cost_estimate import step_cost
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.training.checkpoint import KEPT
@@ -179,7 +178,7 @@ def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
     )
 
 
-def _remedy(model: ModelSpec, training: Training, memory_bytes: int) -> str | None:
+def _remedy(model: AnyModel, training: Training, memory_bytes: int) -> str | None:
     """The first setting with which a step fits."""
     for changed, text in _settings(training):
         if step_cost(model, changed).peak_bytes <= memory_bytes:

@@ -95,6 +95,8 @@ class Attempt:
         trainer, recorder, training = self.trainer, self.recorder, self.spec.training
         recorder.resume(trainer)
         self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
+        if training.steps == 0:
+            recorder.write_evaluation(0, trainer.evaluate(), final=True)
         while trainer.step < training.steps:
             learning_rate = trainer.learning_rate
             result = trainer.train_step()
