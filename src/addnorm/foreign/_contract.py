@@ -73,6 +73,8 @@ def check_start(make: Callable[[int], ForeignModel], spec: ForeignSpec) -> None:
     with torch.no_grad():
         for name, parameter in first.named_parameters():
             parameter.add_(torch.empty_like(parameter).normal_(generator=generator_for(0, f"law:{name}")), alpha=0.1)
+        with torch.random.fork_rng(devices=[]):
+            first.train()(some_tokens(spec, seed=2))  # what a training step keeps must be in the state dict too
     tokens = some_tokens(spec)
     expected = _evaluated(first, tokens)
     again.load_state_dict(first.state_dict())

@@ -39,6 +39,7 @@ from addnorm.scores import ScoresSpec
 from addnorm.study.encoding import digest
 from addnorm.study.foreign import ForeignModel, ForeignSpec
 from addnorm.targets.checkpoint import load_checkpoint
+from addnorm.targets.transformers_class import quiet_transformers
 from addnorm.values import ValuesSpec
 
 _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -91,6 +92,7 @@ class Checkpoint(ForeignSpec):
         if not path.exists():
             path = _of_the_hub(self.checkpoint, path)
         _require_checkpoint(path)
+        Pretrained(path=str(path)).fit(())  # says so here if there is no tokenizer
         return replace(self, checkpoint=str(path)), ()
 
     def fitted(self, vocab: int, max_seq: int) -> Self:
@@ -113,6 +115,12 @@ class Checkpoint(ForeignSpec):
         model = model.float()
         if hasattr(model, "config"):
             model.config.use_cache = False
+        embedded = model.get_input_embeddings().num_embeddings
+        if embedded < self.vocab:
+            raise InputError(
+                f"from: {folder / 'tokenizer.json'}: expected ids below {embedded}, the embeddings of the model, got "
+                f"{self.vocab} ids: the tokenizer belongs to another model. Copy the one that belongs to the weights."
+            )
         # Before the patch, which computes in other ways what the parameters are used for.
         roles = roles_by_use(model, some_tokens(self))
         given = self.patch.mechanisms()
@@ -136,12 +144,6 @@ class Checkpoint(ForeignSpec):
         if key not in _CHECKED:
             with torch.random.fork_rng(devices=[]):
                 model = self.build()
-            embedded = model.module.get_input_embeddings().num_embeddings  # type: ignore[operator]
-            if embedded < self.vocab:
-                raise InputError(
-                    f"from: {folder / 'tokenizer.json'}: expected ids below {embedded}, the embeddings of the model, got "
-                    f"{self.vocab} ids: the tokenizer belongs to another model. Copy the one that belongs to the weights."
-                )
             try:
                 check_model(model, self)
             except InputError as error:
@@ -155,7 +157,8 @@ class Checkpoint(ForeignSpec):
             save_patch(module, to / PATCH)
             detach(module)
         module.config.use_cache = True
-        module.save_pretrained(to)
+        with quiet_transformers():
+            module.save_pretrained(to)
         for file in folder.iterdir():
             if file.name in _TOKENIZER_FILES:
                 shutil.copyfile(file, to / file.name)

@@ -29,7 +29,7 @@ from addnorm.model.initialisation import generator_for
 from addnorm.store.files import write_atomic
 from addnorm.study.encoding import digest
 from addnorm.study.foreign import ForeignModel, ForeignSpec
-from addnorm.study.plugins import builder, load_plugins, plugin_hash
+from addnorm.study.plugins import add_builder, builder, plugin_hash
 from addnorm.user_code import call
 
 WEIGHTS = "model.safetensors"
@@ -50,7 +50,7 @@ class Python(ForeignSpec):
     """Further arguments of the function."""
 
     def located(self, folder: Path) -> tuple[Self, tuple[str, ...]]:
-        (reference,) = load_plugins([self.python], folder)
+        reference = add_builder(self.python, folder)
         return replace(self, python=Path(reference).name), (reference,)
 
     def fitted(self, vocab: int, max_seq: int) -> Self:

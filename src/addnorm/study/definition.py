@@ -77,8 +77,8 @@ class Training:
     threads: int = 1
     """CPU threads per worker. The number of threads changes the last bits of the loss, so all runs use the same."""
     init_from: str | None = field(default=None, metadata=_OMITTED)
-    """Folder of an exported model (`addnorm export RUN`) whose weights are the start; null for new ones. A mechanism that joins
-    layers, and whose parameters the exported model lacks, must begin as the plain one. Paths are relative to the study file."""
+    """Folder of a finished run, or of its export, whose weights are the start; null for new ones. A mechanism that joins
+    layers, and whose parameters these weights lack, must begin as the plain one. Paths are relative to the study file."""
     tokens: int | None = field(default=None, metadata=_OMITTED)
     """Budget in place of `steps`: training tokens of a run."""
     flops: float | None = field(default=None, metadata=_OMITTED)

@@ -21,7 +21,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 
-_WEIGHTS = "model.safetensors"
+_WEIGHTS, _OF_A_RUN = "model.safetensors", "final.safetensors"
 
 
 def weights_hash(folder: str) -> str:
@@ -30,13 +30,14 @@ def weights_hash(folder: str) -> str:
     Raises:
         InputError: they cannot be read.
     """
-    path = Path(folder) / _WEIGHTS
+    path = _weights(folder)
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(
-            f"training.init_from: {path}: cannot be read: {error.strerror}. Give a folder made by `addnorm export RUN`."
+            f"training.init_from: {path}: cannot be read: {error.strerror}. Give a finished run, or a folder made by `addnorm "
+            "export RUN`."
         ) from error
 
 
@@ -81,13 +82,20 @@ def start_from(model: Transformer, folder: str) -> None:
         start.fill(mechanism)
 
 
+def _weights(folder: str) -> Path:
+    """The weights of an exported model, or of a finished run."""
+    run = Path(folder) / _OF_A_RUN
+    return run if run.is_file() else Path(folder) / _WEIGHTS
+
+
 def _opened(folder: str) -> Any:
-    path = Path(folder) / _WEIGHTS
+    path = _weights(folder)
     try:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"training.init_from: {path}: expected weights, got an error: {error}. Give a folder made by `addnorm export RUN`."
+            f"training.init_from: {path}: expected weights, got an error: {error}. Give a finished run, or a folder made by "
+            "`addnorm export RUN`."
         ) from error
 
 

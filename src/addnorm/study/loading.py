@@ -13,6 +13,7 @@ from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.grid import expand_grid, require_distinct
+from addnorm.study.origin import with_runs_as_specs
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
 from addnorm.study.points import read_points, read_tuning, tuning_content
@@ -205,6 +206,8 @@ def _decode_study(
     except InputError as error:
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
+    content = with_runs_as_specs(content, folder, problems)
+    problems.raise_any(where)
     names = [
         name
         for name in hints

@@ -39,7 +39,7 @@ def load_plugins(paths: Sequence[str], base_dir: Path) -> tuple[str, ...]:
     files = []
     for path in paths:
         if ":" in Path(path).name:
-            files.append(_add_builder(path, base_dir))
+            files.append(add_builder(path, base_dir))
             continue
         file = (base_dir / path).resolve()
         home, kind = add_plugin(file)
@@ -52,8 +52,20 @@ def load_plugins(paths: Sequence[str], base_dir: Path) -> tuple[str, ...]:
     return tuple(files)
 
 
-def _add_builder(reference: str, base_dir: Path) -> str:
-    """Add the function of a reference; returns the reference with an absolute path."""
+def add_builder(reference: str, base_dir: Path) -> str:
+    """Add the function of a reference.
+
+    Args:
+        reference: `FILE.py:FUNCTION`.
+        base_dir: the folder that a relative path is relative to.
+
+    Returns:
+        The reference with an absolute path.
+
+    Raises:
+        InputError: it has another form, the file is missing or fails to import, or has no such function; or another file of
+            that name is loaded.
+    """
     home, _, function_name = reference.rpartition(":")
     if not home.endswith(".py") or not function_name.isidentifier():
         raise InputError(

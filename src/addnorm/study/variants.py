@@ -22,8 +22,9 @@ FOREIGN_FIELDS = {"from": ("from", "patch"), "python": ("python", "options", "ob
 """Names that a model of others may set, by the one that says whose it is."""
 ALL_MODEL_FIELDS = tuple(dict.fromkeys((*MODEL_FIELDS, *(name for of in FOREIGN_FIELDS.values() for name in of))))
 """Names that the shared model of a study file may set."""
-_BESIDE_MODEL = ("title", "training", "grid", "tune")
-VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *_BESIDE_MODEL)
+BESIDE_MODEL = ("title", "training", "grid", "tune")
+"""Names that a variant may set beside those of its model."""
+VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *BESIDE_MODEL)
 """Names that a variant of a study file may set."""
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
@@ -68,7 +69,7 @@ def read_variants(model: object, variants: object, training: Training | None, pr
         if not isinstance(name, str):
             problems.add("$.variants", f"expected names that are texts, got {shown(name)}. Put it in quotes.")
             continue
-        own = _own_fields(_unfolded(entry, path, problems), path, VARIANT_FIELDS, problems)
+        own = _own_fields(unfolded(entry, path, problems), path, VARIANT_FIELDS, problems)
         if training is not None and (own_training := own.get("training")) is not None:
             settings = read_training(own_training, f"{path}.training", problems, over=training)
             if settings is not UNREADABLE:
@@ -98,7 +99,7 @@ def _read_model(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, pr
     if whose(shared) is not None:
         shared = {}  # of a model of others, which the variant is none of
     base = _preset(own, shared, path, problems)
-    unfit = next((name for name in own if name not in (*MODEL_FIELDS, *_BESIDE_MODEL)), None)
+    unfit = next((name for name in own if name not in (*MODEL_FIELDS, *BESIDE_MODEL)), None)
     if base is UNREADABLE or unfit is not None:
         if unfit is not None:
             problems.add(
@@ -109,7 +110,7 @@ def _read_model(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, pr
 
 
 def _read_foreign(origin: str, own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
-    given = {name: entry for name, entry in own.items() if name not in _BESIDE_MODEL}
+    given = {name: entry for name, entry in own.items() if name not in BESIDE_MODEL}
     if origin == "kind":
         return read(ForeignSpec, given, path, problems)
     known = FOREIGN_FIELDS[origin]
@@ -156,8 +157,14 @@ def read_patch(patch: object, path: str, problems: Problems) -> dict[str, Any]:
     return whole
 
 
-def _unfolded(entry: object, path: str, problems: Problems) -> object:
-    """An entry whose fields under `model` stand beside its others."""
+def unfolded(entry: object, path: str, problems: Problems) -> object:
+    """An entry of a variant whose fields under `model` stand beside its others.
+
+    Args:
+        entry: the entry.
+        path: its place, for messages.
+        problems: receives a field that is given twice.
+    """
     if not isinstance(entry, Mapping) or not isinstance(entry.get("model"), Mapping):
         return entry
     inner = entry["model"]

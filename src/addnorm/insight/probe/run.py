@@ -10,7 +10,7 @@ from addnorm.insight.flow.runs import FORMAT, INSIGHT, Settings, dataset_of, hea
 from addnorm.insight.probe.measure import probe
 from addnorm.store import RunFolder
 from addnorm.store.files import write_json
-from addnorm.study.foreign import logits_of
+from addnorm.study.foreign import ForeignModel, logits_of
 from addnorm.training.run_weights import newest_weights
 
 
@@ -33,8 +33,9 @@ def probe_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None] 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     windows: Windows = held_windows(found, dataset_of(run, found), settings, device)
     measured = {
-        moment: probe(model.to(device), windows.batches, windows.maps, logits_of)
+        moment: probe(model.module.to(device), windows.batches, windows.maps, logits_of)
         for moment, model in (("start", found.any_initial_model()), ("end", found.any_model()))
+        if isinstance(model, ForeignModel)
     }
     missing = measured["start"].pop("missing")
     measured["end"].pop("missing")
