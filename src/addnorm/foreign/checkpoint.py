@@ -56,11 +56,11 @@ class Patch:
     """Mechanisms that join the layers of a trained model, each at its neutral start."""
 
     residual: ResidualSpec | None = None
-    """How branches join the stream."""
+    """The residual, which joins branches and the stream."""
     scores: ScoresSpec | None = None
-    """How earlier layers' attention scores join."""
+    """The scores, which add those of earlier layers."""
     values: ValuesSpec | None = None
-    """How earlier layers' values join."""
+    """The values, which add those of earlier layers."""
     norm: str | None = None
     """A kind of norm that computes what the model's norms compute."""
 

@@ -127,7 +127,7 @@ class ForeignModel(nn.Module):
 
     @property
     def residual(self) -> Any:
-        """How branches join the stream."""
+        """The residual, which joins branches and the stream."""
         return self._mechanisms.get("residual", _PLAIN)
 
 

@@ -24,7 +24,7 @@ def with_runs_as_specs(content: Mapping[str, Any], folder: Path, problems: Probl
     Args:
         content: the study file's content.
         folder: that paths are relative to.
-        problems: receives the problems: a run that is none of a model of ours, a patch that cannot start neutral.
+        problems: receives the problems: a run of a model of others, a patch that cannot start neutral.
     """
     shared, variants = content.get("model"), content.get("variants")
     if not isinstance(variants, Mapping):
