@@ -65,7 +65,7 @@ class Patch:
     """A kind of norm that computes what the model's norms compute."""
 
     def mechanisms(self) -> dict[str, Any]:
-        """What `addnorm.patch` is given, every field written out."""
+        """Arguments of `addnorm.patch`, every field written out."""
         specs: dict[str, Spec | None] = {"residual": self.residual, "scores": self.scores, "values": self.values}
         given: dict[str, Any] = {name: every_field(spec) for name, spec in specs.items() if spec is not None}
         return given if self.norm is None else {**given, "norm": self.norm}
