@@ -113,7 +113,7 @@ def test_a_model_starts_where_the_checkpoint_is_at_every_seed(home: Path, patch:
             torch.testing.assert_close(model(TOKENS), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_the_runs_finish_and_are_ranked_and_the_frozen_one_is_the_checkpoint(trained: StudyFolder, capsys: Any) -> None:
+def test_the_runs_finish_and_are_ranked_and_the_frozen_one_is_the_checkpoint(trained: StudyFolder) -> None:
     assert {entry["state"] for entry in trained.status()["runs"]} == {"finished"}
     frozen = [run for run in trained.runs() if run.spec["variant"] == "frozen"]
     losses = [event["loss"] for run in frozen for event in read_events(run.events_path)[0] if event["type"] == "eval"]
@@ -124,8 +124,12 @@ def test_the_runs_finish_and_are_ranked_and_the_frozen_one_is_the_checkpoint(tra
     reference = transformers.AutoModelForCausalLM.from_pretrained(trained.path.parent / "llama").state_dict()
     assert content_hash({f"module.{name}": value for name, value in reference.items()}) == content_hash(found.weights)
     assert trainer.evaluate()["loss"] == losses[0]
-    assert main(["rank", str(trained.path)]) == 0
-    assert "frozen" in capsys.readouterr().out
+    ranking = addnorm.rank(trained.path)
+    comparison = ranking["frozen"].versus["plain"]
+    assert comparison.verdict is None
+    assert comparison.seeds_needed is None
+    assert "no spread" in str(comparison.reason)
+    assert ranking["joined"].versus["plain"].seeds_needed is not None
 
 
 def test_a_resumed_run_repeats_its_steps_exactly(trained: StudyFolder) -> None:

@@ -1,5 +1,6 @@
 """`python: FILE.py:FUNCTION`, a module of the user's own as a variant: contract, start, identity, training."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,10 @@ from addnorm.data import Dataset
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
 from addnorm.foreign.python import Python
+from addnorm.reporting.sections.reproduce import study_content
 from addnorm.roles import roles
 from addnorm.store import StudyFolder
-from addnorm.study.expansion import expand, fit_models, run_identity
+from addnorm.study.expansion import expand, fit_models, run_identity, run_name
 from addnorm.study.loading import load_study
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.run_weights import newest_weights
@@ -124,6 +126,12 @@ def test_the_content_of_the_file_is_the_identity_and_its_folder_is_not(tmp_path:
         assert run_identity(run) != first
         identities.append(first)
     assert len(set(identities)) == 2
+
+
+def test_a_plan_is_written_as_a_study_file_of_the_same_runs(trained: StudyFolder, tmp_path: Path) -> None:
+    (tmp_path / "again.yaml").write_text(json.dumps(study_content(trained.plan)))
+    again = fit_models(load_study(tmp_path / "again.yaml"), 256)
+    assert {run_name(run) for run in expand(again, trained.plan["data_hash"])} == {run.name for run in trained.runs()}
 
 
 def test_roles_are_found_by_use(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ Differs from the source: nothing.
 import hashlib
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -87,7 +87,7 @@ class Checkpoint(ForeignSpec):
     content: str = ""
     """Hash of config.json and of the weights, set when the plan is frozen."""
 
-    def located(self, folder: Path) -> tuple[Self, tuple[str, ...]]:
+    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple[Self, tuple[str, ...]]:
         path = (folder / Path(self.checkpoint).expanduser()).resolve()
         if not path.exists():
             path = _of_the_hub(self.checkpoint, path)

@@ -11,7 +11,7 @@ Differs from the source: nothing.
 """
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -49,8 +49,10 @@ class Python(ForeignSpec):
     options: Mapping[str, int | float | str | bool | None] = field(default_factory=dict)
     """Further arguments of the function."""
 
-    def located(self, folder: Path) -> tuple[Self, tuple[str, ...]]:
-        reference = add_builder(self.python, folder)
+    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple[Self, tuple[str, ...]]:
+        # A spec that is written out has the file's name alone; its place is among the plugins.
+        given = next((reference for reference in plugins if Path(reference).name == self.python), None)
+        reference = add_builder(self.python, folder) if given is None else given
         return replace(self, python=Path(reference).name), (reference,)
 
     def fitted(self, vocab: int, max_seq: int) -> Self:

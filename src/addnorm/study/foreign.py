@@ -5,7 +5,7 @@ a patch put them, so that what reads the parts of our models is refused by `requ
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -34,11 +34,12 @@ class ForeignSpec(Spec, ABC):
     """Tokens of a sequence, set with the training."""
 
     @abstractmethod
-    def located(self, folder: Path) -> tuple[Self, tuple[str, ...]]:
+    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple[Self, tuple[str, ...]]:
         """The spec with absolute paths, and the references of user code that it needs among the study's plugins.
 
         Args:
             folder: that relative paths are relative to.
+            plugins: absolute paths and references of the study's plugins.
 
         Raises:
             InputError: a file is missing, or the code cannot be loaded.

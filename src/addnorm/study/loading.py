@@ -227,7 +227,7 @@ def _decode_study(
     variants = read_variants(content.get("model"), grid.variants, known_training, problems)
     tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), locate, problems)
     problems.raise_any(where)
-    models, references = _of_others(variants.models, folder, problems)
+    models, references = _of_others(variants.models, folder, files, problems)
     problems.raise_any(where)
     if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
         decoded["tokenizer"] = theirs
@@ -260,14 +260,14 @@ def _located(training: Training, folder: Path) -> Training:
 
 
 def _of_others(
-    models: Mapping[str, AnyModel], folder: Path, problems: Problems
+    models: Mapping[str, AnyModel], folder: Path, plugins: Sequence[str], problems: Problems
 ) -> tuple[dict[str, AnyModel], list[str]]:
     """The models, those of others with absolute paths, and references to the user's code that they need."""
     located, references = dict(models), list[str]()
     for name, model in models.items():
         if isinstance(model, ForeignSpec):
             try:
-                located[name], needed = model.located(folder)
+                located[name], needed = model.located(folder, plugins)
             except InputError as error:
                 problems.add(f"$.variants.{name}", str(error))
             else:
