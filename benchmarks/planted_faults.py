@@ -2,7 +2,8 @@
 
     python benchmarks/planted_faults.py [NAME ...]
 
-A change of the suite must leave every fault caught by `make test` alone. A fault is a text that stands once in `src`, so that it survives a move.
+A change of the suite must leave every fault caught by `make test` alone. A fault is a text that stands once in `src`, so that
+it survives a move.
 """
 
 import os

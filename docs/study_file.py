@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import addnorm
 from addnorm.catalogue import ROOMS, Room, Siblings, rooms_by_base
 from addnorm.fields import in_words
+from addnorm.model.neutral import PATCHABLE
 from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
 from addnorm.study.built_in import SCHEMA
@@ -56,6 +57,11 @@ VARIANT = {
         "a preset, see `addnorm list preset`",
         "The model whose fields are the variant's unless it sets them.",
     ),
+    "model": (
+        {"$ref": "#/$defs/model"},
+        "a mapping",
+        "Fields of the variant's model, which may stand in the variant directly.",
+    ),
     "title": ({"type": "string"}, "a text", "Shown beside the variant's name; in any script."),
     "training": ({"$ref": "#/$defs/training"}, "a mapping", "Fields that replace those of the study's training."),
     "grid": ({"type": ["object", "null"]}, "a mapping from fields to lists of values", "Axes for this variant."),
@@ -65,6 +71,43 @@ VARIANT = {
         "Axes of `tune` for this variant, in addition to the study's or in place of the same one.",
     ),
 }
+
+
+def _object(properties: Mapping[str, Any], *, nullable: bool = False) -> dict[str, Any]:
+    return {
+        "type": ["object", "null"] if nullable else "object",
+        "properties": dict(properties),
+        "additionalProperties": False,
+    }
+
+
+_JOINTS = {name: {"anyOf": [{"$ref": f"#/$defs/{name}"}, {"type": "null"}]} for name in PATCHABLE}
+FOREIGN = {
+    "from": (
+        {"type": "string"},
+        "a text",
+        "Folder of a checkpoint of Transformers, relative to the study file, or a name on Hugging Face's hub: the model "
+        "that is trained on, in place of all fields of a model but `patch`. Also the folder of a run of addnorm.",
+    ),
+    "patch": (
+        {**_object(_JOINTS | {"norm": {"type": ["string", "null"]}}), "type": ["object", "null"]},
+        "a mapping with any of residual, scores, values and norm",
+        "Mechanisms that join the layers of the model in `from`. Each begins as the plain one; fields that are not given "
+        "are set so.",
+    ),
+    "python": (
+        {"type": "string"},
+        "a text",
+        "`FILE.py:FUNCTION`, relative to the study file: build(vocab, max_seq, **options) returns a torch.nn.Module of "
+        "tokens to logits, in place of all fields of a model but `options` and `objective`.",
+    ),
+    "options": (
+        {"type": ["object", "null"]},
+        "a mapping from names to numbers, texts, true, false or null",
+        "Further arguments of the function in `python`.",
+    ),
+}
+"""Fields of models that others wrote."""
 HEAD = """# Study files
 
 Every field of a study file. `python docs/study_file.py` writes this page and the JSON schema
@@ -83,7 +126,7 @@ def schema() -> dict[str, Any]:
     """The JSON schema of study files."""
     study = _study_fields(FILE_FIELDS)
     profile = {name: entry for name, entry in study.items() if name not in ("profiles", "default_profile")}
-    model = _properties(ModelSpec)
+    model, foreign = _properties(ModelSpec), {name: _special(entry) for name, entry in FOREIGN.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "addnorm study file",
@@ -99,14 +142,14 @@ def schema() -> dict[str, Any]:
             },
             "model": {
                 "description": "Fields of a model.",
-                **_object({"preset": _special(VARIANT["preset"]), **model}),
+                **_object({"preset": _special(VARIANT["preset"]), **foreign, **model}),
             },
             "variant": {
                 "description": "Fields of a variant: those of a model, training, and a grid.",
-                **_object({name: _special(entry) for name, entry in VARIANT.items()} | model, nullable=True),
+                **_object({name: _special(entry) for name, entry in VARIANT.items()} | foreign | model, nullable=True),
             },
             "profile": {"description": "Fields of a profile.", **_object(profile)},
-            **{room.name: _room(room) for room in ROOMS.values() if room.name != "switch"},
+            **{room.name: _room(room) for room in ROOMS.values() if room.name not in ("switch", "foreign")},
         },
     }
 
@@ -118,14 +161,6 @@ def _study_fields(names: tuple[str, ...]) -> dict[str, Any]:
 
 def _special(entry: tuple[Mapping[str, Any], str, str]) -> dict[str, Any]:
     return {**entry[0], "$comment": entry[1], "description": entry[2]}
-
-
-def _object(properties: Mapping[str, Any], *, nullable: bool = False) -> dict[str, Any]:
-    return {
-        "type": ["object", "null"] if nullable else "object",
-        "properties": dict(properties),
-        "additionalProperties": False,
-    }
 
 
 def _properties(cls: Any) -> dict[str, Any]:

@@ -209,6 +209,7 @@ ROOMS: dict[str, Room] = {
         Room("optimizer", "addnorm.optimization.optimizers", "OptimizerSpec"),
         Room("schedule", "addnorm.optimization.schedules", "ScheduleSpec"),
         Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
+        Room("foreign", "addnorm.foreign", "ForeignSpec"),
         Room("executor", "addnorm.supervision.executors", "ExecutorSpec"),
     )
 }

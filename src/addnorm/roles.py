@@ -1,7 +1,8 @@
 """Roles of parameters in the modules that own them, which their shapes alone do not determine.
 
-A module declares the roles of its parameters in a class attribute, which copies of a model keep. A name is that of a parameter,
-or of a submodule whose parameters all have the role. A subclass adds to the declarations of its base classes:
+A module declares the roles of its parameters in an attribute of its class, or of its own, which copies of a model keep. A
+name is that of a parameter, or of a submodule whose parameters all have the role. A subclass adds to the declarations of its
+base classes:
 
     class PairWeights(nn.Module):
         parameter_roles = {"alpha": "scalar", "mix": "scalar", "out.weight": "head"}
@@ -67,6 +68,8 @@ def _declarations(module: nn.Module) -> dict[str, ParameterRole]:
     for cls in reversed(type(module).__mro__):
         own: Mapping[str, ParameterRole] = vars(cls).get("parameter_roles", {})
         merged |= own
+    of_instance: Mapping[str, ParameterRole] = vars(module).get("parameter_roles", {})
+    merged |= of_instance
     for name, role in merged.items():
         if role not in get_args(ParameterRole):
             raise UnknownName("parameter role", role, get_args(ParameterRole))

@@ -109,7 +109,7 @@ def saying(expected: str, message: str) -> None:
         ("preset: base", "preset: bass", "$.model.preset: no preset 'bass', did you mean 'base'?"),
         ("width: 16", "width: wide", "$.model.width: expected a whole number, got 'wide'"),
         ("steps: 2", "steps: 2.5", "$.training.steps: expected a whole number, got 2.5"),
-        ("steps: 2", "steps: 0", "training.steps: expected a whole number of at least 1, got 0"),
+        ("steps: 2", "steps: -1", "training.steps: expected a whole number of at least 0, got -1"),
         ("batch: 2", "batch: -2", "training.batch: expected a whole number of at least 1, got -2"),
         ("heads: 2, kv", "heads: 3, kv", "heads must divide the width: width 16 / heads 3"),
         ("heads: 2, kv_heads: 1", "heads: 4, kv_heads: 3", "kv_heads must divide heads: heads 4 / kv_heads 3"),

@@ -1,6 +1,6 @@
 """lm-evaluation-harness's `hf` model on an exported run, with a task made on the spot.
 
-Needs lm_eval, which is no dependency.
+Needs the extra `harness`, which is too large for every clone: pip install -c constraints.txt '.[harness]'.
 """
 
 import json
@@ -16,6 +16,7 @@ from addnorm.cli import main
 from addnorm.store import StudyFolder
 
 pytest.importorskip("lm_eval")
+pytest.importorskip("accelerate")  # of lm_eval[hf]
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the harness and its data sets are its own
 

@@ -193,8 +193,6 @@ def test_missing_weights_and_plugins_are_named(tmp_path: Path) -> None:
 
 
 def test_a_trainer_takes_one_step(tmp_path: Path) -> None:
-    """Needs accelerate, which is no dependency."""
-    pytest.importorskip("accelerate")
     _, theirs = exported(tmp_path / "x", scores="weighted")
     before = {name: value.clone() for name, value in theirs.state_dict().items()}
     rows = [{"input_ids": row, "labels": row} for row in tokens(batch=4)]

@@ -142,7 +142,7 @@ WRONG: list[tuple[Any, Any, str]] = [
     (Picky, {"rate": 0}, "$: ZeroDivisionError: float division by zero"),
     (ModelSpec, {"dropout": {"branch": 1.5}}, "$.dropout: dropout.branch must lie in [0, 1), got 1.5."),
     (ModelSpec, {"dropout": 1.5}, "$.dropout: dropout.attention must lie in [0, 1), got 1.5."),
-    (Training, {"steps": 0}, "$.steps: expected a whole number of at least 1, got 0."),
+    (Training, {"steps": -1}, "$.steps: expected a whole number of at least 0, got -1."),
 ]
 
 

@@ -130,7 +130,7 @@ WRONG = [
     ("  model: [1]", "$.grid.model (line 9): expected the path of a field, such as training.steps or model.depth."),
     ("  model.depth: [1, two]", "$.grid.model.depth[1] (line 9): expected a whole number, got 'two'."),
     ("  model.heads: [1, 3]", "$.grid.model.heads[1] (line 9): heads must divide the width: width 16 / heads 3"),
-    ("  training.steps: [0]", "$.grid.training.steps (line 9): expected a whole number of at least 1, got 0."),
+    ("  training.steps: [-1]", "$.grid.training.steps (line 9): expected a whole number of at least 0, got -1."),
     ("  training.seq: [8, 16]", "$.variants.base, seq 8.training.seq: expected 16 as in the study's training, got 8."),
     ("  training.optimizer.learning_rate: [1e-3, 0.001]", "$.grid.training.optimizer.learning_rate (line 9): expected different variants, got 'base, learning_rate 1e-3' and 'base, learning_rate 0.001', which are equal. Remove one of the values."),
     ("  model.max_seq: [8, 16]", "$.grid.model.max_seq (line 9): expected different variants, got 'base, max_seq 8' and 'base, max_seq 16', which are equal."),

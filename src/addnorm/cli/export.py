@@ -20,6 +20,7 @@ from addnorm.cli._text import page_width, print_json
 
 if TYPE_CHECKING:
     from addnorm.store import RunFolder
+    from addnorm.study.foreign import ForeignSpec
 
 
 @dataclass(frozen=True)
@@ -38,12 +39,17 @@ class Options:
 
 def command(options: Options) -> int:
     from addnorm.store import RunFolder
+    from addnorm.study.foreign import ForeignSpec
     from addnorm.study.plugins import load_plugins
     from addnorm.training.export import export_run
+    from addnorm.training.run_spec import run_spec
 
     load_plugins(options.plugin, Path.cwd())
     to = options.to or Path("exported") / options.run.name
     run = RunFolder(options.run)
+    foreign = run_spec(run).model if (run.path / "spec.json").is_file() else None
+    if isinstance(foreign, ForeignSpec):
+        return _export_foreign(run, foreign, to, options)
     if options.format == "hf":
         return _export_hf(run, to, options)
     export_run(run, to)
@@ -52,6 +58,26 @@ def command(options: Options) -> int:
     else:
         plugins = f", plugins={list(options.plugin)}" if options.plugin else ""
         print(f"Wrote {to}. To use it:\n  import addnorm\n  model = addnorm.load({str(to)!r}{plugins})")
+    return 0
+
+
+def _export_foreign(run: "RunFolder", model: "ForeignSpec", to: Path, options: Options) -> int:
+    """Write a model of others in the form of its own library, which `--format hf` asks for too if that is Transformers."""
+    from addnorm.errors import InputError
+    from addnorm.training.export import export_run
+
+    if options.format == "hf" and model.kind != "checkpoint":
+        raise InputError(
+            f"--format hf: expected a model of addnorm or one from a checkpoint, got {model.kind}, whose class Transformers "
+            "does not know. Leave --format out."
+        )
+    export_run(run, to)
+    code = model.loading(to)
+    if options.json:
+        files = sorted(path.name for path in to.iterdir())
+        print_json({"run": run.name, "folder": str(to), "files": files, "loading": code})
+    else:
+        print(f"Wrote {to}. To use it:\n{textwrap.indent(code, '  ')}")
     return 0
 
 

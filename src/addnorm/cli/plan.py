@@ -187,7 +187,7 @@ def _length(estimate: "CostEstimate") -> str:
     """Steps and tokens of the runs."""
     steps = sorted({cost.steps for cost in estimate.variants})
     tokens = sorted({cost.tokens for cost in estimate.variants})
-    if len(steps) == len(tokens) == 1:
+    if len(steps) == len(tokens) == 1 and steps[0]:
         return f"{steps[0]} steps of {quantity(tokens[0] / steps[0])} tokens each"
     return f"{_range(steps, str)} steps and {_range(tokens, quantity)} tokens each"
 
@@ -211,6 +211,8 @@ def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]
 
 
 def _starts(study: "Study", *, but: Collection[str]) -> dict[str, "StartCheck"]:
+    from addnorm.model.spec import ModelSpec
     from addnorm.supervision.start_check import check_start
 
-    return {name: check_start(model) for name, model in study.variants.items() if name not in but}
+    ours = {name: model for name, model in study.variants.items() if isinstance(model, ModelSpec)}
+    return {name: check_start(model) for name, model in ours.items() if name not in but}

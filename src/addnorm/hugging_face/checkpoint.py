@@ -71,6 +71,16 @@ def require_weights(folder: Path) -> Path:
     return file
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The files with weights, sorted.
+
+    Raises:
+        InputError: there are none, or the index of several is damaged.
+    """
+    file = require_weights(folder)
+    return [file, *_in_index(folder, file)] if file.name.endswith(_INDEX) else [file]
+
+
 def read_weights(folder: Path) -> tuple[dict[str, Tensor], Path]:
     """Read all tensors of a checkpoint; torch files are read with `weights_only=True`.
 
@@ -83,13 +93,17 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], Path]:
     file = require_weights(folder)
     if not file.name.endswith(_INDEX):
         return _tensors(file), file
+    weights: dict[str, Tensor] = {}
+    for path in _in_index(folder, file):
+        weights |= _tensors(path)
+    return weights, file
+
+
+def _in_index(folder: Path, file: Path) -> list[Path]:
     index = _json(file).get("weight_map")
     if not isinstance(index, dict):
         raise InputError(f"{file}: $.weight_map: expected a mapping, got {index!r}. Copy it again.")
-    weights: dict[str, Tensor] = {}
-    for name in sorted(set(index.values())):
-        weights |= _tensors(folder / name)
-    return weights, file
+    return [folder / name for name in sorted(set(index.values()))]
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:

@@ -11,9 +11,13 @@ from addnorm.insight.checkpoint_place import measured_place
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.insight.probe.checkpoint import probe_checkpoint
+from addnorm.insight.probe.run import probe_run
 from addnorm.statistics.over_seeds import depth_over_seeds
+from addnorm.store import RunFolder
 from addnorm.store.measured import write_measured
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
+from addnorm.training.run_spec import run_spec
 
 
 def inspect(
@@ -78,7 +82,12 @@ def inspect(
         measured: dict[str, Any] = {"runs": [run], "skipped": {}}
     else:
         require_no_text(path, text=text, length=length, to=to, name=name)
-        measured = flow.inspect(path, settings, say=say)
+
+        def inspected(run: RunFolder) -> dict[str, Any]:
+            is_foreign = isinstance(run_spec(run).model, ForeignSpec)
+            return (probe_run if is_foreign else flow.inspect_run)(run, settings, say=say)
+
+        measured = flow.over_runs(path, inspected)
     return measured | {"depth": _depth(measured["runs"])}
 
 

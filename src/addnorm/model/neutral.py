@@ -94,6 +94,11 @@ def neutral_start(room_name: str, given: Any) -> Start:
     return start
 
 
+def every_field(spec: Spec) -> dict[str, Any]:
+    """A spec as a mapping with its kind and every field, all of which `neutral_start` then keeps."""
+    return {"kind": spec.kind} | {field.name: getattr(spec, field.name) for field in fields(spec)}
+
+
 @cache
 def neutral_kinds(room_name: str) -> tuple[str, ...]:
     """Kinds of a room that have a neutral start with some settings."""

@@ -77,12 +77,13 @@ class Measure:
                 aside = 0.16 * (
                     order / max(1, len(variants) - 1) - 0.5
                 )  # offset, so that whiskers do not hide each other
+                # A mean of equal values may differ from them by rounding, and no whisker is shorter than nothing.
                 axes.errorbar(
                     [layer + aside for layer, _ in shown],
                     means,
                     yerr=[
-                        [mean - min(values) for mean, (_, values) in zip(means, shown, strict=True)],
-                        [max(values) - mean for mean, (_, values) in zip(means, shown, strict=True)],
+                        [max(0.0, mean - min(values)) for mean, (_, values) in zip(means, shown, strict=True)],
+                        [max(0.0, max(values) - mean) for mean, (_, values) in zip(means, shown, strict=True)],
                     ],
                     label=variant,
                     linewidth=1.1,

@@ -196,7 +196,8 @@ class Snapshot:
             return self.titles[variant]
         base = next(iter(self.references or self.variants), variant)
         own = {path: of[variant] for path, of in self.differing.items() if variant == base or of[variant] != of[base]}
-        set_here = {path: value for path, value in own.items() if value not in ("–", "null")}
+        hidden = ("model.content",)  # the hash of a checkpoint's weights
+        set_here = {path: value for path, value in own.items() if value not in ("–", "null") and path not in hidden}
         # What a model is made of says more than the settings of a part.
         shown = sorted(set_here.items(), key=lambda item: not item[0].endswith(".kind"))[:_MOST_SETTINGS]
         return " · ".join(f"{_setting(path)} {value}" for path, value in shown) + (

@@ -144,6 +144,9 @@ class Family:
         if count < FEWEST_SEEDS:
             shared = "one_shared" if count == 1 else "several_shared"
             comparison = replace(comparison, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
+            constant = next((variant for variant in (name, other) if table.is_constant(variant)), None)
+            if constant is not None:
+                return replace(comparison, reason=say("no_spread", variant=constant))
             comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
         elif math.isnan(error):
             comparison = replace(comparison, reason=say("no_noise"))

@@ -183,6 +183,12 @@ def _read_choice(hint: Any, value: object, path: str, problems: Problems) -> Any
 
 def _read_union(hint: Any, value: object, path: str, problems: Problems) -> Any:
     members = get_args(hint)
+    if isinstance(value, Mapping) and any(member in rooms_by_base() for member in members):
+        # Of a room and a dataclass, the one with `kind` is the room's; so that its own problems are reported.
+        of_room = "kind" in value
+        members = tuple(m for m in members if (m in rooms_by_base()) == of_room and is_dataclass(m)) or members
+        if len(members) == 1:
+            return read(members[0], value, path, problems)
     # The member of the value's own type comes first, so that 1 stays whole where both int and float are allowed.
     for member in sorted(members, key=lambda member: member is not type(value)):
         attempt = Problems()

@@ -22,8 +22,11 @@ from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.schedules import ScheduleSpec
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.study.executor import ExecutorSpec
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.tuning import Tuning
 
+AnyModel = ModelSpec | ForeignSpec
+"""A model of this library, or one that others wrote."""
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 BUDGETS = ("tokens", "flops", "tokens_per_parameter")
 """Fields of `Training` that set the length of a run in place of `steps`."""
@@ -53,7 +56,7 @@ class Training:
     """
 
     steps: int = 1000
-    """Optimizer steps."""
+    """Optimizer steps; 0 evaluates a model as it starts."""
     batch: int = 16
     """Sequences per step."""
     seq: int = 256
@@ -76,8 +79,8 @@ class Training:
     threads: int = 1
     """CPU threads per worker. The number of threads changes the last bits of the loss, so all runs use the same."""
     init_from: str | None = field(default=None, metadata=_OMITTED)
-    """Folder of an exported model (`addnorm export RUN`) whose weights are the start; null for new ones. A mechanism that joins
-    layers, and whose parameters the exported model lacks, must begin as the plain one. Paths are relative to the study file."""
+    """Folder of a finished run, or of its export, whose weights are the start; null for new ones. A mechanism that joins
+    layers, and whose parameters these weights lack, must begin as the plain one. Paths are relative to the study file."""
     tokens: int | None = field(default=None, metadata=_OMITTED)
     """Budget in place of `steps`: training tokens of a run."""
     flops: float | None = field(default=None, metadata=_OMITTED)
@@ -116,7 +119,8 @@ class Training:
         lengths = [*(["steps"] if self.steps != Training.steps else []), *self.budget]
         if self.budget and len(lengths) > 1:
             raise FieldError("training", lengths[1], f"expected {ONE_LENGTH}, got {' and '.join(lengths)}. Keep one.")
-        require_at_least(self, 1, "steps", "batch", "seq", "log_every", "eval_every", "eval_sequences")
+        require_at_least(self, 0, "steps")
+        require_at_least(self, 1, "batch", "seq", "log_every", "eval_every", "eval_sequences")
         require_at_least(self, 1, "checkpoint_every", "threads")
         require(self, "clip", self.clip is None or self.clip > 0, "a positive number or null")
         self._require_shards()
@@ -168,7 +172,7 @@ class Study:
     name: str
     about: str = ""
     """One paragraph: the question and its source."""
-    variants: Mapping[str, ModelSpec]
+    variants: Mapping[str, AnyModel]
     """The models by name, in the order in which they start. `vocab` and `max_seq` are set from tokenizer and sequence."""
     references: tuple[str, ...] = ()
     """The variants that all others are compared with; the first variant if empty."""
@@ -264,7 +268,7 @@ class RunSpec:
     study: str
     variant: str
     seed: int
-    model: ModelSpec
+    model: AnyModel
     training: Training
     corpus: CorpusSpec
     tokenizer: TokenizerSpec

@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from addnorm.catalogue import Spec
+from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError
-from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.study.definition import RunSpec, Study, Training
+from addnorm.study.definition import AnyModel, RunSpec, Study, Training
 from addnorm.study.encoding import digest
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.initial_weights import require_start, weights_hash
 from addnorm.study.plugins import plugin_hash, plugin_of
 from addnorm.study.problems import Problems
@@ -29,7 +30,9 @@ def fit_models(study: Study, vocab: int) -> Study:
     """Adapt the sizes of every model to the data: `vocab` ids (one more for masked models, the id that hides tokens), and a
     `max_seq` of at least the training sequence."""
 
-    def fit(model: ModelSpec) -> ModelSpec:
+    def fit(model: AnyModel) -> AnyModel:
+        if isinstance(model, ForeignSpec):
+            return model.fitted(vocab + (model.objective == "masked"), study.training.seq)
         hidden_token = 1 if model.objective == "masked" else 0
         return replace(model, vocab=vocab + hidden_token, max_seq=max(model.max_seq, study.training.seq))
 
@@ -45,9 +48,12 @@ def validate(study: Study) -> None:
     problems = Problems()
     for name, model in study.variants.items():
         try:
+            training = study.training_of(name)
+            if isinstance(model, ForeignSpec):
+                _require_trainable(model, training, study.tokenizer)
+                continue
             with torch.device("meta"):
                 built = model.build()
-            training = study.training_of(name)
             if training.init_from is not None:
                 require_start(built, training.init_from)
             if not training.budget:  # its steps are not known yet
@@ -63,6 +69,27 @@ def validate(study: Study) -> None:
                 raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
     problems.raise_any(f"study '{study.name}'")
+
+
+def _require_trainable(model: ForeignSpec, training: Training, tokenizer: TokenizerSpec) -> None:
+    """Check a model of others, and that its training asks for nothing that only ours can do."""
+    if training.init_from is not None:
+        raise InputError(
+            "training.init_from: expected null, got a folder. The model begins where its checkpoint or its code says."
+        )
+    if training.recompute:
+        raise InputError(
+            "training.recompute: expected false, got true. Branches of models of others are not known; set it for the variants "
+            "of addnorm, or lower the memory with training.shards."
+        )
+    if training.parallel != "replicated":
+        raise InputError(
+            f"training.parallel: expected replicated, got {training.parallel}. Branches of models of others are not known, so "
+            "their weights cannot be gathered one branch at a time."
+        )
+    model.check(tokenizer)
+    if training.devices > 1 or (training.shards or 1) > 1:
+        _require_separable(model.build())
 
 
 def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
@@ -137,7 +164,11 @@ def run_identity(run: RunSpec) -> str:
     inputs = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
     if run.training.init_from is not None:
         inputs["init"] = weights_hash(run.training.init_from)
-    return digest({**inputs, "plugins": {Path(path).stem: plugin_hash(path) for path in run.plugins}})
+    return digest({**inputs, "plugins": {_plugin_name(path): plugin_hash(path) for path in run.plugins}})
+
+
+def _plugin_name(path: str) -> str:
+    return Path(path).name if ":" in Path(path).name else Path(path).stem
 
 
 def run_name(run: RunSpec) -> str:

@@ -17,7 +17,7 @@ from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import digest
 from addnorm.study.overlay import lay_over
 from addnorm.study.problems import Problems, nearest, shown
-from addnorm.study.variants import MODEL_FIELDS, read_variants
+from addnorm.study.variants import ALL_MODEL_FIELDS, read_variants
 
 _UNWRITTEN = re.compile(r"[^A-Za-z0-9._+-]+")
 """Characters that a variant's name cannot hold."""
@@ -129,7 +129,7 @@ def axes_of(grid: object, path: str, locate: Callable[[str], str], problems: Pro
     """
     axes: dict[tuple[str, ...], Axis] = {}
     for place, names, values in _leaves(grid, path):
-        known = ("model", "training", *MODEL_FIELDS)
+        known = ("model", "training", *ALL_MODEL_FIELDS)
         if not isinstance(values, list | tuple):
             advice = f" Write [{values}]." if isinstance(values, int | float | str) else ""
             problems.add(locate(place), f"expected a list of values, got {shown(values)}.{advice}")
@@ -141,8 +141,8 @@ def axes_of(grid: object, path: str, locate: Callable[[str], str], problems: Pro
             problems.add(locate(place), "expected the path of a field, such as training.steps or model.depth.")
         elif names[0] not in known:
             problems.add(locate(place), f"no field {names[0]!r}{nearest(names[0], known)}")
-        elif names[0] == "model" and names[1] not in MODEL_FIELDS:
-            problems.add(locate(place), f"no field {names[1]!r}{nearest(names[1], MODEL_FIELDS)}")
+        elif names[0] == "model" and names[1] not in ALL_MODEL_FIELDS:
+            problems.add(locate(place), f"no field {names[1]!r}{nearest(names[1], ALL_MODEL_FIELDS)}")
         else:
             field_path = names[1:] if names[0] == "model" else names
             if field_path in axes:

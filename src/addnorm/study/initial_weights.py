@@ -6,7 +6,6 @@ at first what it would compute without the mechanism.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,13 @@ from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
-from addnorm.model.neutral import PATCHABLE, Start, neutral_start
+from addnorm.model.neutral import PATCHABLE, Start, every_field, neutral_start
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import ForeignModel
 
-_WEIGHTS = "model.safetensors"
+_WEIGHTS, _OF_A_RUN = "model.safetensors", "final.safetensors"
 
 
 def weights_hash(folder: str) -> str:
@@ -30,24 +30,25 @@ def weights_hash(folder: str) -> str:
     Raises:
         InputError: they cannot be read.
     """
-    path = Path(folder) / _WEIGHTS
+    path = _weights(folder)
     try:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise InputError(
-            f"training.init_from: {path}: cannot be read: {error.strerror}. Give a folder made by `addnorm export RUN`."
+            f"training.init_from: {path}: cannot be read: {error.strerror}. Give a finished run, or a folder made by `addnorm "
+            "export RUN`."
         ) from error
 
 
-def initial_model(spec: RunSpec) -> Transformer:
+def initial_model(spec: RunSpec) -> Transformer | ForeignModel:
     """The model of a run before the first step: from the seed, and from the weights that its training starts from.
 
     Raises:
         InputError: those weights are missing, or belong to another model.
     """
     model = spec.model.build(spec.seed)
-    if spec.training.init_from is not None:
+    if isinstance(model, Transformer) and spec.training.init_from is not None:
         start_from(model, spec.training.init_from)
     return model
 
@@ -81,13 +82,20 @@ def start_from(model: Transformer, folder: str) -> None:
         start.fill(mechanism)
 
 
+def _weights(folder: str) -> Path:
+    """The weights of an exported model, or of a finished run."""
+    run = Path(folder) / _OF_A_RUN
+    return run if run.is_file() else Path(folder) / _WEIGHTS
+
+
 def _opened(folder: str) -> Any:
-    path = Path(folder) / _WEIGHTS
+    path = _weights(folder)
     try:
         return safe_open(path, framework="pt")
     except (OSError, SafetensorError) as error:
         raise InputError(
-            f"training.init_from: {path}: expected weights, got an error: {error}. Give a folder made by `addnorm export RUN`."
+            f"training.init_from: {path}: expected weights, got an error: {error}. Give a finished run, or a folder made by "
+            "`addnorm export RUN`."
         ) from error
 
 
@@ -119,9 +127,8 @@ def _starts(model: Transformer, shapes: Mapping[str, tuple[int, ...]], folder: s
 def _start(field: str, room: str, model: Transformer) -> Start:
     spec: Spec = getattr(model.spec, field)
     advised = neutral_start(room, spec)
-    every_field = {"kind": spec.kind} | {name.name: getattr(spec, name.name) for name in fields(spec)}
     try:
-        return neutral_start(room, every_field)
+        return neutral_start(room, every_field(spec))
     except InputError as error:
         raise InputError(
             f"training.init_from: {field}: expected a mechanism that begins as the plain one, because the weights lack it, got "

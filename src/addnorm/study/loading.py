@@ -5,12 +5,15 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError, did_you_mean
 from addnorm.study.built_in import study_file, study_names, study_profiles
 from addnorm.study.decoding import UNREADABLE, construct, read
-from addnorm.study.definition import Study, Training
+from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.encoding import encode
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.grid import expand_grid, require_distinct
+from addnorm.study.origin import with_runs_as_specs
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
 from addnorm.study.points import read_points, read_tuning, tuning_content
@@ -203,6 +206,8 @@ def _decode_study(
     except InputError as error:
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
+    content = with_runs_as_specs(content, folder, problems)
+    problems.raise_any(where)
     names = [
         name
         for name in hints
@@ -222,15 +227,19 @@ def _decode_study(
     variants = read_variants(content.get("model"), grid.variants, known_training, problems)
     tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), locate, problems)
     problems.raise_any(where)
+    models, references = _of_others(variants.models, folder, files, problems)
+    problems.raise_any(where)
+    if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
+        decoded["tokenizer"] = theirs
     study: Study = construct(
         lambda: Study(
             **decoded,
             training=_located(training, folder),
-            variants=variants.models,
+            variants=models,
             variant_training={name: _located(own, folder) for name, own in variants.training.items()},
             titles=variants.titles,
             tune=tune,
-            plugins=files,
+            plugins=tuple(dict.fromkeys((*files, *references))),
         ),
         "$",
         problems,
@@ -248,6 +257,28 @@ def _located(training: Training, folder: Path) -> Training:
     if training.init_from is None:
         return training
     return replace(training, init_from=str((folder / Path(training.init_from).expanduser()).resolve()))
+
+
+def _of_others(
+    models: Mapping[str, AnyModel], folder: Path, plugins: Sequence[str], problems: Problems
+) -> tuple[dict[str, AnyModel], list[str]]:
+    """The models, those of others with absolute paths, and references to the user's code that they need."""
+    located, references = dict(models), list[str]()
+    for name, model in models.items():
+        if isinstance(model, ForeignSpec):
+            try:
+                located[name], needed = model.located(folder, plugins)
+            except InputError as error:
+                problems.add(f"$.variants.{name}", str(error))
+            else:
+                references += needed
+    return located, references
+
+
+def _their_tokenizer(models: Mapping[str, AnyModel]) -> TokenizerSpec | None:
+    """The tokenizer of the first model that was trained with one."""
+    found = (model.tokenizer() for model in models.values() if isinstance(model, ForeignSpec))
+    return next((tokenizer for tokenizer in found if tokenizer is not None), None)
 
 
 def _with_settings(where: str, settings: Sequence[Setting]) -> str:

@@ -5,17 +5,26 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from addnorm.earlier_fields import as_now
+from addnorm.errors import InputError
+from addnorm.model.neutral import PATCHABLE, neutral_start
 from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
 from addnorm.study.decoding import UNREADABLE, construct, read, read_fields
-from addnorm.study.definition import ONE_LENGTH, Training
+from addnorm.study.definition import ONE_LENGTH, AnyModel, Training
 from addnorm.study.encoding import encode
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.overlay import LENGTHS, lay_over
 from addnorm.study.problems import Problems, nearest, shown
 
 MODEL_FIELDS = ("preset", *(field.name for field in fields(ModelSpec)))
+"""Names that a model of this library may set."""
+FOREIGN_FIELDS = {"from": ("from", "patch"), "python": ("python", "options", "objective")}
+"""Names that a model of others may set, by the one that says whose it is."""
+ALL_MODEL_FIELDS = tuple(dict.fromkeys((*MODEL_FIELDS, *(name for of in FOREIGN_FIELDS.values() for name in of))))
 """Names that the shared model of a study file may set."""
-VARIANT_FIELDS = (*MODEL_FIELDS, "title", "training", "grid", "tune")
+BESIDE_MODEL = ("title", "training", "grid", "tune")
+"""Names that a variant may set beside those of its model."""
+VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *BESIDE_MODEL)
 """Names that a variant of a study file may set."""
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
@@ -24,7 +33,7 @@ _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 class Variants:
     """Decoded variants by name, in the order of the file."""
 
-    models: dict[str, ModelSpec] = field(default_factory=dict)
+    models: dict[str, AnyModel] = field(default_factory=dict)
     training: dict[str, Training] = field(default_factory=dict)
     """Training of the variants that set any of it."""
     titles: dict[str, str] = field(default_factory=dict)
@@ -35,7 +44,8 @@ def read_variants(model: object, variants: object, training: Training | None, pr
     """Decode the variants, without those that have problems.
 
     The base of a variant is its own preset, else the shared preset, else the defaults of `ModelSpec`. The fields under `model`
-    replace those of the base, and the variant's own fields replace both. Its `training` replaces fields of the study's.
+    replace those of the base, and the variant's own fields replace both. Its `training` replaces fields of the study's. A
+    variant `from` a checkpoint, or of a function in `python`, has the shared fields of a model of that kind alone.
 
     Args:
         model: the content of `model`, or None.
@@ -44,9 +54,9 @@ def read_variants(model: object, variants: object, training: Training | None, pr
         problems: receives the problems.
     """
     before = len(problems)
-    shared = _own_fields(model, "$.model", MODEL_FIELDS, problems)
+    shared = _own_fields(model, "$.model", ALL_MODEL_FIELDS, problems)
     base = _preset(shared, {}, "$.model", problems)
-    if len(problems) == before:
+    if len(problems) == before and whose(shared) is None:
         # Read apart from the variants, so that a problem shared by all is reported once and with its own path.
         read_fields(ModelSpec, lay_over(base, _model_fields(shared)), "$.model", problems)
     if not isinstance(variants, Mapping):
@@ -59,7 +69,7 @@ def read_variants(model: object, variants: object, training: Training | None, pr
         if not isinstance(name, str):
             problems.add("$.variants", f"expected names that are texts, got {shown(name)}. Put it in quotes.")
             continue
-        own = _own_fields(entry, path, VARIANT_FIELDS, problems)
+        own = _own_fields(unfolded(entry, path, problems), path, VARIANT_FIELDS, problems)
         if training is not None and (own_training := own.get("training")) is not None:
             settings = read_training(own_training, f"{path}.training", problems, over=training)
             if settings is not UNREADABLE:
@@ -68,13 +78,104 @@ def read_variants(model: object, variants: object, training: Training | None, pr
             title = read(str, own["title"], f"{path}.title", problems)
             if title is not UNREADABLE:
                 decoded.titles[name] = title
-        base = _preset(own, shared, path, problems)
-        if base is not UNREADABLE:
-            whole = lay_over(lay_over(base, _model_fields(shared)), _model_fields(own))
-            spec = read(ModelSpec, whole, path, problems)
-            if spec is not UNREADABLE:
-                decoded.models[name] = spec
+        spec = _read_model(own, shared, path, problems)
+        if spec is not UNREADABLE:
+            decoded.models[name] = spec
     return decoded
+
+
+def whose(own: Mapping[str, Any]) -> str | None:
+    """`from` or `python` of fields that say that a model is one of others; `kind` for a spec that is written out."""
+    return next((name for name in ("kind", *FOREIGN_FIELDS) if own.get(name) is not None), None)
+
+
+def _read_model(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
+    """The model of a variant; `UNREADABLE` if it has problems."""
+    origin = whose(own)
+    if origin is None and "preset" not in own:
+        origin = whose(shared)
+    if origin is not None:
+        return _read_foreign(origin, own, shared, path, problems)
+    if whose(shared) is not None:
+        shared = {}  # of a model of others, which the variant is none of
+    base = _preset(own, shared, path, problems)
+    unfit = next((name for name in own if name not in (*MODEL_FIELDS, *BESIDE_MODEL)), None)
+    if base is UNREADABLE or unfit is not None:
+        if unfit is not None:
+            problems.add(
+                path, f"expected {unfit!r} beside {_companion(unfit)}, got it for a model of addnorm. Remove it."
+            )
+        return UNREADABLE
+    return read(ModelSpec, lay_over(lay_over(base, _model_fields(shared)), _model_fields(own)), path, problems)
+
+
+def _read_foreign(origin: str, own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
+    given = {name: entry for name, entry in own.items() if name not in BESIDE_MODEL}
+    if origin == "kind":
+        return read(ForeignSpec, given, path, problems)
+    known = FOREIGN_FIELDS[origin]
+    before = len(problems)
+    for name in given:
+        if name not in known:
+            problems.add(
+                path,
+                f"expected no {name!r} beside {origin!r}, got it. The model has sizes and settings of its own. Known: "
+                f"{', '.join(known)}.",
+            )
+    whole: Any = lay_over(shared if whose(shared) == origin else {}, given)
+    if origin == "from":
+        whole = {"kind": "checkpoint", "checkpoint": whole["from"], "patch": whole.get("patch")}
+        if not isinstance(whole["checkpoint"], str):
+            problems.add(f"{path}.from", f"expected a text, got {shown(whole['checkpoint'])}.")
+        whole["patch"] = read_patch(whole["patch"], f"{path}.patch", problems)
+    else:
+        whole = {"kind": "python", **{name: entry for name, entry in whole.items() if entry is not None}}
+    return read(ForeignSpec, whole, path, problems) if len(problems) == before else UNREADABLE
+
+
+def read_patch(patch: object, path: str, problems: Problems) -> dict[str, Any]:
+    """A patch with the settings of each mechanism's neutral start, every field written out.
+
+    Args:
+        patch: the content of `patch`; fields of its mechanisms stay as they are given.
+        path: its place, for messages.
+        problems: receives the problems: an unknown mechanism, or one that cannot start neutral.
+    """
+    rooms = (*PATCHABLE, "norm")
+    if not isinstance(patch, Mapping | None):
+        problems.add(path, f"expected a mapping with any of {', '.join(rooms)}, got {shown(patch)}.")
+        return {}
+    whole: dict[str, Any] = {}
+    for name, given in (patch or {}).items():
+        if name not in rooms:
+            problems.add(path, f"no field {shown(name)}{nearest(name, rooms)}")
+        elif given is not None:
+            try:
+                whole[name] = encode(neutral_start(name, given).spec) if name in PATCHABLE else given
+            except InputError as error:
+                problems.add(f"{path}.{name}", str(error).removeprefix(f"{name}: "))
+    return whole
+
+
+def unfolded(entry: object, path: str, problems: Problems) -> object:
+    """An entry of a variant whose fields under `model` stand beside its others.
+
+    Args:
+        entry: the entry.
+        path: its place, for messages.
+        problems: receives a field that is given twice.
+    """
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("model"), Mapping):
+        return entry
+    inner = entry["model"]
+    twice = next((name for name in inner if name in entry), None)
+    if twice is not None:
+        problems.add(f"{path}.model", f"expected each field once, got {twice!r} in the variant too. Keep one.")
+    return {**{name: value for name, value in entry.items() if name != "model"}, **inner}
+
+
+def _companion(name: str) -> str:
+    return next(repr(origin) for origin, known in FOREIGN_FIELDS.items() if name in known)
 
 
 def read_training(content: object, path: str, problems: Problems, over: Training | None = None) -> Any:
@@ -108,6 +209,8 @@ def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Prob
     if not isinstance(value, Mapping):
         problems.add(path, f"expected a mapping with the fields of a model, got {shown(value)}.")
         return {}
+    if isinstance(value.get("kind"), str):  # a spec that is written out; its room knows its fields
+        return dict(value)
     given = construct(lambda: as_now(ModelSpec, value), path, problems)
     if given is UNREADABLE:
         return {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.model.spec import ModelSpec
-from addnorm.study.definition import Study, Training
+from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.supervision.cost_estimate import step_cost
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.training.checkpoint import KEPT
@@ -183,7 +183,7 @@ def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
     )
 
 
-def _remedy(model: ModelSpec, training: Training, memory_bytes: int) -> str | None:
+def _remedy(model: AnyModel, training: Training, memory_bytes: int) -> str | None:
     """The first setting with which a step fits."""
     for changed, text in _settings(model, training):
         if step_cost(model, changed).peak_bytes <= memory_bytes:
@@ -191,18 +191,19 @@ def _remedy(model: ModelSpec, training: Training, memory_bytes: int) -> str | No
     return None
 
 
-def _settings(model: ModelSpec, training: Training) -> Iterator[tuple[Training, str]]:
+def _settings(model: AnyModel, training: Training) -> Iterator[tuple[Training, str]]:
     """Settings that lower the memory of a step and leave the model as it is, those that change least first."""
-    can_share = (
-        training.devices > 1 and training.optimizer.entrywise and not (model.residual.replays or training.compile)
-    )
+    ours = isinstance(model, ModelSpec)
+    separate = isinstance(model, ModelSpec) and not model.residual.replays
+    can_share = separate and training.devices > 1 and training.optimizer.entrywise and not training.compile
     if can_share and training.parallel == "replicated":
         yield replace(training, parallel="sharded"), "training.parallel=sharded"
-    yield replace(training, recompute=True), "training.recompute=true"
+    if ours:
+        yield replace(training, recompute=True), "training.recompute=true"
     shards, largest = training.shards or 1, training.batch & -training.batch
     while shards < largest:
         shards *= 2
-        for recompute in (False, True):
+        for recompute in (False, True) if ours else (False,):
             text = f"training.shards={shards}" + (" and training.recompute=true" if recompute else "")
             yield replace(training, shards=shards, recompute=recompute or training.recompute), text
 

@@ -16,10 +16,10 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import counting_at_once
-from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import OptimizerSpec
-from addnorm.study.definition import Study, Training
+from addnorm.study.definition import AnyModel, Study, Training
+from addnorm.study.foreign import ForeignSpec
 from addnorm.supervision.trial_step import call_plugin, try_plugins
 
 _MEASURED_FLOPS = 3e10
@@ -196,8 +196,10 @@ def _tokens_per_step(training: Training) -> int:
 
 
 def _score_sum_costs(
-    model: ModelSpec, training: Training, speed: float, as_configured: "StepCost"
+    model: AnyModel, training: Training, speed: float, as_configured: "StepCost"
 ) -> Iterator[ScoreSumCost]:
+    if isinstance(model, ForeignSpec):
+        return
     with torch.device("meta"):
         scores = model.build_scores()
         replays, sinks = model.residual.replays, model.build_sinks()
@@ -232,16 +234,19 @@ class StepCost:
     """Of the optimizer's state."""
 
 
-def step_cost(model: ModelSpec, training: Training) -> StepCost:
-    """Count the parameters, FLOPs and peak memory of one training step without computing it.
+def step_cost(model: AnyModel, training: Training) -> StepCost:
+    """Count the parameters, FLOPs and peak memory of one training step without computing it; of a model that others wrote, one
+    sequence is computed.
 
     The memory is that of one device, which computes one shard after the other. With weights that are shared out it is an upper
     bound that is not measured: all matrices are taken to be shared, and the next branch to be gathered ahead.
     """
     shards = training.shards or 1
-    with torch.device("meta"):
+    # Models of others ask for numbers, which meta tensors have not: one sequence is computed, and stands for all.
+    device, rows = ("cpu", training.batch // shards) if isinstance(model, ForeignSpec) else ("meta", 1)
+    with torch.device(device):
         built = model.build()
-        tokens = torch.zeros(training.batch // shards, training.seq, dtype=torch.int64)
+        tokens = torch.zeros(training.batch // shards // rows, training.seq, dtype=torch.int64)
     built.train()
     built.recompute = training.recompute
     parameters = {id(p): p for p in built.parameters()}.values()
@@ -251,18 +256,18 @@ def step_cost(model: ModelSpec, training: Training) -> StepCost:
         logits = built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
         loss.backward()
-    logits_bytes = logits.numel() * logits.element_size()
-    buffer_bytes = built.score_buffers.nbytes
-    optimizer_bytes = state_bytes(training.optimizer, built)
+    logits_bytes = logits.numel() * logits.element_size() * rows
+    buffer_bytes = built.score_buffers.nbytes if isinstance(built, Transformer) else 0
+    optimizer_bytes = state_bytes(training.optimizer, built.to("meta"))
     gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
     held_bytes = (1 + gradients) * weight_bytes + optimizer_bytes
-    if training.parallel == "sharded" and training.devices > 1:
+    if training.parallel == "sharded" and training.devices > 1 and isinstance(built, Transformer):
         held_bytes = held_bytes // training.devices + _gathered_bytes(built, weight_bytes)
     return StepCost(
         parameters=sum(p.numel() for p in parameters),
-        flops=flops.get_total_flops() * shards,
+        flops=flops.get_total_flops() * rows * shards,
         # When the backward pass begins, the gradient of the logits exists beside the saved logits.
-        peak_bytes=sum(saved.values()) + held_bytes + logits_bytes + buffer_bytes,
+        peak_bytes=sum(saved.values()) * rows + held_bytes + logits_bytes + buffer_bytes,
         buffer_bytes=buffer_bytes,
         weight_bytes=weight_bytes,
         state_bytes=optimizer_bytes,
@@ -308,7 +313,7 @@ def _saved_bytes(excluded: set[int]) -> Iterator[dict[int, int]]:
         yield saved
 
 
-def measured_speed(model: ModelSpec, training: Training, flops: int) -> float:
+def measured_speed(model: AnyModel, training: Training, flops: int) -> float:
     """FLOPs per second of a real training step on this machine with the study's number of threads, the best of three.
 
     Args:

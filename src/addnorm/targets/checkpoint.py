@@ -58,6 +58,17 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
     return Target(name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=notes)
 
 
+def load_checkpoint(folder: Path) -> nn.Module:
+    """Load the model in a folder by its class of Transformers, in the dtype of its weights and in evaluation mode.
+
+    Raises:
+        InputError: as `checkpoint_target`.
+    """
+    content = plain_config(folder)
+    _require_plain(folder, content)
+    return _loaded(folder, _architecture(folder, content), require_weights(folder).name)[0]
+
+
 def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:
     """An exported run, whose class is this library's own; its spec is in config.json."""
     model = load_hf(folder)

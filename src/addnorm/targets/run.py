@@ -9,10 +9,12 @@ import torch
 
 from addnorm.model.transformer import Transformer
 from addnorm.store import RunFolder
+from addnorm.study.foreign import require_rooms
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.input_spec import make_inputs
 from addnorm.targets.target import Target
 from addnorm.training.export import SPEC, export_run, load
+from addnorm.training.run_spec import run_spec
 
 _BATCH, _SEQ = 4, 12
 
@@ -24,10 +26,12 @@ def run_target(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[
         InputError: the run has not finished, or uses plugins that are not given.
         Damaged: its files are damaged.
     """
+    if not (folder / SPEC).is_file():
+        load_plugins([str(path) for path in plugins], Path.cwd())
+        require_rooms(run_spec(RunFolder(folder)).model, "`audit` of a run")
     if (folder / SPEC).is_file():
         model = load(folder, plugins=plugins)
     else:
-        load_plugins([str(path) for path in plugins], Path.cwd())
         with tempfile.TemporaryDirectory() as scratch:
             model = load(export_run(RunFolder(folder), Path(scratch) / "exported"), plugins=plugins)
     if given is not None:

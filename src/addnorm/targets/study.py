@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
-from addnorm.model.spec import ModelSpec
 from addnorm.redundancy.graph.export import NotExported
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
+from addnorm.study.definition import AnyModel
+from addnorm.study.foreign import require_rooms
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.variant import audit_variant
 from addnorm.training.run_spec import run_spec
@@ -63,10 +64,10 @@ def audit_study(
     return content
 
 
-def audit_or_reason(model: ModelSpec) -> dict[str, Any]:
+def audit_or_reason(model: AnyModel) -> dict[str, Any]:
     """Audit a variant's model, or give the `reason` why it cannot be audited, with its `note`."""
     try:
-        return audit_variant(model)
+        return audit_variant(require_rooms(model, "The audit of a variant before training"))
     except AddnormError as error:  # the other variants are still audited
         return _unaudited(error)
 

@@ -102,7 +102,9 @@ class Attempt:
         trainer, recorder, training = self.trainer, self.recorder, self.spec.training
         recorder.resume(trainer)
         self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
-        if training.compile:
+        if training.steps == 0:
+            recorder.write_evaluation(0, trainer.evaluate(), final=True)
+        elif training.compile:
             recorder.write_compiled(trainer.step, trainer.compile())
         while trainer.step < training.steps:
             recorder.window.add(trainer.train_step())

@@ -15,6 +15,7 @@ from addnorm.store import Damaged, RunFolder
 from addnorm.store.files import make_folder, read_json, write_atomic, write_json
 from addnorm.study.decoding import decode
 from addnorm.study.encoding import encode
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.run_spec import require_plugins, run_spec
 
@@ -25,7 +26,7 @@ FORMAT = 1
 
 
 def export_run(run: RunFolder, to: Path) -> Path:
-    """Write the weights and the spec of a finished run into a folder.
+    """Write the weights and the spec of a finished run into a folder; a model that others wrote in their form.
 
     Args:
         run: the run.
@@ -58,6 +59,9 @@ def export_run(run: RunFolder, to: Path) -> Path:
             f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run again."
         ) from error
     make_folder(to)
+    if isinstance(spec.model, ForeignSpec):
+        spec.model.write(parse(weights), to)
+        return to
     write_json(
         to / SPEC,
         {

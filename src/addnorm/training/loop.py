@@ -21,6 +21,7 @@ from addnorm.errors import InputError
 from addnorm.model.initialisation import generator_for
 from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
 from addnorm.training.batches import Batches
 from addnorm.training.objective import Scored, measure, report, score
@@ -216,8 +217,8 @@ def _scored(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, 
     return score(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
 
 
-def _parallel(model: Transformer, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:
-    if sharded and isinstance(ranks, Group):
+def _parallel(model: Transformer | ForeignModel, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:
+    if sharded and isinstance(ranks, Group) and isinstance(model, Transformer):
         from addnorm.training.sharded import Sharded  # imports FSDP, which takes a second
 
         return Sharded(model, ranks, device)

@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.store import Damaged, RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
+from addnorm.study.plugins import is_loaded
 from addnorm.words import listed, say
 
 
@@ -40,7 +40,6 @@ def require_plugins(paths: Any, where: Path, way: str) -> None:
     """
     if not isinstance(paths, list | tuple):
         raise Damaged(f"{where} is damaged: plugins: expected a list, got {paths!r}. Restore the file from a copy.")
-    loaded = {kind for room in ROOMS.values() for kind in room.plugins}
-    missing = [str(path) for path in paths if Path(str(path)).stem not in loaded]
+    missing = [str(path) for path in paths if not is_loaded(str(path))]
     if missing:
         raise InputError(say("plugins_not_given", where=str(where), names=listed("comma", missing), way=way))

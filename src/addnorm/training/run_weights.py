@@ -2,7 +2,7 @@
 
 import textwrap
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -12,6 +12,7 @@ from addnorm.errors import InputError
 from addnorm.model.transformer import Transformer
 from addnorm.store import Damaged, RunFolder
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import ForeignModel, require_rooms
 from addnorm.study.initial_weights import initial_model
 from addnorm.training.checkpoint import latest
 from addnorm.training.run_spec import run_spec
@@ -32,9 +33,29 @@ class RunWeights:
         """The model with these weights, in evaluation mode.
 
         Raises:
+            InputError: it is a model that others wrote.
             Damaged: the weights do not fit the run's spec.
         """
-        model = self.initial_model()
+        require_rooms(self.spec.model, "This measure")
+        return cast(Transformer, self.any_model())
+
+    def initial_model(self) -> Transformer:
+        """The model before the first step, rebuilt from the spec and the seed, in evaluation mode.
+
+        Raises:
+            InputError: it is a model that others wrote.
+        """
+        require_rooms(self.spec.model, "This measure")
+        return cast(Transformer, self.any_initial_model())
+
+    def any_model(self) -> Transformer | ForeignModel:
+        """The model with these weights, in evaluation mode, also one that others wrote.
+
+        Raises:
+            InputError: its files have changed.
+            Damaged: the weights do not fit the run's spec.
+        """
+        model = self.any_initial_model()
         try:
             model.load_state_dict(self.weights)
         except RuntimeError as error:
@@ -45,8 +66,12 @@ class RunWeights:
             ) from error
         return model
 
-    def initial_model(self) -> Transformer:
-        """The model before the first step, rebuilt from the spec and the seed, in evaluation mode."""
+    def any_initial_model(self) -> Transformer | ForeignModel:
+        """The model before the first step, in evaluation mode, also one that others wrote.
+
+        Raises:
+            InputError: its files have changed.
+        """
         return initial_model(self.spec).eval()
 
 

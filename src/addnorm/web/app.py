@@ -204,7 +204,9 @@ class StudySite:
             self.peeks.record(snapshot)
         names = shown_on(page, sections)
         if view.variant is not None or view.log.run:
-            own = {view.log.run} if view.log.run else {place.folder for place in snapshot.measured_in(view.variant or "")}
+            own = (
+                {view.log.run} if view.log.run else {place.folder for place in snapshot.measured_in(view.variant or "")}
+            )
             names = names if own & set(runs) else []
         own_view = replace(view, page=page)
         return {

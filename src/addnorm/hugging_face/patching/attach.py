@@ -50,7 +50,9 @@ class Patch(nn.Module):
         """The model's own norms, by path, where others stand in their places. A dict, so that they are no submodules."""
 
 
-def patch(model: nn.Module, *, residual: Any = None, scores: Any = None, values: Any = None, norm: Any = None) -> Patch:
+def patch(
+    model: nn.Module, *, residual: Any = None, scores: Any = None, values: Any = None, norm: Any = None, seed: int = 0
+) -> Patch:
     """Change how the layers of a trained decoder are joined, in place, starting where the model is.
 
     Args:
@@ -60,6 +62,7 @@ def patch(model: nn.Module, *, residual: Any = None, scores: Any = None, values:
         scores: how earlier layers' attention scores join; "signed" can begin as the model is.
         values: how earlier layers' values join.
         norm: a kind that computes what the model's norms compute.
+        seed: of parameters that are random at the start, with their names.
 
     Returns:
         The patch, whose parameters are those of the mechanisms.
@@ -92,9 +95,9 @@ def patch(model: nn.Module, *, residual: Any = None, scores: Any = None, values:
             decoder = find_decoder(*find_layers_of(model))  # hooks belong on the norms that are there now
         made.guard = layers[0].call.module.register_forward_pre_hook(_refuse_checkpointing)
         if decoder is not None and "residual" in starts:
-            _join_stream(made, starts["residual"], decoder, next(model.parameters()))
+            _join_stream(made, starts["residual"], decoder, next(model.parameters()), seed)
         if "scores" in starts or "values" in starts:
-            _join_attention(model, made, starts, [layer.call.module for layer in layers])
+            _join_attention(model, made, starts, [layer.call.module for layer in layers], seed)
         require_start(model, before, allowed, " and ".join(made.specs))
     except BaseException:
         unpatch(model)
@@ -173,16 +176,18 @@ def _refuse_checkpointing(layer: nn.Module, args: Any) -> None:
         )
 
 
-def _join_stream(made: Patch, start: Start, decoder: Decoder, like: Tensor) -> None:
+def _join_stream(made: Patch, start: Start, decoder: Decoder, like: Tensor, seed: int) -> None:
     shape = Shape(width=decoder.width, depth=len(decoder.layers), heads=1, kv_heads=1, hidden=decoder.width, max_seq=1)
     spec = cast(ResidualSpec, start.spec)
     residual = spec.build(shape, Parts(sites=decoder.places, norm=nn.RMSNorm, std=_STD))
     residual.sites = decoder.places
-    _add(made, "residual", residual, start, like)
+    _add(made, "residual", residual, start, like, seed)
     made.stream = JoinedStream(residual, decoder)
 
 
-def _join_attention(model: nn.Module, made: Patch, starts: Mapping[str, Start], layers: Sequence[nn.Module]) -> None:
+def _join_attention(
+    model: nn.Module, made: Patch, starts: Mapping[str, Start], layers: Sequence[nn.Module], seed: int
+) -> None:
     sizes = _note_attention(model, made, layers)
     shape = Shape(
         width=sizes.heads * sizes.head_dim,
@@ -199,17 +204,17 @@ def _join_attention(model: nn.Module, made: Patch, starts: Mapping[str, Start], 
     like = next(model.parameters())
     for name, mechanism in (("scores", scores), ("values", values)):
         if mechanism is not None:
-            _add(made, name, mechanism, of[name], like)
+            _add(made, name, mechanism, of[name], like, seed)
     joined = attention.JoinedAttention(scores, values, len(layers))
     for layer, module in enumerate(made.attending):
         attention.mark(module, joined, layer)
 
 
-def _add(made: Patch, name: str, mechanism: nn.Module, start: Start, like: Tensor) -> None:
+def _add(made: Patch, name: str, mechanism: nn.Module, start: Start, like: Tensor, seed: int) -> None:
     """Add a mechanism, filled with its neutral start, on the device and in the dtype of the model."""
     alone = nn.Module()  # those that were added before have their start already
     alone.add_module(name, mechanism)
-    initialise(alone, seed=0)
+    initialise(alone, seed)
     start.fill(mechanism)
     made.add_module(name, mechanism.to(device=like.device, dtype=like.dtype))
 

@@ -19,6 +19,7 @@ from addnorm.model.architecture import Architecture
 from addnorm.statistics import require_margin
 from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import require_rooms
 from addnorm.study.plugins import load_plugins
 from addnorm.training.run_spec import run_spec
 from addnorm.words import Sentence, listed, say
@@ -90,7 +91,7 @@ def extrapolate(
     for variant, spec in specs.items():
         with _naming(variant):
             for combination in combinations:
-                require_all(combination, spec.model)
+                require_all(combination, require_rooms(spec.model, "`extrapolate` of a run"))
     num_segments(len(Dataset.load(study.path / "data").held), tested, windows)
     finished = [run for run in runs if run.final_path.exists()]
     if not finished:
@@ -156,7 +157,7 @@ def _require_positions(specs: dict[str, RunSpec], lengths: Lengths) -> None:
     """
     for variant, spec in specs.items():
         with _naming(variant):
-            require_position(spec.model, lengths)
+            require_position(require_rooms(spec.model, "`extrapolate` of a run"), lengths)
 
 
 def parsed_switches(switches: str | Sequence[Combination]) -> tuple[Combination, ...]:

@@ -16,6 +16,7 @@ from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.scalar import Scalar
 from addnorm.optimization.schedules import decay_factor
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import require_rooms
 
 
 def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -> Explanation:
@@ -27,19 +28,19 @@ def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -
         variant: name in `content`.
     """
     published = content["variants"][variant]["parameters"]
-    training = spec.training
+    model, training = require_rooms(spec.model, "`explain`"), spec.training
     factor = decay_factor(training.schedule, training.optimizer, training.steps)
     # The training that produced the values multiplied in float32, whose product differs in the fifth digit.
     factor_float32 = decay_factor(training.schedule, training.optimizer, training.steps, dtype=np.float32)
     names, init, final = [], [], []
-    for name, parameter in spec.model.build_scores().named_parameters():
+    for name, parameter in model.build_scores().named_parameters():
         values = _learned_values(published, name)
         names += [f"scores.{name}[{index}]" for index in range(len(values))]
         init += parameter.detach().double().tolist()
         final += values
     scalars = []
     for name, start, end, coefficient in zip(
-        names, init, final, coefficients(spec.model, names, np.array(final)), strict=True
+        names, init, final, coefficients(model, names, np.array(final)), strict=True
     ):
         parameter_name, index = parameter_and_index(name)
         scalars.append(
@@ -62,7 +63,7 @@ def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -
         run=variant,
         variant=variant,
         seed=None,
-        model=spec.model,
+        model=model,
         decay_factor=factor_float32,
         steps=training.steps,
         scalars=tuple(scalars),

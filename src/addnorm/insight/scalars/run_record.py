@@ -18,6 +18,7 @@ from addnorm.insight.scalars.scalar import Scalar
 from addnorm.store import RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import require_rooms
 
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
 
@@ -39,11 +40,12 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
             f"The run is {run.status().state}."
         )
     spec = decode(RunSpec, run.spec["spec"])
+    model = require_rooms(spec.model, "`explain`")
     with safe_open(path, framework="np") as file:
         names = json.loads(file.metadata()["names"])
         record = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  safe_open is no mapping
     columns = [column for column, name in enumerate(names) if norms or not _NORMS.search(name)]
-    scalars = _scalars(names, columns, record, coefficients(spec.model, names, record["value"]))
+    scalars = _scalars(names, columns, record, coefficients(model, names, record["value"]))
     position_of = {column: position for position, column in enumerate(columns)}
     directions, too_few_steps = _directions(names, record, position_of)
     pairs = [(group.members[0], group.members[1]) for group in directions if len(group.members) == 2]
@@ -52,16 +54,14 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
         run=run.name,
         variant=spec.variant,
         seed=spec.seed,
-        model=spec.model,
+        model=model,
         decay_factor=float(shares_left.min()),
         steps=int(record["steps"]),
         scalars=scalars,
         directions=directions,
         too_few_steps=too_few_steps,
         pairs=lockstep(scalars, pairs),
-        gauges=tuple(
-            group for group in gauges(spec.model) if any(group_of(each.parameter) == group for each in scalars)
-        ),
+        gauges=tuple(group for group in gauges(model) if any(group_of(each.parameter) == group for each in scalars)),
     )
 
 

@@ -19,6 +19,7 @@ from addnorm.insight.score_terms.measured import measure
 from addnorm.model.transformer import Transformer
 from addnorm.store import RunFolder, write_json
 from addnorm.study.definition import RunSpec
+from addnorm.study.foreign import require_rooms
 from addnorm.training.run_spec import run_spec
 from addnorm.training.run_weights import newest_weights
 
@@ -47,13 +48,14 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     lengths = Lengths(trained=spec.training.seq, multiples=(multiple,))
     tokens = torch.from_numpy(held_out_segments(dataset, spec.model.objective, lengths, samples).inputs.copy())
     causal = spec.model.objective == "causal"
+    bias = require_rooms(spec.model, "`inspect --terms` of a run").bias
     found = _described(
         name=run.name,
         label=f"{spec.variant}-s{spec.seed}",
         trained_at=spec.training.seq,
         tokens=tokens,
         causal=causal,
-        biased=(spec.model.bias.q, spec.model.bias.k),
+        biased=(bias.q, bias.k),
         measured=measure(ours.parts_of(newest_weights(run).model(), tokens), causal=causal),
     )
     found |= {"weights": digest_of(run.final_path), "data_hash": dataset.hash}
@@ -77,8 +79,9 @@ def require_terms(
             "Give one of them."
         )
     spec = run_spec(run)
-    ours.require_rotation(spec.model.position.kind, spec.model.position.build(spec.model.attention_shape))
-    ours.require_plain_projections(spec.model)
+    model = require_rooms(spec.model, "`inspect --terms` of a run")
+    ours.require_rotation(model.position.kind, model.position.build(model.attention_shape))
+    ours.require_plain_projections(model)
     require_finished(run)
     dataset = Dataset.load(run.path.parent / "data")
     num_segments(len(dataset.held), Lengths(trained=spec.training.seq, multiples=(multiple,)), samples)

@@ -1,0 +1,82 @@
+"""Roles of parameters by their use: which ones are factors of products, which are looked up, which gives the logits.
+
+A layer of another library is no `torch.nn.Linear`, whose parameters' roles are known, but multiplies all the same. One pass is
+watched; views of a parameter, such as its transpose, share its memory.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from addnorm.roles import ParameterRole, roles
+from addnorm.study.foreign import logits_of
+
+_PRODUCTS = {
+    F.linear,
+    F.conv1d,
+    F.bilinear,
+    torch.einsum,
+    torch.matmul,
+    torch.mm,
+    torch.bmm,
+    torch.addmm,
+    torch.baddbmm,
+    Tensor.matmul,
+    Tensor.__matmul__,
+    Tensor.__rmatmul__,
+    Tensor.mm,
+    Tensor.bmm,
+    Tensor.addmm,
+    Tensor.baddbmm,
+}
+
+
+@torch.no_grad()
+def roles_by_use(module: nn.Module, tokens: Tensor) -> dict[str, ParameterRole]:
+    """Roles of the parameters whose modules and names do not tell them, and of the one that gives the logits.
+
+    Args:
+        module: maps tokens to logits.
+        tokens: of one pass, [batch, seq].
+    """
+    with torch.random.fork_rng(devices=[]), _Watch() as watch:
+        logits = logits_of(module, tokens)
+    head = next((memory for memory, size in reversed(watch.products) if size == logits.shape[-1]), None)
+    factors = {memory for memory, _ in watch.products}
+    found: dict[str, ParameterRole] = {}
+    for name, known in roles(module).items():
+        parameter = module.get_parameter(name)
+        memory = _memory(parameter)
+        if known == "table" and memory in watch.looked_up:
+            found[name] = "embedding"
+        elif known == "table" and memory in factors:
+            found[name] = "head" if memory == head else "hidden_matrix"
+        elif known == "hidden_matrix" and memory == head:
+            found[name] = "head"
+    return found
+
+
+class _Watch(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.products: list[tuple[int, int]] = []
+        """Memory of a factor, and the size of the product's last axis."""
+        self.looked_up: set[int] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        out = func(*args, **kwargs)
+        if func is F.embedding:
+            self.looked_up.add(_memory(kwargs.get("weight", args[-1] if len(args) < 2 else args[1])))
+        elif func in _PRODUCTS:
+            for factor in (*args, *kwargs.values()):
+                if isinstance(factor, Tensor) and factor.dim() > 1:
+                    self.products.append((_memory(factor), out.shape[-1]))
+        return out
+
+
+def _memory(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
