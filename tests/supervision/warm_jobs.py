@@ -46,6 +46,10 @@ class Supervisor:
         request["socket"] = path
         self._channel.sendall(json.dumps(request).encode() + b"\n")
 
+    def interrupt(self) -> None:
+        """Send SIGTERM, which a supervisor takes as Ctrl-C."""
+        self._channel.send(b"T")
+
     def kill(self) -> None:
         """Kill -9."""
         self._channel.close()
