@@ -1,18 +1,22 @@
 """A study on a real Slurm with two nodes, through everything that befalls jobs there."""
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from eight_runs import assert_as_calm, study_file, wait_until
-from kills import events, same_weights
+import warm_jobs
+from eight_runs import assert_as_calm, recorded_losses, study_file, wait_until
+from kills import events, prepared, same_weights
 from slurm_cluster import Cluster, packages
 from warm_jobs import Supervisor
 
 from addnorm import cli
-from addnorm.store import StudyFolder
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.lines import read_lines
+from addnorm.study.loading import load_study
+from train_here import train_here
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
@@ -72,6 +76,63 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(
     again = {entry["run"] for entry in [entry for entry in log if entry["type"] == "started"][8:]}
     # Slurm itself brings the others back, but for those that it held because the node's folder was not cleared.
     assert {runs[cancelled].name} <= again <= {runs[place].name for place in (cancelled, *second_node)}
+
+
+RANKS = """
+name: ranks
+seeds: [0]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 12, batch: 4, shards: 4, seq: 16, log_every: 3, eval_every: 6, eval_sequences: 8, checkpoint_every: 4}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1, residual: rezero}
+variants: {base: {}}
+executor: {kind: slurm, poll_s: 0.5}
+"""
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a study that one rank trained here."""
+    folder = tmp_path_factory.mktemp("one-rank")
+    (folder / "ranks.yaml").write_text(RANKS)
+    train_here(load_study(folder / "ranks.yaml"), folder / "one")
+    return folder / "one"
+
+
+@pytest.mark.ranks
+def test_tasks_of_srun_on_two_nodes_are_the_ranks_of_one_run(
+    here: Cluster, server: str, one_rank: Path, tmp_path: Path
+) -> None:
+    out = prepared(one_rank, tmp_path / "out")
+    plan = {name: value for name, value in StudyFolder(one_rank).plan.items() if name != "format"}
+    (run,) = StudyFolder.create(out, plan).runs()
+    worker = (sys.executable, "-S", "-I", str(Path(warm_jobs.__file__)), server, "--devices", "2", str(run.path))
+    noting = ("bash", "-c", 'echo $SLURMD_NODENAME >> "$0/nodes"; "$@"', str(out))
+    here.ask("srun", "--nodes=2", "--ntasks=2", *noting, *worker)
+    assert sorted((out / "nodes").read_text().split()) == ["n1", "n2"]
+    assert same_weights(one_rank, out, run.name), run.log_path.read_text()
+    assert recorded_losses(run) == recorded_losses(RunFolder(one_rank / run.name))
+    assert run.env is not None
+    assert run.env["ranks"] == 2
+    assert run.status().attempts == 1
+
+
+@pytest.mark.ranks
+def test_a_job_of_two_ranks_that_is_told_to_stop_goes_on(
+    here: Cluster, server: str, one_rank: Path, tmp_path: Path
+) -> None:
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    arguments = (str(one_rank.parent / "ranks.yaml"), "--set", "training.devices=2", "--out", str(out))
+    command = Supervisor(server, str(log), *arguments, environment={"TEST_PACE_S": "1"})
+    wait_until((out / "study.json").exists)
+    (run,) = StudyFolder(out).runs()
+    wait_until(lambda: run.status().step >= 1)
+    (job,) = jobs(here, "RUNNING").values()
+    here.ask("scancel", "--signal=TERM", job.partition("|")[0])
+    assert command.wait(120) == 0, log.read_text()
+    assert run.status().attempts == 2
+    assert same_weights(one_rank, out, run.name)
+    assert recorded_losses(run) == recorded_losses(RunFolder(one_rank / run.name))
 
 
 def test_packed_jobs_with_the_worker_command_itself(here: Cluster, calm_eight: Path, tmp_path: Path) -> None:
