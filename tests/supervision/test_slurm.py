@@ -69,6 +69,10 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(
     wait_until(lambda: len(events(runs[told], "end")) == 1 and told not in jobs(here, "RUNNING"))
     second = Supervisor(server, str(tmp_path / "second.txt"), *arguments, environment={"ADDNORM_HOST": "elsewhere"})
     here.start_node("n2")
+    wait_until(lambda: started(out) == 2)
+    third = Supervisor(server, str(tmp_path / "third.txt"), *arguments, environment={"ADDNORM_HOST": "login3"})
+    assert third.wait(120) == 1
+    assert "expected no other supervisor, got process" in (tmp_path / "third.txt").read_text()
     assert second.wait(120) == 0, (tmp_path / "second.txt").read_text()
     assert_as_calm(calm_eight, out)
     assert all(run.status().attempts > 1 for run in runs)
@@ -76,6 +80,11 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(
     again = {entry["run"] for entry in [entry for entry in log if entry["type"] == "started"][8:]}
     # Slurm itself brings the others back, but for those that it held because the node's folder was not cleared.
     assert {runs[cancelled].name} <= again <= {runs[place].name for place in (cancelled, *second_node)}
+
+
+def started(out: Path) -> int:
+    """Number of supervisors that have worked on a study."""
+    return sum(entry["type"] == "supervisor started" for entry in read_lines(out / "supervisor.jsonl")[0])
 
 
 RANKS = """
