@@ -2,8 +2,8 @@
 
     python benchmarks/cluster_soak.py --faults 100 --dir SCRATCH
 
-Faults are drawn from the seed and the study's number. Each is written to SCRATCH/faults.jsonl before it strikes, and each
-study that has ended to SCRATCH/studies.jsonl: the same command goes on where it was interrupted, with the study that was
+Faults are drawn from the seed and the study's number. Each that found a victim is written to SCRATCH/faults.jsonl, and
+each study that has ended to SCRATCH/studies.jsonl: the same command goes on where it was interrupted, with the study that was
 under way. The exit code is 1 if a study is not, bit for bit, the undisturbed one.
 """
 
@@ -69,17 +69,19 @@ class Weather:
         log = self.folder / f"supervisor-{os.getpid()}-{self.begun}.txt"
         return Supervisor(self.server, str(log), *self.arguments, environment={"ADDNORM_HOST": host})
 
-    def kill_supervisor(self) -> None:
+    def kill_supervisor(self) -> bool:
         """Kill -9 the supervisor; another host's takes over."""
         self.supervisor.kill()
         self.supervisor = self.begin_supervisor(f"login{self.begun % 3}")
+        return True
 
-    def second_supervisor(self) -> None:
+    def second_supervisor(self) -> bool:
         """Start a second supervisor on another host while the first is at work: it must be refused."""
         second = self.begin_supervisor("elsewhere")
         assert second.wait(120) != 0, "expected a second supervisor to be refused"
         told = (self.folder / f"supervisor-{os.getpid()}-{self.begun}.txt").read_text()
         assert "expected no other supervisor" in told or self.ended() is not None, told
+        return self.ended() is None
 
     def runs(self) -> list[RunFolder]:
         return StudyFolder(self.out).runs() if (self.out / "study.json").exists() else []
@@ -93,8 +95,8 @@ class Weather:
             self.code = self.supervisor.poll()
         return self.code
 
-    def faults(self) -> Mapping[str, Callable[[], Any]]:
-        """The faults by name."""
+    def faults(self) -> Mapping[str, Callable[[], bool]]:
+        """The faults by name; each tells whether it found a victim."""
         return {"death of the supervisor": self.kill_supervisor, "second supervisor": self.second_supervisor}
 
 
@@ -105,32 +107,35 @@ class SlurmWeather(Weather):
         self.cluster = cluster
         super().__init__(chance, server, folder)
 
-    def faults(self) -> Mapping[str, Callable[[], Any]]:
-        ask = self.cluster.ask
+    def faults(self) -> Mapping[str, Callable[[], bool]]:
         return {
             **super().faults(),
-            "SIGTERM": lambda: ask("scancel", "--signal=TERM", self.job()),
-            "scancel": lambda: ask("scancel", self.job()),
+            "SIGTERM": lambda: self.cancel("--signal=TERM"),
+            "scancel": self.cancel,
             "preemption": self.preempt,
             "death of a node": self.kill_node,
         }
 
-    def job(self) -> str:
-        jobs = [
-            job for job in self.cluster.ask("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i").split() if "_" in job
-        ]
-        return self.chance.choice(jobs or ["0"])
+    def cancel(self, *options: str) -> bool:
+        told = self.cluster.ask("squeue", "-h", "-r", "-t", "RUNNING", "-o", "%i")
+        jobs = [job for job in told.split() if "_" in job]
+        if jobs:
+            self.cluster.ask("scancel", *options, self.chance.choice(jobs))
+        return bool(jobs)
 
-    def preempt(self) -> None:
+    def preempt(self) -> bool:
         node = self.chance.choice(NODES)
         options = ("--partition=high", f"--nodelist={node}", "-n4", "--wrap=sleep 1", "--output=/dev/null")
         self.cluster.ask("sbatch", *options)
+        return True
 
-    def kill_node(self) -> None:
-        if not self.unmade:  # the other node stays
-            node = self.chance.choice(NODES)
-            self.cluster.kill_node(node)
-            self.unmade.append((time.monotonic() + 3, lambda: self.cluster.start_node(node)))
+    def kill_node(self) -> bool:
+        if self.unmade:  # the other node stays
+            return False
+        node = self.chance.choice(NODES)
+        self.cluster.kill_node(node)
+        self.unmade.append((time.monotonic() + 3, lambda: self.cluster.start_node(node)))
+        return True
 
 
 class RayWeather(Weather):
@@ -140,36 +145,43 @@ class RayWeather(Weather):
         self.executor = f"{{kind: ray, address: '{nodes.address}', gpus: 0.25, {names}}}"
         super().__init__(chance, server, folder)
 
-    def faults(self) -> Mapping[str, Callable[[], Any]]:
+    def faults(self) -> Mapping[str, Callable[[], bool]]:
         return {
             **super().faults(),
-            "SIGTERM": lambda: [strike(pid, signal.SIGTERM) for pid in self.command()],
-            "death of an actor": lambda: [strike(actor_of(pid)) for pid in self.command()],
-            "death of a worker": lambda: [strike(pid) for pid in self.command()],
+            "SIGTERM": lambda: self.strike(lambda pid: strike(pid, signal.SIGTERM)),
+            "death of an actor": lambda: self.strike(lambda pid: strike(actor_of(pid))),
+            "death of a worker": lambda: self.strike(strike),
             "ray.kill": self.drop,
             "death of a node": self.kill_node,
         }
 
-    def command(self) -> list[int]:
+    def strike(self, blow: Callable[[int], None]) -> bool:
+        """Let a blow fall on the worker command of a run."""
         at_work = self.at_work()
-        return commands(self.chance.choice(at_work).path) if at_work else []
+        pids = commands(self.chance.choice(at_work).path) if at_work else []
+        for pid in pids:
+            blow(pid)
+        return bool(pids)
 
-    def drop(self) -> None:
+    def drop(self) -> bool:
         log = read_lines(self.out / "supervisor.jsonl")[0]
         actors = {entry["run"]: entry["worker"].removeprefix("ray:") for entry in log if entry["type"] == "started"}
         victims = [actors[run.name] for run in self.at_work() if run.name in actors]
-        if victims:
-            victim = self.chance.choice(victims)
-            self.nodes.ask(
-                f"name = {victim!r}\n"
-                "if {'namespace': 'addnorm', 'name': name} in ray.util.list_named_actors(all_namespaces=True):\n"
-                "    ray.kill(ray.get_actor(name, namespace='addnorm'))"
-            )
+        if not victims:
+            return False
+        told = self.nodes.ask(
+            f"name = {self.chance.choice(victims)!r}\n"
+            "if {'namespace': 'addnorm', 'name': name} in ray.util.list_named_actors(all_namespaces=True):\n"
+            "    ray.kill(ray.get_actor(name, namespace='addnorm')); print('killed')"
+        )
+        return told == ["killed"]
 
-    def kill_node(self) -> None:
-        if not self.unmade:
-            self.nodes.remove_second()
-            self.unmade.append((time.monotonic() + 3, self.nodes.add_second))
+    def kill_node(self) -> bool:
+        if self.unmade:
+            return False
+        self.nodes.remove_second()
+        self.unmade.append((time.monotonic() + 3, self.nodes.add_second))
+        return True
 
 
 def weathered(weather: Weather, most: int, note: Callable[[str], None]) -> int:
@@ -182,9 +194,9 @@ def weathered(weather: Weather, most: int, note: Callable[[str], None]) -> int:
             entry[1]()
         if struck < most and weather.at_work() and time.monotonic() >= due:
             name = weather.chance.choice(sorted(weather.faults()))
-            note(name)
-            weather.faults()[name]()
-            struck += 1
+            if weather.faults()[name]():
+                note(name)
+                struck += 1
             due = time.monotonic() + weather.chance.uniform(0.5, 4.0)
         time.sleep(0.05)
     for _, mend in weather.unmade:
@@ -220,6 +232,7 @@ def main() -> int:
     scratch = options.dir.absolute()
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.update(ENVIRONMENT)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))  # the clusters end with it
     end = time.monotonic() + options.minutes * 60
     if not (scratch / "calm" / "study.json").exists():
         trained_calmly(scratch)

@@ -1,6 +1,7 @@
 """A connection to a Ray cluster, and the questions and orders that the executor has for it."""
 
 import importlib.util
+import logging
 import os
 import secrets
 import socket
@@ -56,7 +57,7 @@ class RayCluster:
         if ray.is_initialized():
             return
         try:
-            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise InputError(
                 f"executor.address: expected a Ray cluster that this process can join, got {address!r}: {_line(error)}"
@@ -94,7 +95,7 @@ class RayCluster:
         from addnorm.supervision.executors import _ray_actor
 
         # By value: processes of Ray then need not find addnorm, and do not import torch.
-        cloudpickle.register_pickle_by_value(_ray_actor)
+        cloudpickle.register_pickle_by_value(_ray_actor)  # type: ignore[no-untyped-call]
         options = {
             "name": name,
             "namespace": NAMESPACE,
