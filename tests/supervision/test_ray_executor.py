@@ -1,20 +1,24 @@
 """The Ray executor with a cluster that is a few lines of this file."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from kills import wait_until
 
 from addnorm import cli
 from addnorm.errors import InputError, JobError
 from addnorm.fields import FieldError
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.claim import Claims
-from addnorm.supervision.executors import Work
+from addnorm.supervision.executors import Work, _ray_actor
 from addnorm.supervision.executors import ray as room
+from addnorm.supervision.executors._ray_actor import Task, _work
 from addnorm.supervision.executors._ray_cluster import Node, RayCluster
 from addnorm.supervision.executors.ray import Ray, RayExecutor
 from addnorm.supervision.supervisor import supervise
@@ -224,6 +228,46 @@ def test_what_cannot_work_is_refused_before_anything_is_started(
         executor(study)
     assert fake.created == []
     assert list((study.path / "ray").iterdir()) == []
+
+
+def a_task(folder: Path, script: str) -> dict[str, Any]:
+    code = folder / "code"
+    code.write_text("74\n")
+    return {
+        "actor": "a",
+        "namespace": "n",
+        "command": ("sh", "-c", script),
+        "folder": str(folder),
+        "code": str(code),
+        "cwd": "/nowhere",
+        "environment": {"NUMBER": "5"},
+        "stopped": 75,
+    }
+
+
+def test_an_actor_runs_its_command_with_the_log_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("before\n")
+    assert _work(Task(**a_task(tmp_path, "echo out; echo err >&2; exit $NUMBER"))) == 5
+    assert (tmp_path / "log.txt").read_text() == "before\nout\nerr\n"
+    assert not (tmp_path / "code").exists()  # that of the attempt before
+    assert _work(Task(**a_task(tmp_path, "kill -9 $$"))) == -9
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels cannot tie a process to its parent")
+def test_a_worker_dies_with_its_actor(tmp_path: Path) -> None:
+    """By kill -9 too, which no code of the actor survives."""
+    task = a_task(tmp_path, "echo $$ > $0/pid.new; mv $0/pid.new $0/pid; exec sleep 600")
+    task["command"] = (*task["command"], str(tmp_path))
+    program = (
+        f"import runpy; actor = runpy.run_path({_ray_actor.__file__!r}); actor['_work'](actor['Task'](**{task!r}))"
+    )
+    actor = subprocess.Popen([sys.executable, "-S", "-c", program])
+    wait_until((tmp_path / "pid").exists)
+    status = Path("/proc") / (tmp_path / "pid").read_text().strip() / "stat"
+    assert status.exists()
+    actor.kill()
+    actor.wait()
+    wait_until(lambda: not status.exists() or " Z " in status.read_text())
 
 
 @pytest.mark.parametrize(

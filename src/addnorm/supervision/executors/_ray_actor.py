@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import ray
-
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -55,6 +53,8 @@ class RunActor:
                 os._exit(code)  # stopped from outside, and is to go on: Ray starts this actor again where there is room
             _write(Path(task.code), f"{code}\n")
         finally:
+            import ray  # there, and not always here
+
             # The only end after which Ray does not start a detached actor again.
             ray.kill(ray.get_actor(task.actor, namespace=task.namespace))
 
