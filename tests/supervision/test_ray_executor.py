@@ -256,7 +256,7 @@ def test_an_actor_runs_its_command_with_the_log_of_the_run(tmp_path: Path) -> No
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels cannot tie a process to its parent")
 def test_a_worker_dies_with_its_actor(tmp_path: Path) -> None:
     """By kill -9 too, which no code of the actor survives."""
-    task = a_task(tmp_path, "echo $$ > $0/pid.new; mv $0/pid.new $0/pid; exec sleep 600")
+    task = a_task(tmp_path, "echo $$ > $0/pid.new; mv $0/pid.new $0/pid; exec sleep 120")
     task["command"] = (*task["command"], str(tmp_path))
     program = (
         f"import runpy; actor = runpy.run_path({_ray_actor.__file__!r}); actor['_work'](actor['Task'](**{task!r}))"
