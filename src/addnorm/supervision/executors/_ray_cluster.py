@@ -95,7 +95,7 @@ class RayCluster:
         from addnorm.supervision.executors import _ray_actor
 
         # By value: processes of Ray then need not find addnorm, and do not import torch.
-        cloudpickle.register_pickle_by_value(_ray_actor)  # type: ignore[no-untyped-call]
+        cloudpickle.register_pickle_by_value(_ray_actor)
         options = {
             "name": name,
             "namespace": NAMESPACE,
