@@ -109,10 +109,14 @@ def test_nodes_tell_what_they_do_not_see(nodes: RayNodes, tmp_path: Path) -> Non
         "mine = f'/proc/self/fd/{os.open(folder, os.O_RDONLY)}'\n"  # leads elsewhere in every other process
         "for place, program in ((folder, '/bin/sh'), (mine, '/bin/sh'), (folder, '/no/python')):\n"
         "    print(cluster.blind(cluster.nodes(), Path(place), program, 60.0))\n"
+        "import socket; other = socket.create_server(('127.0.0.1', 0))\n"
+        "try: RayCluster(f'127.0.0.1:{other.getsockname()[1]}')\n"
+        "except Exception as error: print(error)\n"
     )
     assert told[0] == "None"
     assert " does not see the folder /proc/self/fd/" in told[1]
     assert told[2].endswith(" does not see the program /no/python")
+    assert told[3].startswith(f"executor.address: expected '{nodes.address}', which this program has joined, got '")
     assert list(tmp_path.iterdir()) == []
 
 

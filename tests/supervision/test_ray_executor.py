@@ -251,6 +251,10 @@ def test_an_actor_runs_its_command_with_the_log_of_the_run(tmp_path: Path) -> No
     assert (tmp_path / "log.txt").read_text() == "before\nout\nerr\n"
     assert not (tmp_path / "code").exists()  # that of the attempt before
     assert _work(Task(**a_task(tmp_path, "kill -9 $$"))) == -9
+    with pytest.raises(FileNotFoundError):
+        _work(Task(**a_task(tmp_path, "") | {"command": ("/no/python",)}))
+    told = (tmp_path / "log.txt").read_text()
+    assert told.endswith("could not start /no/python: [Errno 2] No such file or directory: '/no/python'\n")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other kernels cannot tie a process to its parent")

@@ -64,16 +64,21 @@ def _work(task: Task) -> int:
     with suppress(FileNotFoundError):
         os.unlink(task.code)  # of the attempt before
     with open(os.path.join(task.folder, "log.txt"), "ab") as log:
-        return subprocess.Popen(
-            task.command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-            cwd=task.cwd if os.path.isdir(task.cwd) else None,
-            env={**os.environ, **task.environment},
-            preexec_fn=_dying_with(os.getpid()),
-        ).wait()
+        try:
+            worker = subprocess.Popen(
+                task.command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=task.cwd if os.path.isdir(task.cwd) else None,
+                env={**os.environ, **task.environment},
+                preexec_fn=_dying_with(os.getpid()),
+            )
+        except OSError as error:
+            log.write(f"could not start {task.command[0]}: {error}\n".encode())
+            raise
+        return worker.wait()
 
 
 def _dying_with(parent: int) -> Callable[[], None] | None:

@@ -54,7 +54,8 @@ class RayCluster:
         import ray  # not at the top of the file: an extra, and an import of a second
 
         self._ray = ray
-        if ray.is_initialized():
+        if ray.is_initialized():  # by the program that calls
+            self._require_at(address)
             return
         try:
             ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
@@ -62,6 +63,14 @@ class RayCluster:
             raise InputError(
                 f"executor.address: expected a Ray cluster that this process can join, got {address!r}: {_line(error)}"
             ) from error
+
+    def _require_at(self, address: str | None) -> None:
+        own = self._ray.get_runtime_context().gcs_address
+        if address not in (None, "auto", "local") and _resolved(address) != _resolved(own):
+            raise InputError(
+                f"executor.address: expected {own!r}, which this program has joined, got {address!r}. Leave it out, or call "
+                "ray.shutdown() before."
+            )
 
     def nodes(self) -> list[Node]:
         """The nodes that are alive.
@@ -185,6 +194,13 @@ def _require_reachable(address: str) -> None:
             f"executor.address: expected a Ray cluster, got {address!r}, where nothing answers ({error}). Start one there "
             "with `ray start --head`, or leave the address out for this machine alone."
         ) from error
+
+
+def _resolved(address: str) -> tuple[str, str]:
+    host, _, port = address.rpartition(":")
+    with suppress(OSError):
+        host = socket.gethostbyname(host)
+    return host, port
 
 
 def _line(error: BaseException) -> str:

@@ -35,8 +35,8 @@ class Ray(ExecutorSpec):
     """One actor for each run. `at_once` limits the runs at work; null leaves it to Ray."""
 
     address: str | None = None
-    """Cluster, `HOST:PORT` of its head node; if null, that of RAY_ADDRESS, else the one on this machine, else a new one of this
-    machine alone, which ends with the command."""
+    """Cluster, `HOST:PORT` of its head node. `local` starts one of this machine alone, which ends with the command; null takes
+    that of RAY_ADDRESS, else the one that was started on this machine, else a new local one."""
     gpus: float = 0.0
     """GPUs of each run; 0.25 lets four runs share one. With 0, runs are trained on CPU cores."""
     cpus: float | None = None
@@ -159,12 +159,13 @@ class RayExecutor(Executor):
         return states
 
     def stop(self, runs: Sequence[RunFolder]) -> None:
+        own = [run for run in runs if run.path not in self._others]
         for run in runs:
             if run.path in self._others:
                 self._others[run.path].stop()
-                continue
-            if not run.stop_path.exists():
-                run.request_stop()  # before the actor is ended: one that begins now ends at once
+            elif not run.stop_path.exists():
+                run.request_stop()  # before any actor is ended: one that begins now ends at once
+        for run in own:
             if not run.is_held():
                 self.cluster.kill(self._name(run))  # waits for a node, or has done nothing yet
 
