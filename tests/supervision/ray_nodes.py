@@ -1,6 +1,7 @@
 """A real Ray cluster on this machine, whose nodes have GPUs by name alone."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ class RayNodes:
         self._size = {"num_cpus": 4, "num_gpus": 1, "object_store_memory": _MEMORY}
         self._cluster: Any = Cluster(initialize_head=True, head_node_args={**self._size, "include_dashboard": False})
         self.address: str = self._cluster.address
+        self._session = self._cluster.head_node.get_session_dir_path()
         self._second = self._cluster.add_node(**self._size)
 
     def remove_second(self) -> None:
@@ -47,8 +49,9 @@ class RayNodes:
         return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=120).stdout.splitlines()
 
     def stop(self) -> None:
-        """End every process of the cluster."""
+        """End every process of the cluster, and remove what it wrote."""
         self._cluster.shutdown()
+        shutil.rmtree(self._session, ignore_errors=True)
 
 
 @contextmanager
