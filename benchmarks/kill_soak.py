@@ -6,7 +6,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "lab"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "supervision"))
 
 from kills import Survivors, calm_weather, storm
 

@@ -14,7 +14,7 @@ from addnorm.cli.run import Options, _same_command
 from addnorm.errors import InputError
 from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study
-from addnorm.supervision.executors import _slurm_commands
+from addnorm.supervision.executors import _slurm_commands, ray
 from addnorm.supervision.executors.local import Local
 from addnorm.supervision.executors.slurm import Slurm
 from addnorm.supervision.run import executor_spec
@@ -78,7 +78,7 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(file: str, capsys: pytes
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--executor", "slrum"], "no executor 'slrum'. Did you mean 'slurm'? Known: local, slurm"),
+        (["--executor", "slrum"], "no executor 'slrum'. Did you mean 'slurm'? Known: local, ray, slurm"),
         (["--executor.partitoin", "x"], "--executor: Slurm has no field 'partitoin', did you mean 'partition'?"),
         (["--executor.gpus", "many"], "--executor.gpus: expected a whole number, got 'many'"),
         (["--executor.gpus"], "--executor.gpus: expected a field and its value"),
@@ -90,6 +90,7 @@ def test_a_dry_run_prints_the_script_and_leaves_nothing(file: str, capsys: pytes
         ),
         (["--executor", "local", "--dry-run"], "executor: expected one that submits a script, got 'local'"),
         (["--workers", "0"], "workers: expected a whole number of at least 1, got 0"),
+        (["--executor", "ray"], "executor ray: expected Ray, got no module ray; install it with: pip install"),
         ([], "executor slurm: expected a machine that submits to Slurm, got no command sbatch on the PATH"),
     ],
 )
@@ -101,6 +102,7 @@ def test_wrong_options_are_one_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(_slurm_commands, "missing_command", lambda: "sbatch")
+    monkeypatch.setattr(ray, "missing_module", lambda: True)
     assert cli.main(["run", file, *arguments]) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -127,9 +129,14 @@ def test_doctor_tells_which_executors_can_be_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(_slurm_commands, "missing_command", lambda: "squeue")
+    monkeypatch.setattr(ray, "missing_module", lambda: True)
     assert cli.main(["doctor", "--dir", str(tmp_path), "--json"]) == 0
     detail = json.loads(capsys.readouterr().out)["executors"]
-    assert detail == {"ok": True, "detail": "local can be used; slurm cannot: no command squeue on the PATH"}
+    assert detail == {
+        "ok": True,
+        "detail": "local can be used; ray cannot: no module ray; install it with: pip install 'addnorm[ray]'; slurm cannot: "
+        "no command squeue on the PATH",
+    }
 
 
 def test_a_time_limit_shorter_than_a_checkpoint_interval_is_refused(finished: Path, tiny_study_text: str) -> None:

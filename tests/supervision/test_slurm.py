@@ -1,38 +1,26 @@
 """A study on a real Slurm with two nodes, through everything that befalls jobs there."""
 
 import os
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kills import events, same_weights
+import warm_jobs
+from eight_runs import assert_as_calm, recorded_losses, study_file, wait_until
+from kills import events, prepared, same_weights
 from slurm_cluster import Cluster, packages
 from warm_jobs import Supervisor
 
 from addnorm import cli
-from addnorm.store import RunFolder, StudyFolder, read_events
+from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.lines import read_lines
 from addnorm.study.loading import load_study
 from train_here import train_here
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
-STUDY = """
-name: eight
-references: [base]
-seeds: [0, 1, 2, 3]
-corpus: {kind: synthetic, task: induction}
-tokenizer: bytes
-training: {steps: 40, batch: 2, seq: 16, log_every: 4, eval_every: 20, eval_sequences: 4, checkpoint_every: 10}
-model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1}
-variants:
-  base: {}
-  v4m5: {preset: v4m5}
-executor: {kind: slurm, poll_s: 0.5}
-"""
+EXECUTOR = "{kind: slurm, poll_s: 0.5}"
 
 
 @pytest.fixture(scope="module")
@@ -53,59 +41,16 @@ def here(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return cluster
 
 
-@pytest.fixture(scope="module")
-def calm(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the study as the local supervisor trains it."""
-    folder = tmp_path_factory.mktemp("calm")
-    (folder / "eight.yaml").write_text(STUDY)
-    train_here(load_study(folder / "eight.yaml", settings=["executor=local"]), folder / "calm")
-    return folder / "calm"
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = str(tmp_path_factory.mktemp("warm") / "socket")
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("warm_jobs.py")), path], stdout=subprocess.PIPE
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"ready\n"
-    yield path
-    process.terminate()
-    process.communicate()
-
-
-def wait_until(condition: Callable[[], bool], timeout_s: float = 180.0) -> None:
-    end = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < end, "what was waited for did not come"
-        time.sleep(0.1)
-
-
 def jobs(cluster: Cluster, state: str) -> dict[int, str]:
     """Ids of the study's jobs in a state, by their place in the array."""
     told = cluster.ask("squeue", "-h", "-r", "-t", state, "-o", "%i|%N").split()
     return {int(line.partition("|")[0].partition("_")[2]): line for line in told if "_" in line}
 
 
-def assert_one_at_a_time(run: RunFolder) -> None:
-    """Each attempt's events stand together in the file and begin after those of the one before."""
-    attempts = [event["attempt"] for event in read_events(run.events_path)[0]]
-    assert attempts == sorted(attempts)
-    assert len(events(run, "start")) == len(set(attempts))
-
-
-def recorded_losses(run: RunFolder) -> dict[int, float]:
-    """Loss of every step, which all attempts must have recorded alike."""
-    losses: dict[int, float] = {}
-    for event in events(run, "train"):
-        for step, loss in enumerate(event["losses"], start=event["first"]):
-            assert losses.setdefault(step, loss) == loss
-    return losses
-
-
-def test_eight_runs_survive_whatever_befalls_their_jobs(here: Cluster, server: str, calm: Path, tmp_path: Path) -> None:
-    out, study = tmp_path / "a folder", str(calm.parent / "eight.yaml")
+def test_eight_runs_survive_whatever_befalls_their_jobs(
+    here: Cluster, server: str, calm_eight: Path, tmp_path: Path
+) -> None:
+    out, study = tmp_path / "a folder", study_file(tmp_path, EXECUTOR)
     arguments = (study, "--out", str(out))
     first = Supervisor(server, str(tmp_path / "first.txt"), *arguments, environment={"TEST_PACE_S": "2"})
     wait_until(lambda: (out / "study.json").exists())
@@ -124,11 +69,12 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(here: Cluster, server: s
     wait_until(lambda: len(events(runs[told], "end")) == 1 and told not in jobs(here, "RUNNING"))
     second = Supervisor(server, str(tmp_path / "second.txt"), *arguments, environment={"ADDNORM_HOST": "elsewhere"})
     here.start_node("n2")
+    wait_until(lambda: started(out) == 2)
+    third = Supervisor(server, str(tmp_path / "third.txt"), *arguments, environment={"ADDNORM_HOST": "login3"})
+    assert third.wait(120) == 1
+    assert "expected no other supervisor, got process" in (tmp_path / "third.txt").read_text()
     assert second.wait(120) == 0, (tmp_path / "second.txt").read_text()
-    for run in runs:
-        assert same_weights(calm, out, run.name)
-        assert recorded_losses(run) == recorded_losses(RunFolder(calm / run.name))
-        assert_one_at_a_time(run)
+    assert_as_calm(calm_eight, out)
     assert all(run.status().attempts > 1 for run in runs)
     log = read_lines(out / "supervisor.jsonl")[0]
     again = {entry["run"] for entry in [entry for entry in log if entry["type"] == "started"][8:]}
@@ -136,28 +82,91 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(here: Cluster, server: s
     assert {runs[cancelled].name} <= again <= {runs[place].name for place in (cancelled, *second_node)}
 
 
-def test_packed_jobs_with_the_worker_command_itself(here: Cluster, calm: Path, tmp_path: Path) -> None:
+def started(out: Path) -> int:
+    """Number of supervisors that have worked on a study."""
+    return sum(entry["type"] == "supervisor started" for entry in read_lines(out / "supervisor.jsonl")[0])
+
+
+RANKS = """
+name: ranks
+seeds: [0]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 12, batch: 4, shards: 4, seq: 16, log_every: 3, eval_every: 6, eval_sequences: 8, checkpoint_every: 4}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16, dropout: 0.1, residual: rezero}
+variants: {base: {}}
+executor: {kind: slurm, poll_s: 0.5}
+"""
+
+
+@pytest.fixture(scope="module")
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a study that one rank trained here."""
+    folder = tmp_path_factory.mktemp("one-rank")
+    (folder / "ranks.yaml").write_text(RANKS)
+    train_here(load_study(folder / "ranks.yaml"), folder / "one")
+    return folder / "one"
+
+
+@pytest.mark.ranks
+def test_tasks_of_srun_on_two_nodes_are_the_ranks_of_one_run(
+    here: Cluster, server: str, one_rank: Path, tmp_path: Path
+) -> None:
+    out = prepared(one_rank, tmp_path / "out")
+    plan = {name: value for name, value in StudyFolder(one_rank).plan.items() if name != "format"}
+    (run,) = StudyFolder.create(out, plan).runs()
+    worker = (sys.executable, "-S", "-I", str(Path(warm_jobs.__file__)), server, "--devices", "2", str(run.path))
+    noting = ("bash", "-c", 'echo $SLURMD_NODENAME >> "$0/nodes"; "$@"', str(out))
+    here.ask("srun", "--nodes=2", "--ntasks=2", *noting, *worker)
+    assert sorted((out / "nodes").read_text().split()) == ["n1", "n2"]
+    assert same_weights(one_rank, out, run.name), run.log_path.read_text()
+    assert recorded_losses(run) == recorded_losses(RunFolder(one_rank / run.name))
+    assert run.env is not None
+    assert run.env["ranks"] == 2
+    assert run.status().attempts == 1
+
+
+@pytest.mark.ranks
+def test_a_job_of_two_ranks_that_is_told_to_stop_goes_on(
+    here: Cluster, server: str, one_rank: Path, tmp_path: Path
+) -> None:
+    out, log = tmp_path / "out", tmp_path / "log.txt"
+    arguments = (str(one_rank.parent / "ranks.yaml"), "--set", "training.devices=2", "--out", str(out))
+    command = Supervisor(server, str(log), *arguments, environment={"TEST_PACE_S": "1"})
+    wait_until((out / "study.json").exists)
+    (run,) = StudyFolder(out).runs()
+    wait_until(lambda: run.status().step >= 1)
+    (job,) = jobs(here, "RUNNING").values()
+    here.ask("scancel", "--signal=TERM", job.partition("|")[0])
+    assert command.wait(120) == 0, log.read_text()
+    assert run.status().attempts == 2
+    assert same_weights(one_rank, out, run.name)
+    assert recorded_losses(run) == recorded_losses(RunFolder(one_rank / run.name))
+
+
+def test_packed_jobs_with_the_worker_command_itself(here: Cluster, calm_eight: Path, tmp_path: Path) -> None:
     out = tmp_path / "a folder"
     options = ("--executor.pack", "2", "--executor.setup", "[export FROM_SETUP=1]", "--set", "seeds=[0]")
-    assert cli.main(["run", str(calm.parent / "eight.yaml"), "--out", str(out), *options, "--json"]) == 0
+    assert cli.main(["run", study_file(tmp_path, EXECUTOR), "--out", str(out), *options, "--json"]) == 0
     runs = StudyFolder(out).runs()
     assert len(runs) == 2
     assert len(list(out.glob("slurm/*/*.out"))) == 1  # one job
-    assert all(same_weights(calm, out, run.name) for run in runs)
+    assert all(same_weights(calm_eight, out, run.name) for run in runs)
     assert all(run.status().attempts == 1 for run in runs)
 
 
 def test_settings_that_slurm_refuses_leave_nothing(
-    here: Cluster, calm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: Cluster, calm_eight: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = here.ask("squeue", "-h", "-t", "all", "-o", "%i")
+    study = study_file(tmp_path, EXECUTOR)
     for option, message in {
         "partition=nope": "executor.partition: expected one of high, low, got 'nope'",
         "gpus=3": "expected settings that Slurm accepts, got: sbatch: error: Invalid generic resource",
         "cpus=64": "Requested node configuration is not available",
     }.items():
-        arguments = [str(calm.parent / "eight.yaml"), "--out", str(tmp_path / "no"), "--executor-set", option]
+        arguments = [study, "--out", str(tmp_path / "no"), "--executor-set", option]
         assert cli.main(["run", *arguments]) == 2
         assert message in capsys.readouterr().err
-    assert os.listdir(tmp_path) == []
+    assert os.listdir(tmp_path) == ["eight.yaml"]
     assert here.ask("squeue", "-h", "-t", "all", "-o", "%i") == known

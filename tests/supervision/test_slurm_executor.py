@@ -310,6 +310,21 @@ def test_a_supervisor_submits_once_and_leaves_what_is_done(slurm: FakeSlurm, stu
     ]
 
 
+def test_a_supervisor_on_another_host_is_known_by_its_claim_where_its_lock_is_not_seen(
+    slurm: FakeSlurm, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for run in study.runs():
+        run.mark("finished", step=9)
+    monkeypatch.setenv("ADDNORM_HEARTBEAT_S", "0.05")
+    monkeypatch.setenv("ADDNORM_HOST", "login1")
+    claim = Claims(study.claims_path).acquire()
+    monkeypatch.setenv("ADDNORM_HOST", "login2")
+    with pytest.raises(JobError, match=r"expected no other supervisor, got process \d+ on login1\."):
+        supervise(study, executor(study), on_tick=lambda _: None, tick_s=0.0)
+    claim._over.set()  # as by kill -9: it beats no more, and does not end
+    assert len(supervise(study, executor(study), on_tick=lambda _: None, tick_s=0.0)) == 4
+
+
 def test_waiting_jobs_are_shown_with_the_reason(slurm: FakeSlurm, study: StudyFolder) -> None:
     shown: list[tuple[str, str | None]] = []
 

@@ -46,9 +46,18 @@ class Supervisor:
         request["socket"] = path
         self._channel.sendall(json.dumps(request).encode() + b"\n")
 
+    def interrupt(self) -> None:
+        """Send SIGTERM, which a supervisor takes as Ctrl-C."""
+        self._channel.send(b"T")
+
     def kill(self) -> None:
         """Kill -9."""
         self._channel.close()
+
+    def poll(self) -> int | None:
+        """The exit code; None while it is at work."""
+        ready, _, _ = select.select([self._channel], [], [], 0)
+        return self.wait(1) if ready else None
 
     def wait(self, timeout_s: float) -> int:
         """The exit code."""
@@ -119,16 +128,18 @@ def _tend(channel: socket.socket) -> int:
 def _work(request: dict) -> int:
     from pathlib import Path
 
-    from warm import Trouble, _speak_to, befall
+    from warm import Trouble, _speak_to, befall, fork_rank
 
     from addnorm.store import RunFolder
-    from addnorm.training import worker
+    from addnorm.training import ranks, worker
 
     run = RunFolder(Path(request["arguments"][-1]))
     _speak_to(run.log_path)
-    # Only a run's first attempt is slow: it must still be at work when its job is interrupted, however slow the scheduler is.
+    # A run's first attempt is slow: it must still be at work when its job is interrupted, however slow the scheduler is.
     first = not run.events_path.exists()
-    befall(run, Trouble(pace_s=float(os.environ.get("TEST_PACE_S", "0")) if first else 0.0))
+    pace = os.environ.get("TEST_PACE_S" if first else "TEST_LATER_PACE_S", "0")
+    befall(run, Trouble(pace_s=float(pace)))
+    ranks.spawn = fork_rank
     return worker.main(request["arguments"])
 
 
@@ -144,7 +155,8 @@ def _run(request: dict) -> int:
 
     _speak_to(Path(request["log"]))
     addnorm.supervision.run.WORKER = (sys.executable, "-S", "-I", os.path.abspath(__file__), request["socket"])
-    addnorm.supervision.run.supervise = partial(supervisor.supervise, tick_s=0.2, backoff_s=0.1)
+    retries = int(os.environ.get("TEST_RETRIES", "3"))
+    addnorm.supervision.run.supervise = partial(supervisor.supervise, tick_s=0.2, backoff_s=0.1, retries=retries)
     return cli.main(["run", *request["arguments"]])
 
 

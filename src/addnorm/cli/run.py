@@ -5,7 +5,7 @@ interruption. Ctrl-C lets every run finish its current step and write a checkpoi
 exit code is 0 if every run has finished, else 1.
 
 Where the runs are trained is the executor's matter, whose settings are `executor:` in a study file or `--executor.FIELD`:
-processes of this machine, or jobs of a cluster (see docs/guide/clusters.md).
+processes of this machine, jobs of Slurm, or actors of Ray (see docs/guide/clusters.md).
 
 For example:
     addnorm run residual-scores --out runs/first
@@ -58,12 +58,12 @@ class Options:
     tracker: Annotated[tuple[str, ...], tyro.conf.UseAppendAction, tyro.conf.arg(aliases=["--mirror"])] = ()
     """Also send the numbers to a tracker: tensorboard, trackio, mlflow, wandb, swanlab. May be given more than once."""
     executor: str | None = None
-    """Executor that starts the workers: `local` (the default) or `slurm`; `addnorm doctor` tells which can be used here."""
+    """Executor that starts the workers: `local` (the default), `ray` or `slurm`; `addnorm doctor` tells which work here."""
     executor_set: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Change a field of the executor: `--executor.partition gpu`, or `--executor-set partition=gpu`. `addnorm list executor`
     has the executors, docs/study-file.md their fields. May be given more than once."""
     dry_run: bool = False
-    """Print the script that would be submitted, and do nothing."""
+    """Print the script that would be submitted, or what each actor of Ray would be, and do nothing."""
     on_failure: str | None = None
     """Shell command to start for each run that fails or diverges; the facts are in its environment (`ADDNORM_RUN`,
     `ADDNORM_REASON` and others, see docs/guide/watch.md)."""

@@ -1,0 +1,318 @@
+"""The Ray executor with a cluster that is a few lines of this file."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kills import wait_until
+
+from addnorm import cli
+from addnorm.errors import InputError, JobError
+from addnorm.fields import FieldError
+from addnorm.store import RunFolder, StudyFolder
+from addnorm.store.claim import Claims
+from addnorm.supervision.executors import Work, _ray_actor
+from addnorm.supervision.executors import ray as room
+from addnorm.supervision.executors._ray_actor import Task, _work
+from addnorm.supervision.executors._ray_cluster import Node, RayCluster
+from addnorm.supervision.executors.ray import Ray, RayExecutor
+from addnorm.supervision.supervisor import supervise
+from addnorm.training.exit_code import ExitCode
+
+
+@dataclass
+class FakeRay:
+    """Actors, which the test moves."""
+
+    actors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    created: list[str] = field(default_factory=list)
+    killed: list[str] = field(default_factory=list)
+    away: bool = False
+    missing: str | None = None
+    ends: bool = False
+    """Actors are over as soon as they are created."""
+    asked: list[str] = field(default_factory=list)
+    """Nodes that were asked what they see."""
+
+    def nodes(self) -> list[Node]:
+        return [
+            Node(id="a", host="one", resources={"CPU": 8.0, "GPU": 1.0}),
+            Node(id="b", host="two", resources={"CPU": 2.0}),
+        ]
+
+    def names(self) -> set[str]:
+        if self.away:
+            raise JobError("Ray failed: no answer")
+        return set(self.actors)
+
+    def create(self, name: str, resources: Mapping[str, float], **task: Any) -> None:
+        if self.away:
+            raise JobError("Ray failed: no answer")
+        self.created.append(name.rpartition("/")[2])
+        if not self.ends:
+            self.actors[name] = {"resources": dict(resources), **task}
+
+    def kill(self, name: str) -> None:
+        self.killed.append(name.rpartition("/")[2])
+        self.actors.pop(name, None)
+
+    def blind(self, nodes: Sequence[Node], folder: Path, program: str, timeout_s: float) -> str | None:
+        self.asked = [node.id for node in nodes]
+        return self.missing
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    cluster = FakeRay()
+    monkeypatch.setattr(room, "RayCluster", lambda address: cluster)
+    monkeypatch.setattr(room, "missing_module", lambda: False)
+    return cluster
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> StudyFolder:
+    entries = [{"run": f"v, rate 1e-3-s{n}", "variant": "v", "seed": n, "steps": 9} for n in range(3)]
+    return StudyFolder.create(tmp_path / "out", {"study": "demo", "plan_hash": "p", "runs": entries})
+
+
+def executor(study: StudyFolder, **fields: Any) -> RayExecutor:
+    return RayExecutor.of(Ray(**fields), Work(folder=study.path))
+
+
+def name_in(actors: Mapping[str, Any], run: RunFolder) -> str:
+    (name,) = (name for name in actors if name.endswith(f"/{run.name}"))
+    return name
+
+
+def test_every_run_is_an_actor_by_its_folder_and_name(
+    fake: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"ADDNORM_CACHE": "/c", "ADDNORM_HOST": "login", "HF_HOME": "/h", "SECRET": "s"}.items():
+        monkeypatch.setenv(name, value)
+    runs = study.runs()
+    answers = executor(study, gpus=0.25, environment=("HF_HOME",)).start(runs)
+    assert answers == {run.name: f"ray:{name_in(fake.actors, run)}" for run in runs}
+    actor = fake.actors[name_in(fake.actors, runs[0])]
+    assert actor["resources"] == {"CPU": 1.0, "GPU": 0.25}
+    assert actor["command"][-1] == actor["folder"] == str(runs[0].path.absolute())
+    given = {name: value for name, value in actor["environment"].items() if "THREADS" not in name}
+    assert given == {
+        "ADDNORM_CACHE": "/c",
+        "HF_HOME": "/h",
+        "ADDNORM_WORKER": answers[runs[0].name],
+        "PYTHONUNBUFFERED": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    assert fake.asked == ["a"]  # the other node cannot train
+    other = StudyFolder.create(study.path.with_name("other"), study.plan)
+    assert name_in(fake.actors, runs[0]) not in executor(other).start(other.runs()[:1]).values()
+
+
+def test_without_gpus_workers_see_none(fake: FakeRay, study: StudyFolder) -> None:
+    executor(study).start(study.runs()[:1])
+    (actor,) = fake.actors.values()
+    assert actor["environment"]["CUDA_VISIBLE_DEVICES"] == ""
+    assert fake.asked == ["a", "b"]
+
+
+def test_at_once_limits_the_actors(fake: FakeRay, study: StudyFolder) -> None:
+    runs, starter = study.runs(), executor(study, at_once=2)
+    assert list(starter.start(runs)) == [run.name for run in runs[:2]]
+    assert starter.start(runs[2:]) == {}
+    runs[0].mark("finished", step=9)
+    assert starter.poll(runs[:1])[runs[0].name].phase == "ended"
+    assert list(starter.start(runs[2:])) == [runs[2].name]
+
+
+def test_another_supervisor_finds_the_actors(fake: FakeRay, study: StudyFolder) -> None:
+    runs = study.runs()
+    first = executor(study).start(runs[:2])
+    second = executor(study)
+    assert second.find(runs) == first
+    assert second.find(runs[:2]) == {}  # it knows them
+    assert {state.phase for state in second.poll(runs[:2]).values()} == {"waiting"}
+
+
+def test_how_an_actor_ended_is_told_by_its_files(fake: FakeRay, study: StudyFolder) -> None:
+    runs, starter = study.runs(), executor(study)
+    starter.start(runs)
+    states = starter.poll(runs)
+    assert {state.phase for state in states.values()} == {"waiting"}
+    assert states[runs[0].name].note == "for a node with CPU 1, GPU 0 free, or about to begin"
+    (study.path / "ray" / f"{runs[0].name}.code").write_text("74\n")
+    Claims(runs[1].path / "claims").acquire().release()  # began, and was killed
+    fake.actors.clear()
+    states = starter.poll(runs)
+    assert [state.code for state in states.values()] == [ExitCode.BLOCKED, None, ExitCode.STOPPED]
+    assert states[runs[2].name].note == f"its actor has ended before its worker began, see {runs[2].log_path}"
+
+
+def test_a_code_of_an_earlier_attempt_is_not_believed(fake: FakeRay, study: StudyFolder) -> None:
+    run, starter = study.runs()[0], executor(study)
+    (study.path / "ray").mkdir()
+    (study.path / "ray" / f"{run.name}.code").write_text("74\n")
+    starter.start([run])
+    fake.actors.clear()
+    assert starter.poll([run])[run.name].code == ExitCode.STOPPED
+
+
+def test_while_ray_is_away_the_last_answer_stands(fake: FakeRay, study: StudyFolder) -> None:
+    runs, starter = study.runs(), executor(study)
+    starter.start(runs[:2])
+    starter.poll(runs[:2])
+    fake.away = True
+    state = starter.poll(runs[:2])[runs[0].name]
+    assert (state.phase, state.note) == ("waiting", "Ray failed: no answer")
+    assert {name: str(answer) for name, answer in starter.start(runs[2:]).items()} == {
+        runs[2].name: "Ray failed: no answer"
+    }
+    with pytest.raises(JobError, match="Ray failed: no answer"):
+        executor(study).find(runs)
+
+
+def test_stop_leaves_a_file_and_ends_what_has_not_begun_and_kill_ends_all(fake: FakeRay, study: StudyFolder) -> None:
+    runs, starter = study.runs(), executor(study)
+    starter.start(runs)
+    with runs[1].claim():
+        starter.stop(runs)
+        assert fake.killed == [runs[0].name, runs[2].name]
+        assert starter.poll(runs[1:2])[runs[1].name].phase == "working"
+    assert all(run.stop_path.exists() for run in runs)
+    starter.kill(runs[1:2])
+    assert fake.killed[2:] == [runs[1].name]
+
+
+def test_a_worker_that_ray_does_not_know_is_known_by_its_claim(
+    fake: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = study.runs()[0]
+    monkeypatch.setenv("ADDNORM_HOST", "laptop")
+    claim = Claims(run.path / "claims").acquire()
+    monkeypatch.setenv("ADDNORM_HOST", "elsewhere")
+    starter = executor(study)
+    assert starter.find([run]) == {run.name: f"laptop:{os.getpid()}"}
+    starter.stop([run])  # no signal gets there
+    assert run.stop_path.exists()
+    assert starter.poll([run])[run.name].phase == "working"
+    claim.release()
+    assert starter.poll([run])[run.name].phase == "ended"
+    assert fake.killed == []
+
+
+def test_runs_that_vanish_are_started_again_a_few_times(fake: FakeRay, study: StudyFolder) -> None:
+    fake.ends = True
+    statuses = supervise(study, executor(study), on_tick=lambda _: None, tick_s=0.0, backoff_s=0.0, retries=2)
+    assert [status.state for status in statuses] == ["queued"] * 3  # ended from outside: not the run's fault
+    assert len(fake.created) == 9
+
+
+def test_what_cannot_work_is_refused_before_anything_is_started(
+    fake: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match=r"got CPU 1, GPU 2 for each run; the nodes have CPU 2, GPU 0; CPU 8, GPU 1\."):
+        executor(study, gpus=2)
+    with pytest.raises(InputError, match=r"training\.devices: expected at most the GPUs of a run, 0\.5, got 2"):
+        RayExecutor.of(Ray(gpus=0.5), Work(folder=study.path, devices=2))
+    fake.missing = "node two does not see the folder /x"
+    with pytest.raises(InputError, match="that every node sees, got: node two does not see the folder /x"):
+        supervise(study, executor(study), on_tick=lambda _: None)
+    monkeypatch.setattr(room, "missing_module", lambda: True)
+    with pytest.raises(
+        InputError, match=r"expected Ray, got no module ray; install it with: pip install 'addnorm\[ray\]'"
+    ):
+        executor(study)
+    assert fake.created == []
+    assert list((study.path / "ray").iterdir()) == []
+
+
+def a_task(folder: Path, script: str) -> dict[str, Any]:
+    code = folder / "code"
+    code.write_text("74\n")
+    return {
+        "actor": "a",
+        "namespace": "n",
+        "command": ("sh", "-c", script),
+        "folder": str(folder),
+        "code": str(code),
+        "cwd": "/nowhere",
+        "environment": {"NUMBER": "5"},
+        "stopped": 75,
+    }
+
+
+def test_an_actor_runs_its_command_with_the_log_of_the_run(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("before\n")
+    assert _work(Task(**a_task(tmp_path, "echo out; echo err >&2; exit $NUMBER"))) == 5
+    assert (tmp_path / "log.txt").read_text() == "before\nout\nerr\n"
+    assert not (tmp_path / "code").exists()  # that of the attempt before
+    assert _work(Task(**a_task(tmp_path, "kill -9 $$"))) == -9
+    with pytest.raises(FileNotFoundError):
+        _work(Task(**a_task(tmp_path, "") | {"command": ("/no/python",)}))
+    told = (tmp_path / "log.txt").read_text()
+    assert told.endswith("could not start /no/python: [Errno 2] No such file or directory: '/no/python'\n")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other kernels cannot tie a process to its parent")
+def test_a_worker_dies_with_its_actor(tmp_path: Path) -> None:
+    """By kill -9 too, which no code of the actor survives."""
+    task = a_task(tmp_path, "echo $$ > $0/pid.new; mv $0/pid.new $0/pid; exec sleep 120")
+    task["command"] = (*task["command"], str(tmp_path))
+    program = (
+        f"import runpy; actor = runpy.run_path({_ray_actor.__file__!r}); actor['_work'](actor['Task'](**{task!r}))"
+    )
+    actor = subprocess.Popen([sys.executable, "-S", "-c", program])
+    wait_until((tmp_path / "pid").exists)
+    status = Path("/proc") / (tmp_path / "pid").read_text().strip() / "stat"
+    assert status.exists()
+    actor.kill()
+    actor.wait()
+    wait_until(lambda: not status.exists() or " Z " in status.read_text())
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "got '127.0.0.1:1', where nothing answers"),
+        ("ray://head:10001", "expected HOST:PORT of a cluster's head node, got 'ray://head:10001'"),
+        ("head", "expected HOST:PORT"),
+        ("127.0.0.1:99999", "where nothing answers"),
+    ],
+)
+def test_an_address_where_nothing_answers_is_refused_at_once(address: str, message: str) -> None:
+    """Ray itself would try for minutes."""
+    with pytest.raises(InputError, match=message):
+        RayCluster(address)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"gpus": -1.0}, r"ray\.gpus: expected a number of at least 0, got -1"),
+        ({"gpus": 1.5}, r"ray\.gpus: expected a fraction of one GPU, or a whole number, got 1\.5"),
+        ({"cpus": -0.5}, r"ray\.cpus: expected a number of at least 0, or null"),
+        ({"probe_s": 0.0}, r"ray\.probe_s: expected a positive number of seconds"),
+        ({"at_once": 0}, r"ray\.at_once: expected a whole number of at least 1"),
+    ],
+)
+def test_wrong_settings_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(FieldError, match=message):
+        Ray(**fields)
+
+
+def test_a_dry_run_prints_what_an_actor_would_be(
+    tmp_path: Path, tiny_study_text: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(tiny_study_text)
+    options = ("--executor", "ray", "--executor.gpus", "0.25", "--executor.at-once", "2")
+    assert cli.main(["run", "s.yaml", "--dry-run", *options]) == 0
+    told = capsys.readouterr().out
+    assert "# 6 detached actors, of which 2 work at the same time, on Ray at the default address.\n" in told
+    assert "# Each: CPU 1, GPU 0.25; started again 3 times by Ray itself." in told
+    assert told.endswith(f" -m addnorm.training.worker {tmp_path / 'runs' / 'tiny'}/RUN\n")
+    assert os.listdir() == ["s.yaml"]
