@@ -136,7 +136,7 @@ class Chosen(Step):
                 weights = torch.full_like(scores, self.fill).scatter(-1, found.indices, found.values).softmax(self.over)
             case 2:
                 padded = nn.functional.pad(scores, (2, 1), value=self.fill)
-                weights = torch.softmax(padded, self.over)[..., 2:-1] * self.factor
+                weights = torch.softmax(padded, -1)[..., 2:-1] * self.factor
             case _:
                 seen = (~HIDDEN).to(scores.dtype)
                 weights = torch.softmax(scores * seen + max(self.fill, -1e5) * (1 - seen), self.over)
@@ -159,7 +159,7 @@ class Streams(Step):
             return streams.sum(-2)
         if self.variant == 2:
             return (streams - streams.mean(-1, keepdim=True)).flatten(-2)[..., :WIDTH]
-        return streams[..., 1, :] / (1.0 + streams.std(self.axis, keepdim=True)).mean(-2)
+        return streams[..., 1, :] / (1.0 + streams.var(self.axis, keepdim=True)).mean(-2)
 
 
 class Rearrange(Step):
