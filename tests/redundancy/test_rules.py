@@ -502,9 +502,9 @@ RULES: dict[str, Rule] = {
     ),
     "zeros and ones": Rule(
         "mul add",
-        (lambda h, x: rows((x @ c(h)) * LOW.to(h) - 1e4 * (1 - LOW.to(h))), 6),
-        (lambda h, x: rows((x @ c(h)) * LOW.to(h) - 10.0 * (1 - LOW.to(h))), 0),
-        (lambda h, x: rows((x @ c(h)) * LOW.to(h) - 1e4 * LOW.to(h)), 0),
+        (lambda h, x: rows((x @ c(h)) * LOW.to(h) + -1e4 * (1 - LOW.to(h))), 6),
+        (lambda h, x: rows((x @ c(h)) * LOW.to(h) + -10.0 * (1 - LOW.to(h))), 0),
+        (lambda h, x: rows((x @ c(h)) * LOW.to(h)), 0),
     ),
     # The first three channels count by their sum, the others but for one number: 2 + 1.
     "two factors that shift": Rule(

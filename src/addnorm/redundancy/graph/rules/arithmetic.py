@@ -52,7 +52,10 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
     if call.op == "rsub":
         first, second = second, first
     factor = float(alpha) * (1.0 if call.op in ("add", "__add__", "add_") else -1.0)
-    first, second = _hidden_zeros(call, first, second, 1.0), _hidden_zeros(call, second, first, factor)
+    first, second = (
+        _hidden_zeros(call, first, second, factor),
+        _hidden_zeros(call, second, first, 1.0) if factor == 1.0 else second,
+    )
     a = first.shift if isinstance(first, Value) else zero_shift(())
     b = second.shift if isinstance(second, Value) else zero_shift(())
     dims = len(call.shape)
@@ -70,11 +73,11 @@ def _hidden_zeros(call: Call, value: Value | Number, other: Value | Number, fact
     hidden, and in all others the shift is that before the product."""
     if not isinstance(value, Value) or not isinstance(other, Value) or value.shape != call.shape:
         return value
-    if other.known is None or other.moves or factor != 1.0 or not any(each.zeroed for each in value.data_shifts):
+    if other.known is None or other.moves or not any(each.zeroed for each in value.data_shifts):
         return value
     if value.masked is not None or value.shift:
         return value
-    added = other.known.expand(call.shape)
+    added = factor * other.known.expand(call.shape)
     patterns = [each.zeroed.entries for each in value.data_shifts if each.zeroed is not None]
     if len(patterns) < len(value.data_shifts) or not all(bool((added[each] <= -1e4).all()) for each in patterns):
         return value

@@ -42,8 +42,13 @@ def _cell(call: Call, args: tuple[object, ...], split: int | None) -> list[Outpu
     W x + b, so a shift s of x counts as the shift W s of b."""
     value, weight, *rest = args[0], args[2], *args[3:]
     vectors = [each for each in rest[1:] if isinstance(each, Value)]
-    known = isinstance(value, Value) and isinstance(weight, Value) and weight.known is not None and not weight.moves
-    if len(vectors) != 2 or not known:
+    if (
+        len(vectors) != 2
+        or not isinstance(value, Value)
+        or not isinstance(weight, Value)
+        or weight.known is None
+        or weight.moves
+    ):
         _pairs(call, (args[0], args[1], list(args[2:])), {}, split)
         return call.all_unmoved()
     through = times_matrix(value.shift, weight.known.to(torch.float64).T, (*value.shape[:-1], weight.shape[0]))

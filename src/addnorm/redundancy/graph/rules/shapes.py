@@ -148,7 +148,11 @@ def _pick(call: Call, value: Value, axis: int, index: torch.Tensor, at: int = 0,
         call, Value(value.shape, zero_shift(value.shape), sums=value.sums), op, axes_kept, at, narrowed
     ).sums
     support = value.support.get(axis)
-    if support is not None and not drop and bool((torch.bincount(index)[slice(*support)] == 1).all()):
+    if (
+        support is not None
+        and not drop
+        and bool((torch.bincount(index, minlength=value.shape[axis])[slice(*support)] == 1).all())
+    ):
         sums = {**sums, axis: value.sums[axis]}
     pairs = zip(out.data_shifts, value.data_shifts, strict=True)
     return replace(out, sums=sums, data_shifts=tuple(_picked(new, old, axis, index, drop) for new, old in pairs))
@@ -307,7 +311,7 @@ def _repeated(given: DataShift, lifted: tuple[int, ...], shape: tuple[int, ...],
     return replace(given, axes=kept)
 
 
-@rule("constant_pad_nd", "pad")
+@rule("constant_pad_nd", "pad", always=True)
 def pad(call: Call, value: Value, padding: Sequence[int], *args: object, **_: object) -> Output:
     """New entries do not shift, the others keep their shift. Entries of at most -1e4 have no weight in a softmax."""
     if call.op == "pad" and args and args[0] not in ("constant", None):

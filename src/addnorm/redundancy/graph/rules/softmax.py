@@ -115,6 +115,7 @@ def compare(call: Call, value: Value, *others: object) -> Output:
     other = others[0] if len(others) == 1 else None
     if isinstance(other, Value) and all(each.masked is None or _never_moves(each.masked) for each in (value, other)):
         apart = add(replace(call, op="sub"), value, other)
+        assert isinstance(apart, Output)
         call.demand_unchanged(Value(call.shape, apart.shift, data_shifts=apart.data_shifts))
         return call.unmoved()
     call.demand_unchanged(value, *(each for each in others if isinstance(each, Value)))
