@@ -116,6 +116,52 @@ class Attention(Step):
         return mixed.transpose(1, 2).flatten(2)
 
 
+class Chosen(Step):
+    """Scores of which a part is seen: the largest ones, what was not padded, what zeros and ones let through."""
+
+    def __init__(self, draw: random.Random, shared: list[nn.Linear]) -> None:
+        super().__init__(draw, shared)
+        self.q, self.k = self.linear(draw), self.linear(draw)
+        self.over = draw.choice((-1, -1, -2))
+        self.fill = draw.choice((-torch.inf, -1e9, -2.0))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        scores = self.q(x) @ self.k(y).mT
+        match self.variant:
+            case 0:
+                least = scores.topk(2, self.over).values.narrow(self.over, 1, 1)
+                weights = torch.softmax(scores.masked_fill(scores < least, self.fill), self.over)
+            case 1:
+                found = scores.topk(2, self.over)
+                weights = torch.full_like(scores, self.fill).scatter(-1, found.indices, found.values).softmax(self.over)
+            case 2:
+                padded = nn.functional.pad(scores, (2, 1), value=self.fill)
+                weights = torch.softmax(padded, -1)[..., 2:-1] * self.factor
+            case _:
+                seen = (~HIDDEN).to(scores.dtype)
+                weights = torch.softmax(scores * seen + max(self.fill, -1e5) * (1 - seen), self.over)
+        return weights @ (x - x.mean(self.axis, keepdim=True) if self.factor > 0 else x)
+
+
+class Streams(Step):
+    """Two streams that numbers from data write to, mixed or summed, or rows that data choose for all channels."""
+
+    def __init__(self, draw: random.Random, shared: list[nn.Linear]) -> None:
+        super().__init__(draw, shared)
+        self.gates = self.linear(draw, WIDTH, 2)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self.variant == 0:
+            rows = self.gates(x).argmax(-1, keepdim=True).expand(-1, -1, WIDTH)
+            return torch.cat([x, y], 1).gather(1, rows)
+        streams = self.gates(y).unsqueeze(-1) * x.unsqueeze(-2)
+        if self.variant == 1:
+            return streams.sum(-2)
+        if self.variant == 2:
+            return (streams - streams.mean(-1, keepdim=True)).flatten(-2)[..., :WIDTH]
+        return streams[..., 1, :] / (1.0 + streams.var(self.axis, keepdim=True)).mean(-2)
+
+
 class Rearrange(Step):
     """Entries in another order, by an index, a roll, a split, or a gather."""
 
@@ -164,7 +210,9 @@ class Pointwise(Step):
         return x.masked_fill(self.order[:, None] > 3, self.factor) if self.variant == 3 else self.activation(x)
 
 
-STEPS: tuple[type[Step], ...] = (Map, Map, Norm, Softmax, Attention, Rearrange, Wire, Wire, Added, Pointwise)
+STEPS: tuple[type[Step], ...] = (
+    Map, Map, Norm, Softmax, Attention, Chosen, Streams, Rearrange, Wire, Wire, Added, Pointwise,
+)  # fmt: skip
 
 
 class Drawn(nn.Module):

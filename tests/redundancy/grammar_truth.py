@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from grammar import drawn
 from null_checks import ROUNDING, audited, change, counted
 
@@ -38,4 +39,8 @@ def compared(seed: int) -> Compared:
         return Compared(seed=seed, proved=0, truth=0, change=0.0, skipped=str(error).split(",")[0][:80])
     space = case.found.space
     moved = change(case, space, generic(model)) if space.dim else 0.0
-    return Compared(seed=seed, proved=space.dim, truth=counted(case), change=moved)
+    try:
+        truth = counted(case)
+    except torch.linalg.LinAlgError:
+        return Compared(seed=seed, proved=space.dim, truth=0, change=moved, skipped="the Jacobian is not finite")
+    return Compared(seed=seed, proved=space.dim, truth=truth, change=moved)

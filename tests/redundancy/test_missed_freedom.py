@@ -3,6 +3,7 @@ the verdict is `unproved`. A case that becomes exact leaves this list; one that 
 in test_blocks.py (`PESSIMISTIC`) and test_numeric.py."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -25,12 +26,38 @@ def attended(query: Tensor, key: Tensor) -> Tensor:
     return (query @ key.mT).softmax(-1)
 
 
+@torch.library.custom_op("missed_freedom::softmax", mutates_args=())
+def opaque(scores: Tensor) -> Tensor:
+    """A softmax that no rule can see into, although it has the name of one that has a rule."""
+    return scores.softmax(-1)
+
+
+@opaque.register_fake
+def _(scores: Tensor) -> Tensor:
+    return torch.empty_like(scores)
+
+
+def _gradient(ctx: Any, gradient: Tensor) -> Tensor:
+    (weights,) = ctx.saved_tensors
+    return weights * (gradient - (gradient * weights).sum(-1, keepdim=True))
+
+
+opaque.register_autograd(_gradient, setup_context=lambda ctx, inputs, output: ctx.save_for_backward(output))
+
+
 Mixed = Callable[..., Tensor]
 """Functions of the input and one or two projections of it."""
 
 CASES: dict[str, tuple[int, Mixed, int, int]] = {
     # Moves by a and b shift S + S^T by constants along a row wherever W_k^T a + W_h^T b = 0: d directions.
     "scores and their transpose": (2, lambda x, h, k: (h @ k.mT + (h @ k.mT).mT).softmax(-1), 0, D),
+    "a gate and its complement": (
+        1,
+        lambda x, h: F.layer_norm((1 - x.sigmoid()) * h + x.sigmoid() * (h + x), (D,)),
+        0,
+        1,
+    ),
+    "an opaque operation": (2, lambda x, k, v: opaque(x @ k.mT) @ v.tanh(), 0, D),
     # One direction of the query each: what is at right angles to every key.
     "a plane, its axes permuted": (1, lambda x, h: attended(h, normed(x).roll(1, -1)), 0, 1),
     "a plane, its axes scaled": (1, lambda x, h: attended(h, normed(x) * torch.arange(1.0, 1 + D).to(x)), 0, 1),

@@ -80,7 +80,8 @@ def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, f
     if not small.any():
         return matrix.shape[0] == 0, 1.0
     # Full rank with fewer rows implies full rank with all.
-    for tried in (small[: _ENOUGH * small.shape[1]], small):
+    first = small[: _ENOUGH * small.shape[1]]
+    for tried in (first, small) if len(first) < len(small) else (small,):
         if smallest := _smallest(tried):
             size = float(np.linalg.norm(tried)) / np.sqrt(tried.shape[1])
             return matrix.shape[0] <= matrix.shape[1], max(1.0, float(size / smallest))
@@ -113,16 +114,19 @@ def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT
 def _smallest(matrix: Float64[np.ndarray, "rows entries"]) -> float:
     """A lower bound of the smallest singular value of a square or tall matrix, from the Cholesky factor of its Gram matrix; 0
     where rounding of the squares could decide."""
+    # The Gram matrix is symmetric: its lower triangle costs half of the product. LAPACK leaves the other triangle zero.
+    plain = matrix.flags.f_contiguous
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = matrix.T @ matrix
-        size = float(np.linalg.norm(gram))
-    if not 0 < size < _HUGE:
+        gram = linalg.blas.dsyrk(1.0, matrix if plain else matrix.T, trans=int(plain), lower=1)
+        lower, diagonal = float(np.linalg.norm(gram)), float(np.linalg.norm(np.diagonal(gram)))
+    if not 0 < lower < _HUGE:
         return 0.0
-    factor, info = linalg.lapack.dpotrf(gram, lower=1)
+    size = (2 * lower**2 - diagonal**2) ** 0.5
+    factor, info = linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1)
     if info != 0:
         return 0.0
-    inverse, info = linalg.lapack.dtrtri(factor, lower=1)
-    bound = 1 / float(np.linalg.norm(np.tril(inverse))) ** 2 if info == 0 else 0.0
+    inverse, info = linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
+    bound = 1 / float(np.linalg.norm(inverse)) ** 2 if info == 0 else 0.0
     return bound**0.5 if bound >= _FAR * len(gram) * _EPS * size else 0.0
 
 

@@ -20,9 +20,11 @@ Range = tuple[int, int, int]
 
 
 def name_of(target: Any) -> str:
-    """Return an operation's name without its overload."""
+    """Return an operation's name without its overload. One of another library keeps its namespace: `mine::softmax` need not be
+    torch's softmax."""
     packet = getattr(target, "overloadpacket", target)
-    return str(getattr(packet, "__name__", packet))
+    name, library = str(getattr(packet, "__name__", packet)), getattr(target, "namespace", "aten")
+    return name if library in ("aten", "prims", "prim", "higher_order") else f"{library}::{name}"
 
 
 class NodeAliases:

@@ -218,6 +218,7 @@ class _GraphWalk:
                 node.name,
                 out.plane,
                 out.fact,
+                out.support,
             ).updated(self.elimination.current)
             for shape, out, number in zip(shapes, outs, known or [None] * len(shapes), strict=True)
         ]
@@ -242,7 +243,7 @@ class _GraphWalk:
         kept = []
         for each in out.data_shifts:
             source = self.elimination.current(each.source)
-            if source and not each.axes and each.relaxation is None:
+            if source and not each.axes and each.relaxation is None and each.zeroed is None:
                 call.demand_zero(source)
             elif source:
                 kept.append(each)
@@ -269,7 +270,7 @@ class _GraphWalk:
             assume=lambda sentence: self.assumptions.setdefault(sentence),
             module=module,
             where=where,
-            first=node.args[0] if node.args else None,
+            arguments=tuple(node.args),
             graphs=_graphs(node),
             read=frozenset(
                 cast(int, user.args[1])
@@ -321,6 +322,10 @@ def _is_complex(node: fx.Node) -> bool:
     )
 
 
+_FILLING = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
+"""Operations that read a shape and write known numbers."""
+
+
 def _shapes(example: Any) -> list[tuple[int, ...]]:
     if isinstance(example, torch.Tensor):
         return [tuple(example.shape)]
@@ -331,6 +336,10 @@ def _shapes(example: Any) -> list[tuple[int, ...]]:
 
 def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list[torch.Tensor | None] | None:
     """The outputs' numbers if all inputs are known: constants of the graph, and results computed from weights alone."""
+    if getattr(target, "__name__", "").split(".")[0] in _FILLING and isinstance(args[0], Value):
+        shape = torch.zeros((), dtype=torch.float64).expand(args[0].shape)
+        args = (Value(args[0].shape, args[0].shift, shape), *args[1:])
+        inputs = [*values_in(args), *values_in(kwargs)]
     random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
         return None

@@ -65,8 +65,8 @@ class Call:
     where: str = ""
     read: frozenset[int] | None = None
     """Indices of the outputs that another node reads; None if unknown."""
-    first: object = None
-    """The graph's node of the first argument."""
+    arguments: tuple[object, ...] = ()
+    """The graph's nodes and constants that are the positional arguments."""
     graphs: tuple[Any, ...] = ()
     """Graphs among the arguments, in order, of an operation that takes functions."""
 
@@ -74,7 +74,7 @@ class Call:
         """Test whether an axis of the first argument has one entry at every input, so that every shift is constant along
         it."""
         axis %= len(value.shape)
-        return value.shape[axis] == 1 and has_fixed_size(self.first, axis)
+        return value.shape[axis] == 1 and has_fixed_size(self.arguments[0] if self.arguments else None, axis)
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Axes of one entry whose size is part of the architecture, not of the example.
+"""Axes along which nothing varies: repeated ones, and those of one entry whose size is the architecture's, not the example's.
 
 A shift is constant along an axis of one entry. That proves nothing where longer inputs make the axis longer, as an axis of
 tokens; but the output axis of `nn.Linear(width, 1)` has one entry for all inputs. Such an axis is followed from the
@@ -45,6 +45,20 @@ def has_fixed_size(node: object, axis: int, depth: int = 0) -> bool:
     return any(at >= 0 for _, at in places) and all(
         at < 0 or has_fixed_size(each, at, depth + 1) for each, at in places
     )
+
+
+def is_repeated(node: object, axis: int) -> bool:
+    """Return True if a node repeats one entry along an axis, as `index.unsqueeze(-1).expand(-1, -1, width)` does."""
+    node = node[0] if isinstance(node, tuple) and node else node
+    if not isinstance(node, fx.Node) or node.op != "call_function":
+        return False
+    op, given = name_of(node.target), node.args[0] if node.args else None
+    if op in ("clone", "contiguous", "alias", "_to_copy", "to", "detach"):
+        return is_repeated(given, axis)
+    if op not in ("expand", "repeat") or not isinstance(given, fx.Node):
+        return False
+    at = axis - (_rank(node) - _rank(given))
+    return at < 0 or given.meta["val"].shape[at] == 1
 
 
 def _rank(node: fx.Node) -> int:

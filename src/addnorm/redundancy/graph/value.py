@@ -26,6 +26,12 @@ class DataShift:
     """Identity of this unknown shift: the product that created it, and how it was rearranged since. Shifts of equal
     origin are equal up to `factor`, so that they can cancel. An empty origin equals no other."""
     factor: float = 1.0
+    zeroed: "Zeroed | None" = None
+    """Set if the value is a product with known zeros and ones, and lost at the next operation."""
+
+    def is_constant(self, axis: int) -> bool:
+        """Return True if the shift is constant along an axis of the value, whatever the free coordinates."""
+        return axis in self.axes and all(term.reduced[self.axes[axis]] == 1 for term in self.source.terms.values())
 
     def rearranged(self, axes: Mapping[int, int], step: Hashable = None) -> "DataShift":
         """The shift of a value whose axes were rearranged.
@@ -49,6 +55,16 @@ class Relaxation:
 
     shift: Shift
     axes: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Zeroed:
+    """A data-dependent shift multiplied by known zeros and ones."""
+
+    entries: torch.Tensor
+    """True where it was multiplied by zero, boolean, of the value's shape."""
+    axes: Mapping[int, int]
+    """The axes of the data-dependent shift before the product, which hold for the other entries."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +97,8 @@ class Mask:
     """Name of the boolean tensor that selected the entries; empty if no longer known."""
     shifts: tuple[Shift, ...] = ()
     """Shifts added to the entries after they were filled."""
+    reach: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Axis -> first entry and end of a range outside of which all entries are overwritten."""
 
     def times(self, factor: float) -> "Mask":
         """The mask of the value multiplied by a number."""
@@ -90,7 +108,7 @@ class Mask:
 
     def without_condition(self) -> "Mask":
         """The mask of a value whose entries were rearranged."""
-        return replace(self, condition="")
+        return replace(self, condition="", reach={})
 
 
 def merged_masks(masks: Sequence[Mask]) -> Mask:
@@ -127,6 +145,8 @@ class Value:
     """Name of the node."""
     plane: Plane | None = None
     fact: Fact = ""
+    support: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    """Axis -> first entry and end of a range outside of which all entries are zero, for axes of `sums`."""
 
     def updated(self, current: Callable[[Shift], Shift]) -> "Value":
         """The same value with all shifts expressed in the coordinates that are still free."""
@@ -159,6 +179,7 @@ class Output:
     masked: Mask | None = None
     plane: Plane | None = None
     fact: Fact = ""
+    support: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 def _updated_data_shifts(

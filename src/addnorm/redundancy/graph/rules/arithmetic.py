@@ -3,14 +3,13 @@
 from collections.abc import Hashable
 from dataclasses import replace
 from itertools import count
-from math import inf
 
 import torch
 
 from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.shift import add as plus
 from addnorm.redundancy.graph.shift import broadcast, scaled, times, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Mask, Output, Value, merged_masks
+from addnorm.redundancy.graph.value import DataShift, Mask, Output, Value, Zeroed, merged_masks
 
 Number = int | float | bool
 
@@ -53,6 +52,10 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
     if call.op == "rsub":
         first, second = second, first
     factor = float(alpha) * (1.0 if call.op in ("add", "__add__", "add_") else -1.0)
+    first, second = (
+        _hidden_zeros(call, first, second, factor),
+        _hidden_zeros(call, second, first, 1.0) if factor == 1.0 else second,
+    )
     a = first.shift if isinstance(first, Value) else zero_shift(())
     b = second.shift if isinstance(second, Value) else zero_shift(())
     dims = len(call.shape)
@@ -63,6 +66,26 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
     right = tuple(replace(each, factor=factor * each.factor) for each in right)
     data_shifts = _cancelled(left, right, _widened(first, second, call.shape))
     return Output(plus(a, b, call.shape, factor), data_shifts, masked=_merged_mask(first, second, factor))
+
+
+def _hidden_zeros(call: Call, value: Value | Number, other: Value | Number, factor: float) -> Value | Number:
+    """A value multiplied by zeros and ones, to which at most -1e4 is added where the zeros are: these entries are known and
+    hidden, and in all others the shift is that before the product."""
+    if not isinstance(value, Value) or not isinstance(other, Value) or value.shape != call.shape:
+        return value
+    if other.known is None or other.moves or not any(each.zeroed for each in value.data_shifts):
+        return value
+    if value.masked is not None or value.shift:
+        return value
+    added = factor * other.known.expand(call.shape)
+    patterns = [each.zeroed.entries for each in value.data_shifts if each.zeroed is not None]
+    if len(patterns) < len(value.data_shifts) or not all(bool((added[each] <= -1e4).all()) for each in patterns):
+        return value
+    call.assume(HIDDEN)
+    data_shifts = tuple(
+        replace(each, axes=each.zeroed.axes, zeroed=None) for each in value.data_shifts if each.zeroed is not None
+    )
+    return replace(value, data_shifts=data_shifts, masked=Mask(hides=True))
 
 
 def _widened(first: Value | Number, second: Value | Number, shape: tuple[int, ...]) -> list[int] | None:
@@ -84,18 +107,12 @@ def _cancelled(
         twin = None
         if each.origin and widened is not None:
             twins = (other for other in rest if other.origin == each.origin and other.factor == -each.factor)
-            twin = next((t for t in twins if all(_constant(each, at) or _constant(t, at) for at in widened)), None)
+            twin = next((t for t in twins if all(each.is_constant(at) or t.is_constant(at) for at in widened)), None)
         if twin is None:
             kept.append(each)
         else:
             rest.remove(twin)
     return (*kept, *rest)
-
-
-def _constant(data_shift: DataShift, axis: int) -> bool:
-    return axis in data_shift.axes and all(
-        term.reduced[data_shift.axes[axis]] == 1 for term in data_shift.source.terms.values()
-    )
 
 
 def _merged_mask(first: Value | Number, second: Value | Number, factor: float) -> Mask | None:
@@ -130,47 +147,74 @@ def _lifted(mask: Mask, other: Value | Number) -> Mask:
 def mul(call: Call, first: Value | Number, second: Value | Number = -1.0, **kwargs: object) -> Output:
     """(a + s) c = a c + s c for known c. With data g the shift g s is data-dependent, but constant wherever g and s are.
 
-    The product of two shifting values is not linear in the shift, so one of them must not shift.
+    If both factors shift, (x + s)(y + t) - x y = s (y + t) + x t; if y is known, it is s y + (x + s) t. The terms with data are
+    data-dependent, and each vanishes with its own source.
     """
     if call.op in ("div", "true_divide", "div_"):
         if kwargs.get("rounding_mode") is not None:
-            return _nothing(call, first, second)
+            return nothing(call, first, second)
         second = _inverse(call, second)
     if not isinstance(first, Value) or (isinstance(second, Value) and not first.moves and second.moves):
         first, second = second, first
     if not isinstance(first, Value):
         return call.unmoved()
     if isinstance(second, Value) and first.moves and second.moves:
+        if first.masked is None and second.masked is None:
+            return _both(call, first, second)
         call.demand_unchanged(second)
         first = _renewed(call, first)
     factor = _factor(second)
     masked = first.masked
     if masked is not None and (factor is None or (masked.hides and not masked.times(factor).hides)):
         if first.moves:
-            return _nothing(call, first)
+            return nothing(call, first)
         masked = None
     elif masked is not None and factor is not None:
         masked = masked.times(factor)
-    dims = len(call.shape)
-    data_shifts = broadcast_data_shifts(first.data_shifts, dims, call.shape, first.shape)
     if factor is not None:
+        data_shifts = broadcast_data_shifts(first.data_shifts, len(call.shape), call.shape, first.shape)
         sums = {axis: known * factor for axis, known in first.sums.items()} if first.shape == call.shape else {}
         data_shifts = tuple(replace(each, factor=factor * each.factor) for each in data_shifts) if factor else ()
         return Output(scaled(broadcast(first.shift, call.shape), factor), data_shifts, sums, masked)
     if not isinstance(second, Value):
-        return _nothing(call, first)
-    more = dims - len(second.shape)
-    flat = {axis for axis in range(dims) if axis < more or second.shape[axis - more] == 1}
-    data_shifts = tuple(each.rearranged({at: at for at in flat}) for each in data_shifts)
-    if second.known is not None:
-        return Output(times(first.shift, second.known, call.shape), data_shifts)
-    if first.shift:
-        source = broadcast(first.shift, call.shape)
-        data_shifts = (
-            *data_shifts,
-            DataShift(source, {axis: axis for axis in flat if call.shape[axis] > 1}, origin=new_origin()),
-        )
+        return nothing(call, first)
+    return _times(call, first, second)
+
+
+def _both(call: Call, first: Value, second: Value) -> Output:
+    """The product of two factors that shift."""
+    if second.known is None:
+        first, second = second, first
+    left = _times(call, first, second)
+    right = _times(call, second, replace(first, known=None))
+    return Output(plus(left.shift, right.shift, call.shape), (*left.data_shifts, *right.data_shifts))
+
+
+def _times(call: Call, value: Value, factor: Value) -> Output:
+    """The shifts of a value times a factor. Those of the factor itself are not counted."""
+    dims = len(call.shape)
+    more = dims - len(factor.shape)
+    flat = {axis for axis in range(dims) if axis < more or factor.shape[axis - more] == 1}
+    given = broadcast_data_shifts(value.data_shifts, dims, call.shape, value.shape)
+    data_shifts = tuple(each.rearranged({at: at for at in flat}) for each in given)
+    if factor.known is not None:
+        if given and value.shape == call.shape and (zeros := _zeros(factor.known, call.shape)) is not None:
+            data_shifts = tuple(
+                replace(each, zeroed=Zeroed(zeros, dict(old.axes)))
+                for each, old in zip(data_shifts, given, strict=True)
+            )
+        return Output(times(value.shift, factor.known, call.shape), data_shifts)
+    if value.shift:
+        source = broadcast(value.shift, call.shape)
+        axes = {axis: axis for axis in flat if call.shape[axis] > 1}
+        data_shifts = (*data_shifts, DataShift(source, axes, origin=new_origin()))
     return Output(zero_shift(call.shape), data_shifts)
+
+
+def _zeros(known: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:
+    """Entries at which known zeros and ones are zero; None for other numbers."""
+    zeros = known == 0
+    return zeros.expand(shape) if bool(zeros.any()) and bool((zeros | (known == 1)).all()) else None
 
 
 def _renewed(call: Call, value: Value) -> Value:
@@ -186,88 +230,10 @@ def _inverse(call: Call, value: Value | Number) -> Value | Number:
     return Value(value.shape, zero_shift(value.shape), known)
 
 
-def _nothing(call: Call, *values: object) -> Output:
+def nothing(call: Call, *values: object) -> Output:
+    """Demand that no value shifts; then the result does not."""
     call.demand_unchanged(*(value for value in values if isinstance(value, Value)))
     return call.unmoved()
-
-
-@rule("where", always=True)
-def where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
-    """Entries filled with at most -1e4 have no weight in a softmax, so their shift has no effect.
-
-    Otherwise, if the condition is known, each entry has the shift of its operand; if it is data, both shifts must be equal.
-    """
-    return _where(call, condition, first, second)
-
-
-def _where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
-    call.demand_unchanged(condition)
-    first, second = _number(first), _number(second)
-    dims = len(call.shape)
-    if condition.fact == "nowhere":
-        call.assume(HIDDEN)
-        return Output(
-            broadcast(second.shift, call.shape),
-            broadcast_data_shifts(second.data_shifts, dims, call.shape, second.shape),
-        )
-    sides = ((second, first, condition.name), (first, second, condition.name and f"not {condition.name}"))
-    for kept, filled, chosen_by in sides:
-        before = kept.masked
-        if before is not None and not before.hides and chosen_by and before.condition == chosen_by:
-            before = None  # the same entries are overwritten
-        if _hides(filled) and not filled.moves and (before is None or before.hides):
-            data_shifts = broadcast_data_shifts(kept.data_shifts, dims, call.shape, kept.shape)
-            if kept.moves:
-                call.assume(HIDDEN)
-            infinite = filled.known is not None and bool((filled.known == -inf).all())
-            mask = (
-                Mask(hides=True, infinite=infinite, condition=chosen_by)
-                if before is None
-                else replace(before, infinite=infinite and before.infinite, condition="")
-            )
-            return Output(broadcast(kept.shift, call.shape), data_shifts, masked=mask)
-    if any(_uncovered(kept, chosen_by, condition) for kept, _, chosen_by in sides):
-        return _nothing(call, first, second)
-    for kept, filled, chosen_by in sides:
-        if kept.moves and not filled.moves and condition.known is None and chosen_by:
-            # An operation that reads the filled entries demands that nothing shifts; one that overwrites them does not.
-            mask = Mask(hides=False, condition=chosen_by)
-            return Output(
-                broadcast(kept.shift, call.shape),
-                broadcast_data_shifts(kept.data_shifts, dims, call.shape, kept.shape),
-                masked=mask,
-            )
-    first, second = call.without_data_shifts(first), call.without_data_shifts(second)
-    if condition.known is not None:
-        chosen = condition.known.to(torch.float64)
-        a, b = times(first.shift, chosen, call.shape), times(second.shift, 1 - chosen, call.shape)
-        return Output(plus(a, b, call.shape))
-    call.demand_zero(plus(first.shift, second.shift, call.shape, -1.0))
-    return Output(broadcast(call.current(first.shift), call.shape))
-
-
-def _uncovered(kept: Value, chosen_by: str, condition: Value) -> bool:
-    """True if a value has masked entries that this filling may not overwrite."""
-    mask = kept.masked
-    return mask is not None and not (
-        mask.infinite and chosen_by == condition.name and condition.fact == f"infinite {kept.name}"
-    )
-
-
-def _number(value: Value | Number) -> Value:
-    if isinstance(value, Value):
-        return value
-    return Value((), zero_shift(()), torch.tensor(float(value), dtype=torch.float64))
-
-
-def _hides(value: Value) -> bool:
-    return value.known is not None and value.known.numel() > 0 and bool((value.known <= -1e4).all())
-
-
-@rule("masked_fill", always=True)
-def masked_fill(call: Call, value: Value, mask: Value, fill: Value | Number) -> Output:
-    """where(mask, fill, value)."""
-    return _where(call, mask, fill, value)
 
 
 @rule("addcmul")

@@ -9,7 +9,8 @@ import torch
 from addnorm.redundancy.graph.reshaping import reshaped, selected
 from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.rules.shapes import mapped_by_target, unread_rows_move_with_read_ones
-from addnorm.redundancy.graph.shift import add, broadcast, without_rounding, zero_shift
+from addnorm.redundancy.graph.shift import Shift, add, broadcast, without_rounding, zero_shift
+from addnorm.redundancy.graph.unit_axes import is_repeated
 from addnorm.redundancy.graph.value import DataShift, Output, Value
 
 
@@ -75,7 +76,8 @@ def take_along_dim(call: Call, value: Value, index: Value, dim: int | None = Non
     if axis is None or not same:
         call.demand_unchanged(value)
         return call.unmoved()
-    return gather(replace(call, target=torch.ops.aten.gather.default), value, axis, index)
+    arguments = (call.arguments[0], axis, *call.arguments[1:2])
+    return gather(replace(call, target=torch.ops.aten.gather.default, arguments=arguments), value, axis, index)
 
 
 @rule("gather", axial=True)
@@ -83,7 +85,8 @@ def gather(call: Call, value: Value, dim: int, index: Value, *_: object, **__: o
     """Entries of one axis: a shift that is constant along it is the same whichever entry is selected.
 
     If the indices are data, a shift must be constant; known indices apply to the map. Data-dependent shifts must be
-    constant in both cases.
+    constant in both cases. If the indices are repeated along another axis (one choice per token, for all channels), the
+    selected entry's difference from the first is data-dependent, but constant along that axis if all differences are.
     """
     axis = dim % len(value.shape)
     cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != call.shape[at]]
@@ -96,6 +99,13 @@ def gather(call: Call, value: Value, dim: int, index: Value, *_: object, **__: o
     value = Value(value.shape, call.current(value.shift), value.known)
     if index.known is not None:
         return Output(mapped_by_target(call, value, (dim, index.known)).shift, data_shifts)
+    flat = () if cut else [at for at in range(len(value.shape)) if at != axis and is_repeated(call.arguments[2:3], at)]
+    if flat and value.shift:
+        one = broadcast(selected(value.shift, axis, torch.tensor([0])), value.shape)
+        apart = call.current(without_rounding(add(value.shift, one, value.shape, -1.0)))
+        if apart:
+            data_shifts = (*data_shifts, DataShift(apart, {at: at for at in flat}))
+        return Output(Shift(call.shape, selected(value.shift, axis, torch.tensor([0])).terms), data_shifts)
     one = call.demand_constant(value.shift, [axis, *cut])
     for each in (axis, *cut):
         one = selected(one, each, torch.tensor([0]))

@@ -178,10 +178,9 @@ def instance_norm(
 def variance(call: Call, value: Value, *args: object, **kwargs: object) -> list[Output]:
     """The variance is that of x - mean(x), in which a constant cancels. If the mean is a second output, nothing may shift."""
     dim = args[0] if args else kwargs.get("dim")
-    value = call.without_data_shifts(value)
     if value.masked or len(call.shapes) > 1 or isinstance(dim, bool | Value):
         call.demand_unchanged(value)
         return call.all_unmoved()
     axes = list(range(len(value.shape))) if dim is None else [dim] if isinstance(dim, int) else list(dim)  # type: ignore[call-overload]
-    call.demand_constant(value.shift, axes or range(len(value.shape)))
+    call.demand_constant_value(value, axes or range(len(value.shape)))
     return [Output(zero_shift(shape)) for shape in call.shapes]

@@ -1,12 +1,13 @@
 """Rules for fused recurrent layers, whose two bias vectors enter each gate as a sum."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from addnorm.redundancy.graph.reshaping import selected
 from addnorm.redundancy.graph.rule import Call, rule, values_in
-from addnorm.redundancy.graph.shift import add
+from addnorm.redundancy.graph.shift import add, times_matrix, zero_shift
 from addnorm.redundancy.graph.value import Output, Value
 
 
@@ -37,8 +38,24 @@ def gru_cell(call: Call, value: Value, *args: object) -> list[Output]:
 
 
 def _cell(call: Call, args: tuple[object, ...], split: int | None) -> list[Output]:
-    """A cell takes weights and vectors as single arguments after the input and the state."""
-    _pairs(call, (args[0], args[1], list(args[2:])), {}, split)
+    """A cell takes weights and vectors as single arguments after the input and the state. Its input enters the gates as
+    W x + b, so a shift s of x counts as the shift W s of b."""
+    value, weight, *rest = args[0], args[2], *args[3:]
+    vectors = [each for each in rest[1:] if isinstance(each, Value)]
+    if (
+        len(vectors) != 2
+        or not isinstance(value, Value)
+        or not isinstance(weight, Value)
+        or weight.known is None
+        or weight.moves
+    ):
+        _pairs(call, (args[0], args[1], list(args[2:])), {}, split)
+        return call.all_unmoved()
+    through = times_matrix(value.shift, weight.known.to(torch.float64).T, (*value.shape[:-1], weight.shape[0]))
+    first = replace(vectors[0], shape=through.shape, shift=add(through, vectors[0].shift, through.shape))
+    _gates(call, first, vectors[1], split)
+    still = replace(value, shift=zero_shift(value.shape))
+    call.demand_unchanged(*values_in([still, args[1], weight, rest[0]]))
     return call.all_unmoved()
 
 
@@ -48,11 +65,17 @@ def _pairs(call: Call, args: Sequence[object], kwargs: dict[str, object], split:
     vectors = [value for value in weights if len(value.shape) == 1]
     call.demand_unchanged(*(value for value in everything if not any(value is vector for vector in vectors)))
     for first, second in zip(vectors[::2], vectors[1::2], strict=False):
-        size = first.shape[0]
-        together = torch.arange(size if split is None else split * (size // 3))
-        a, b = selected(first.shift, 0, together), selected(second.shift, 0, together)
-        call.demand_zero(add(a, b, a.shape))
-        if split is not None:
-            apart = torch.arange(len(together), size)
-            call.demand_zero(selected(first.shift, 0, apart))
-            call.demand_zero(selected(second.shift, 0, apart))
+        _gates(call, first, second, split)
+
+
+def _gates(call: Call, first: Value, second: Value, split: int | None) -> None:
+    """Demand that the sums of two values of the gates vanish, and beyond `split` gates of three each of them."""
+    first, second = call.without_data_shifts(first), call.without_data_shifts(second)
+    size, axis = second.shape[0], len(first.shape) - 1
+    together = torch.arange(size if split is None else split * (size // 3))
+    a, b = selected(first.shift, axis, together), selected(second.shift, 0, together)
+    call.demand_zero(add(a, b, a.shape))
+    if split is not None:
+        apart = torch.arange(len(together), size)
+        call.demand_zero(selected(first.shift, axis, apart))
+        call.demand_zero(selected(second.shift, 0, apart))

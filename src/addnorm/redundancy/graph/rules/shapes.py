@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import torch
 
-from addnorm.redundancy.graph.reshaping import concatenated, kept_axes, permuted, reshaped, selected
+from addnorm.redundancy.graph.reshaping import concatenated, groups, kept_axes, permuted, reshaped, selected
 from addnorm.redundancy.graph.rule import Call, rule, values_in
+from addnorm.redundancy.graph.rules.arithmetic import HIDDEN
 from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
-from addnorm.redundancy.graph.value import Output, Plane, Value, merged_masks
+from addnorm.redundancy.graph.value import DataShift, Mask, Output, Plane, Value, merged_masks
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Rearranges known numbers, expanded except for one axis of size 1, to a new shape with size 1 at the same axis."""
@@ -55,7 +57,7 @@ def _same(dims: int) -> dict[int, int]:
     return {axis: axis for axis in range(dims)}
 
 
-@rule("view", "view_as", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze")
+@rule("view", "view_as", "_unsafe_view", "reshape", "reshape_as", "flatten", "unflatten", "unsqueeze", "squeeze")
 def view(call: Call, value: Value, *args: object, **__: object) -> Output:
     """The same numbers in the same order have the same shifts in the same order.
 
@@ -66,9 +68,23 @@ def view(call: Call, value: Value, *args: object, **__: object) -> Output:
         return call.unmoved()
     axes = kept_axes(value.shape, call.shape)
     step = ("view", call.shape)
-    return rearranged(
-        call, value, lambda shift: reshaped(shift, call.shape), axes, sums=torch.Tensor.reshape, step=step
-    )
+    out = rearranged(call, value, lambda shift: reshaped(shift, call.shape), axes, sums=torch.Tensor.reshape, step=step)
+    pairs = zip(value.data_shifts, out.data_shifts, strict=True)
+    return replace(out, data_shifts=tuple(_regrouped(old, new, value.shape, call.shape) for old, new in pairs))
+
+
+def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tuple[int, ...]) -> DataShift:
+    """A data-dependent shift that is constant along all axes of a group is constant along those that the group becomes."""
+    more: list[int] = []
+    for before, after in groups(old, new):
+        wide, made = [at for at in before if old[at] > 1], [at for at in after if new[at] > 1]
+        if len(wide) + len(made) > 2 and all(given.is_constant(at) for at in wide):
+            more += made
+    if not more:
+        return seen
+    source = broadcast(seen.source, (*(new[at] for at in more), *seen.source.shape))
+    axes = {axis: own + len(more) for axis, own in seen.axes.items()} | {axis: at for at, axis in enumerate(more)}
+    return replace(seen, source=source, axes=axes)
 
 
 @rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
@@ -131,7 +147,23 @@ def _pick(call: Call, value: Value, axis: int, index: torch.Tensor, at: int = 0,
     sums = rearranged(
         call, Value(value.shape, zero_shift(value.shape), sums=value.sums), op, axes_kept, at, narrowed
     ).sums
-    return replace(out, sums=sums)
+    support = value.support.get(axis)
+    if (
+        support is not None
+        and not drop
+        and bool((torch.bincount(index, minlength=value.shape[axis])[slice(*support)] == 1).all())
+    ):
+        sums = {**sums, axis: value.sums[axis]}
+    pairs = zip(out.data_shifts, value.data_shifts, strict=True)
+    return replace(out, sums=sums, data_shifts=tuple(_picked(new, old, axis, index, drop) for new, old in pairs))
+
+
+def _picked(new: DataShift, old: DataShift, axis: int, index: torch.Tensor, drop: bool = False) -> DataShift:
+    """A data-dependent shift of selected entries: of the source the same entries, and the same shift if all are equal."""
+    if axis not in old.axes:
+        return new
+    source = selected(new.source, old.axes[axis], index)
+    return replace(new, source=source, origin=old.origin if old.is_constant(axis) and not drop else ())
 
 
 def unread_rows_move_with_read_ones(call: Call, shift: Shift, axis: int, read: torch.Tensor) -> Shift:
@@ -265,14 +297,28 @@ def repeat(call: Call, value: Value, *args: object, **kwargs: object) -> Output:
                 index = reach.flatten().repeat(call.shape[axis] // lifted[axis])
             shift = selected(shift, axis, index)
     axes = {axis: axis + more for axis in range(len(value.shape))}
+    value = replace(value, data_shifts=tuple(_repeated(each, lifted, call.shape, more) for each in value.data_shifts))
     return rearranged(call, value, lambda _: Shift(call.shape, shift.terms), axes, sums=None)
 
 
-@rule("constant_pad_nd", "pad")
+def _repeated(given: DataShift, lifted: tuple[int, ...], shape: tuple[int, ...], more: int) -> DataShift:
+    """A data-dependent shift before it is repeated, without the axes whose entries no longer are those of its source."""
+    kept = {
+        axis: own
+        for axis, own in given.axes.items()
+        if lifted[axis + more] == shape[axis + more] or given.is_constant(axis)
+    }
+    return replace(given, axes=kept)
+
+
+@rule("constant_pad_nd", "pad", always=True)
 def pad(call: Call, value: Value, padding: Sequence[int], *args: object, **_: object) -> Output:
-    """New entries do not shift, the others keep their shift."""
+    """New entries do not shift, the others keep their shift. Entries of at most -1e4 have no weight in a softmax."""
     if call.op == "pad" and args and args[0] not in ("constant", None):
         return mapped_by_target(call, value, (padding, *args))
+    fill = args[0] if call.op == "constant_pad_nd" and args else args[1] if len(args) > 1 else 0.0
+    if isinstance(fill, int | float) and fill <= -1e4 and min(padding) >= 0 and not value.seen_by_softmax:
+        return _padded_by_hidden(call, value, padding, float(fill))
     value = call.without_data_shifts(value)
     shift, dims = value.shift, len(value.shape)
     for at in range(len(padding) // 2):
@@ -287,3 +333,23 @@ def pad(call: Call, value: Value, padding: Sequence[int], *args: object, **_: ob
                 pieces = [empty, *pieces] if first else [*pieces, empty]
         shift = concatenated(pieces, axis) if len(pieces) > 1 else shift
     return Output(Shift(call.shape, shift.terms), masked=value.masked)
+
+
+def _padded_by_hidden(call: Call, value: Value, padding: Sequence[int], fill: float) -> Output:
+    """As if the entries at the edge were repeated and then masked."""
+    shift, dims, reach = value.shift, len(value.shape), dict[int, tuple[int, int]]()
+    data_shifts = tuple(each.rearranged({axis: axis for axis in range(dims)}) for each in value.data_shifts)
+    for at in range(len(padding) // 2):
+        axis, before, after = dims - 1 - at, padding[2 * at], padding[2 * at + 1]
+        if before or after:
+            size = value.shape[axis]
+            entries = (torch.arange(before + size + after) - before).clamp(0, size - 1)
+            shift = selected(shift, axis, entries)
+            data_shifts = tuple(_picked(each, each, axis, entries, drop=True) for each in data_shifts)
+            reach[axis] = (before, before + size)
+    if value.moves:
+        call.assume(HIDDEN)
+    mask = Mask(hides=True, infinite=fill == -inf, reach=reach)
+    if value.masked is not None:
+        mask = merged_masks([value.masked, mask])
+    return Output(Shift(call.shape, shift.terms), data_shifts, masked=mask)

@@ -7,8 +7,9 @@ import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped, selected
 from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rules.arithmetic import add
 from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
-from addnorm.redundancy.graph.value import Output, Value
+from addnorm.redundancy.graph.value import Mask, Output, Value
 
 
 @rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
@@ -16,8 +17,12 @@ def softmax(call: Call, value: Value, dim: int, *_: object, **__: object) -> Out
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
     if value.seen_by_softmax or not call.is_trivial(value, dim):
         call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
+    axis = dim % len(call.shape)
+    reach = value.masked.reach if value.masked is not None else {}
     return Output(
-        zero_shift(call.shape), sums={dim % len(call.shape): torch.ones((1,) * len(call.shape), dtype=torch.float64)}
+        zero_shift(call.shape),
+        sums={axis: torch.ones((1,) * len(call.shape), dtype=torch.float64)},
+        support={axis: reach[axis]} if axis in reach else {},
     )
 
 
@@ -85,12 +90,12 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
         after = [axis for axis in range(len(value.shape)) if kept or axis not in axes]
         data_shifts = tuple(each.rearranged({axis: at for at, axis in enumerate(after)}) for each in value.data_shifts)
         masked = None
-        if kept and call.op in ("amax", "amin", "max", "min"):
+        if kept and call.op in ("amax", "amin", "max", "min", "topk", "sort"):
             # One entry of shifts that are equal along the axes is the same shift.
             data_shifts = tuple(
                 replace(each, origin=old.origin) for each, old in zip(data_shifts, value.data_shifts, strict=True)
             )
-        elif value.masked is not None:
+        if value.masked is not None and (not kept or call.op in ("topk", "sort")):
             masked = value.masked.without_condition()
         shift = broadcast(one, call.shape) if kept else reshaped(one, call.shape)
         outs[0] = Output(shift, data_shifts, masked=masked, fact="maximum" if call.op in ("amax", "max") else "")
@@ -99,7 +104,7 @@ def largest(call: Call, value: Value, *args: object, **kwargs: object) -> list[O
 
 @rule("eq", "ne", "gt", "ge", "lt", "le", "isinf", "isneginf", "isposinf", "isfinite", "isnan")
 def compare(call: Call, value: Value, *others: object) -> Output:
-    """A comparison with infinity does not change under finite shifts; any other comparison may.
+    """A comparison with infinity does not change under finite shifts, and one of two values does not if both shift alike.
 
     A maximum is minus infinity only if the whole row is masked.
     """
@@ -107,5 +112,16 @@ def compare(call: Call, value: Value, *others: object) -> Output:
         if (call.op != "eq" or others[0] != -inf) and call.op != "isneginf":
             return call.unmoved()
         return replace(call.unmoved(), fact="nowhere" if value.fact == "maximum" else f"infinite {value.name}")
+    other = others[0] if len(others) == 1 else None
+    if isinstance(other, Value) and all(each.masked is None or _never_moves(each.masked) for each in (value, other)):
+        apart = add(replace(call, op="sub"), value, other)
+        assert isinstance(apart, Output)
+        call.demand_unchanged(Value(call.shape, apart.shift, data_shifts=apart.data_shifts))
+        return call.unmoved()
     call.demand_unchanged(value, *(each for each in others if isinstance(each, Value)))
     return call.unmoved()
+
+
+def _never_moves(mask: Mask) -> bool:
+    """True if the masked entries are below all others whatever shifts."""
+    return mask.infinite and not mask.shifts

@@ -1,0 +1,118 @@
+"""Rules for masking: entries that are overwritten, and entries that a softmax does not see."""
+
+from dataclasses import replace
+from math import inf
+
+import torch
+
+from addnorm.redundancy.graph.reshaping import selected
+from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, Number, broadcast_data_shifts, nothing
+from addnorm.redundancy.graph.shift import add as plus
+from addnorm.redundancy.graph.shift import broadcast, times, zero_shift
+from addnorm.redundancy.graph.value import Mask, Output, Value
+
+
+@rule("where", always=True)
+def where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
+    """Entries filled with at most -1e4 have no weight in a softmax, so their shift has no effect.
+
+    Otherwise, if the condition is known, each entry has the shift of its operand; if it is data, both shifts must be equal.
+    """
+    return _where(call, condition, first, second)
+
+
+def _where(call: Call, condition: Value, first: Value | Number, second: Value | Number) -> Output:
+    call.demand_unchanged(condition)
+    first, second = _number(first), _number(second)
+    dims = len(call.shape)
+    if condition.fact == "nowhere":
+        call.assume(HIDDEN)
+        return Output(
+            broadcast(second.shift, call.shape),
+            broadcast_data_shifts(second.data_shifts, dims, call.shape, second.shape),
+        )
+    sides = ((second, first, condition.name), (first, second, condition.name and f"not {condition.name}"))
+    for kept, filled, chosen_by in sides:
+        before = kept.masked
+        if before is not None and not before.hides and chosen_by and before.condition == chosen_by:
+            before = None  # the same entries are overwritten
+        if hides(filled) and not filled.moves and (before is None or before.hides):
+            data_shifts = broadcast_data_shifts(kept.data_shifts, dims, call.shape, kept.shape)
+            if kept.moves:
+                call.assume(HIDDEN)
+            infinite = filled.known is not None and bool((filled.known == -inf).all())
+            mask = (
+                Mask(hides=True, infinite=infinite, condition=chosen_by)
+                if before is None
+                else replace(before, infinite=infinite and before.infinite, condition="")
+            )
+            return Output(broadcast(kept.shift, call.shape), data_shifts, masked=mask)
+    if any(_uncovered(kept, chosen_by, condition) for kept, _, chosen_by in sides):
+        return nothing(call, first, second)
+    for kept, filled, chosen_by in sides:
+        if kept.moves and not filled.moves and condition.known is None and chosen_by:
+            # An operation that reads the filled entries demands that nothing shifts; one that overwrites them does not.
+            mask = Mask(hides=False, condition=chosen_by)
+            return Output(
+                broadcast(kept.shift, call.shape),
+                broadcast_data_shifts(kept.data_shifts, dims, call.shape, kept.shape),
+                masked=mask,
+            )
+    first, second = call.without_data_shifts(first), call.without_data_shifts(second)
+    if condition.known is not None:
+        chosen = condition.known.to(torch.float64)
+        a, b = times(first.shift, chosen, call.shape), times(second.shift, 1 - chosen, call.shape)
+        return Output(plus(a, b, call.shape))
+    call.demand_zero(plus(first.shift, second.shift, call.shape, -1.0))
+    return Output(broadcast(call.current(first.shift), call.shape))
+
+
+def _uncovered(kept: Value, chosen_by: str, condition: Value) -> bool:
+    """True if a value has masked entries that this filling may not overwrite."""
+    mask = kept.masked
+    return mask is not None and not (
+        mask.infinite and chosen_by == condition.name and condition.fact == f"infinite {kept.name}"
+    )
+
+
+def _number(value: Value | Number) -> Value:
+    if isinstance(value, Value):
+        return value
+    return Value((), zero_shift(()), torch.tensor(float(value), dtype=torch.float64))
+
+
+def hides(value: Value) -> bool:
+    return value.known is not None and value.known.numel() > 0 and bool((value.known <= -1e4).all())
+
+
+@rule("masked_fill", always=True)
+def masked_fill(call: Call, value: Value, mask: Value, fill: Value | Number) -> Output:
+    """where(mask, fill, value)."""
+    return _where(call, mask, fill, value)
+
+
+@rule("scatter", axial=True)
+def scatter(
+    call: Call, value: Value, dim: int, index: Value, source: Value | Number, *_: object, **kwargs: object
+) -> Output:
+    """Entries written between hidden ones: where they land depends on the index alone, so a shift that is constant along the
+    axis is the same at every place."""
+    call.demand_unchanged(index)
+    axis = dim % len(value.shape)
+    others = [at for at in range(len(value.shape)) if at != axis]
+    plain = isinstance(source, Value) and source.masked is None and not kwargs and source.shape == index.shape
+    if (
+        not isinstance(source, Value)
+        or not plain
+        or value.moves
+        or not hides(value)
+        or any(source.shape[at] != value.shape[at] for at in others)
+    ):
+        return nothing(call, value, source)
+    source = call.demand_constant_value(source, [axis])
+    if source.moves:
+        call.assume(HIDDEN)
+    one = selected(source.shift, axis, torch.tensor([0]))
+    infinite = value.known is not None and bool((value.known == -inf).all())
+    return Output(broadcast(one, call.shape), source.data_shifts, masked=Mask(hides=True, infinite=infinite))
