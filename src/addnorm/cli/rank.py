@@ -64,7 +64,7 @@ def command(options: Options) -> int:
     elif options.csv:
         print(tables.csv(ranking), end="")
     elif options.latex:
-        print(tables.latex(ranking), end="")
+        print("\n".join(tables.latex(ranking).values()), end="")
     else:
         print(tables.text(ranking, page_width()))
         if ranking["tuning"] is not None:

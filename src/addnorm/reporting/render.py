@@ -2,7 +2,8 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +17,7 @@ from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
+from addnorm.reporting.reading.drawn_figures import drawn_figures
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import pages, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
@@ -82,28 +84,52 @@ class Pages:
             language: of the texts.
             report: the files beside it; without them, the sections at the report's end are left out.
         """
+        if report is not None:
+            report = self._placed(report)
         view = View(page="overview", language=language, link=_anchor, is_live=False, report=report)
+        opening = self._in_report("opening", snapshot, view)
         content = self._in_report("study", snapshot, view)
-        for variant in snapshot.variants:
-            parts = self._in_report("model", snapshot, replace(view, page=MODEL_PAGE, variant=variant))
-            content.append(
-                Markup('<article class="one-model" id="model-{}"><h1>{}</h1>{}</article>').format(
-                    variant, variant, Markup("").join(parts)
-                )
-            )
         if report is not None:
             content += self._in_report("end", snapshot, view)
+        numbered, contents = _numbered(content)
+        models = [
+            (
+                variant,
+                Markup("").join(self._in_report("model", snapshot, replace(view, page=MODEL_PAGE, variant=variant))),
+            )
+            for variant in snapshot.variants
+        ]
         # The style sheet is a file of this package and holds no text of a study, so it needs no escaping.
         style = Markup((STATIC / "page.css").read_text(encoding="utf-8"))
-        values = {**_chrome(snapshot, view), "sections": content, "style": style}
-        return self._render("one_file.html", snapshot, view, values)
+        values = {**_chrome(snapshot, view), "opening": opening, "sections": numbered, "contents": contents}
+        return self._render("one_file.html", snapshot, view, {**values, "models": models, "style": style})
+
+    def _placed(self, report: ReportFiles) -> ReportFiles:
+        """The report's figures in the order of their places: with their sections, or in the section of figures."""
+        homes = {
+            figure.name: name if section.in_report == "study" else "figures"
+            for name, section in self._sections.items()
+            for figure in section.figures
+        }
+        order = list(self._sections)
+        figures = sorted(report.figures, key=lambda drawn: order.index(homes[drawn.figure.name]))
+        return replace(report, figures=tuple(figures), sections=homes)
 
     def _in_report(self, place: str, snapshot: Snapshot, view: View) -> list[Markup]:
-        return [
-            self.section(name, snapshot, view)
-            for name, section in self._sections.items()
-            if section.in_report == place and section.is_measured(snapshot, view.variant)
-        ]
+        """The sections of one place, each followed by its figures; those without a heading have nothing to show."""
+        found = []
+        for name, section in self._sections.items():
+            if section.in_report != place or not section.is_measured(snapshot, view.variant):
+                continue
+            shown = self.section(name, snapshot, view)
+            figures = self._figures(name, snapshot, view)
+            if _HEADING.search(shown) and (figures or name != "figures"):
+                found.append(shown if name == "figures" else shown + figures)
+        return found
+
+    def _figures(self, name: str, snapshot: Snapshot, view: View) -> Markup:
+        drawn = [] if view.report is None else drawn_figures(view.report, name, phrases(view.language))
+        return Markup(self._render("_drawn.html", snapshot, view, {"figures": drawn})) if drawn else Markup("")
 
     def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:
         t = phrases(view.language).extended(self._words)
@@ -111,6 +137,7 @@ class Pages:
             t=t,
             language=view.language,
             own=_own(snapshot, view),
+            pictures=view.report is None,
             link=view.link,
             folder=str(snapshot.path),
             titles=snapshot.titles,
@@ -118,6 +145,31 @@ class Pages:
             said_duration=functools.partial(_said_duration, t),
             **values,
         )
+
+
+_HEADING = re.compile(r"<h[12](?P<attributes>[^>]*)>(?P<title>.*?)</h[12]>", re.S)
+_ID = re.compile(r'\bid="([^"]+)"')
+
+
+def _numbered(sections: Sequence[Markup]) -> tuple[list[Markup], list[tuple[int, str, str]]]:
+    """Sections with numbers in their headings, and their contents: number, address, title."""
+    numbered, contents = [], []
+    for number, section in enumerate(sections, start=1):
+        heading = _HEADING.search(section)
+        assert heading is not None  # `_in_report` leaves out sections without one
+        known = _ID.search(heading["attributes"])
+        address = f"section-{number}" if known is None else known[1]
+        mark = Markup('{}<h2{} id="{}"><span class="section-number">{}</span> {}</h2>{}').format(
+            Markup(section[: heading.start()]),
+            Markup(_ID.sub("", heading["attributes"]).rstrip()),
+            address,
+            number,
+            Markup(heading["title"]),
+            Markup(section[heading.end() :]),
+        )
+        numbered.append(mark)
+        contents.append((number, address, Markup(heading["title"]).striptags()))
+    return numbered, contents
 
 
 def shows_results(page: str, snapshot: Snapshot) -> bool:

@@ -1,6 +1,6 @@
 """A visitor's view of a page: which page, in which language, of which model, with which curves."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -75,6 +75,9 @@ class ReportFiles:
 
     html: Path
     figures: tuple["Drawn", ...]
+    """In the order in which the report shows them, which numbers them."""
+    sections: Mapping[str, str] = field(default_factory=dict)
+    """Section in which a figure stands, by the figure's name."""
 
 
 @dataclass(frozen=True, kw_only=True)

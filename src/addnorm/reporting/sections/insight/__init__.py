@@ -38,7 +38,8 @@ class InsightSection(Section):
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
         table = insight_table(snapshot)
-        return {"insight.csv": as_csv(table), "insight.tex": latex(table)} if table else {}
+        tables = {f"insight-{key}.tex": text for key, text in latex(table).items()}
+        return {"insight.csv": as_csv(table), **tables} if table else {}
 
 
 def _figure(measure: Measure) -> Figure:

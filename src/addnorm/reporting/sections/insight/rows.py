@@ -12,8 +12,16 @@ from addnorm.reporting.snapshot import Snapshot
 
 def layer_rows(snapshot: Snapshot, key: str) -> Rows:
     """One row per variant and layer that has the measure, with a value per inspected seed."""
-    known = insights(snapshot)
-    found = []
+    if "insight" not in snapshot.derived:  # the runs' files are read once for the figures of all measures
+        known = insights(snapshot)
+        snapshot.derived["insight"] = {
+            measure.key: _rows(snapshot, known, measure.key) for measure in measures().values()
+        }
+    return list(snapshot.derived["insight"].get(key, ()))
+
+
+def _rows(snapshot: Snapshot, known: Mapping[str, Mapping[str, Any]], key: str) -> Rows:
+    found: Rows = []
     for place, variant in enumerate(snapshot.variants):
         contents = [known[run.run] for run in snapshot.of(variant) if run.run in known]
         start, end = ([_by_layer(content[when], key) for content in contents] for when in ("start", "end"))
