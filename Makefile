@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests thorough lint soak bench clean
+.PHONY: install demo test plain-tests shape-tests thorough lint docs dist soak bench clean
 
 install: $(STAMP)
 
@@ -50,6 +50,14 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
+
+# The site, offline, in build/docs/site. Warnings and broken links are errors.
+docs: $(STAMP)
+	JAXTYPING_DISABLE=1 $(BIN)/python docs/site/build.py
+
+# Wheel and sdist, each tried in an environment of its own: the first items of docs/release.md.
+dist: $(STAMP)
+	$(BIN)/python docs/try_release.py
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak

@@ -21,7 +21,7 @@ def write(folder: Path) -> dict[str, str]:
 
 
 def _entry(module: str, name: str, value: Any) -> str:
-    heading = f"## `{name}` {{ #{name} }}\n\n"
+    heading = f"## `{name}` {{ #{name.strip('_')} }}\n\n"
     if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("addnorm"):
         # The public name may be imported lazily, which the generator, which reads files, cannot follow.
         return f"{heading}::: {value.__module__}.{value.__qualname__}\n\n"

@@ -18,7 +18,9 @@ def fake_browser(folder: Path, does: str) -> Path:
     return path
 
 
-PRINTS = 'for word in "$@"; do case $word in --print-to-pdf=*) printf %%PDF-1.4 > "${word#--print-to-pdf=}";; esac; done'
+PRINTS = (
+    'for word in "$@"; do case $word in --print-to-pdf=*) printf %%PDF-1.4 > "${word#--print-to-pdf=}";; esac; done'
+)
 
 
 def test_without_a_browser_nothing_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

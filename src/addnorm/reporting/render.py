@@ -5,7 +5,6 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -13,6 +12,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from addnorm import __version__
 from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
@@ -199,7 +199,7 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
         "study": snapshot.study,
         "plan_hash": str(snapshot.plan["plan_hash"]),
         "languages": LANGUAGES,
-        "version": version("addnorm"),
+        "version": __version__,
         "peek_problem": view.peek_problem,
     }
 

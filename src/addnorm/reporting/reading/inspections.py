@@ -1,9 +1,9 @@
 """Measurements of `addnorm inspect`: `insight.json` in a run's folder."""
 
 from collections.abc import Iterable, Mapping
-from importlib.metadata import version
 from typing import Any
 
+from addnorm import __version__
 from addnorm.errors import AddnormError
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import RunView, Snapshot
@@ -44,6 +44,6 @@ def is_inspected(run: RunFolder) -> bool:
     steps = run.spec.get("steps")
     return (
         isinstance(content, dict)
-        and (content.get("format"), content.get("addnorm")) == (FORMAT, version("addnorm"))
+        and (content.get("format"), content.get("addnorm")) == (FORMAT, __version__)
         and content.get("weights") == {"file": "final.safetensors", "step": steps, "steps": steps}
     )
