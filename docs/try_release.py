@@ -6,6 +6,7 @@ python docs/try_release.py sdist --newest     the newest that the package index 
 """
 
 import argparse
+import os
 import re
 import subprocess
 import sys
@@ -30,7 +31,8 @@ import torch, addnorm
 model = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0).eval()
 findings = addnorm.audit(model, torch.randn(2, 5, 16)).findings
 assert findings, "expected the key bias among the findings, got none"
-print(addnorm.__version__, addnorm.__file__, len(findings), "findings")
+assert "site-packages" in addnorm.__file__, addnorm.__file__
+print(addnorm.__version__, len(findings), "findings")
 """
 
 
@@ -72,10 +74,17 @@ def _try(file: Path, versions: str) -> None:
             [python, "-c", AUDIT],
         ):
             print("--", *(str(part).strip().partition("\n")[0] for part in step[1:]), flush=True)
-            subprocess.run([str(part) for part in step], cwd=folder, check=True, stdout=None)
+            subprocess.run([str(part) for part in step], cwd=folder, check=True, env=_environment())
         installed = [python, "-m", "pip", "list", "--format=freeze", "--disable-pip-version-check"]
         shown = subprocess.run(installed, check=True, capture_output=True, text=True).stdout.split()
         print("installed:", *shown, flush=True)
+
+
+def _environment() -> dict[str, str]:
+    """This process's environment, without what would let Python find the checkout instead of what is installed."""
+    return {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV", "JAXTYPING"))
+    }
 
 
 def _constraints(versions: str) -> str:

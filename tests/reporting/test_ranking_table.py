@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from addnorm.reporting.formats.names import file_name
-from addnorm.reporting.sections.ranking import csv, latex, rows, text
+from addnorm.reporting.formats.ranking_latex import latex
+from addnorm.reporting.sections.ranking import csv, rows, text
 from addnorm.reporting.sections.verdicts import verdicts
 from addnorm.statistics import Result, rank
 

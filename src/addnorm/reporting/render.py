@@ -17,7 +17,6 @@ from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
 from addnorm.reporting.formats.formula import prose
-from addnorm.reporting.reading.drawn_figures import drawn_figures
 from addnorm.reporting.section import Section
 from addnorm.reporting.sections import pages, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
@@ -128,7 +127,7 @@ class Pages:
         return found
 
     def _figures(self, name: str, snapshot: Snapshot, view: View) -> Markup:
-        drawn = [] if view.report is None else drawn_figures(view.report, name, phrases(view.language))
+        drawn = [] if view.report is None else view.report.shown_in(name, phrases(view.language))
         return Markup(self._render("_drawn.html", snapshot, view, {"figures": drawn})) if drawn else Markup("")
 
     def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.drawing.figure_style import drawable
-from addnorm.reporting.reading.drawn_figures import drawn_figures
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
@@ -18,6 +17,6 @@ class FiguresSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {
-            "figures": [] if view.report is None else drawn_figures(view.report, self.name, phrases(view.language)),
+            "figures": [] if view.report is None else view.report.shown_in(self.name, phrases(view.language)),
             "english": drawable(view.language) != view.language,
         }
