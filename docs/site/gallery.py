@@ -41,8 +41,7 @@ def _mechanism(root: Path, room: str, kind: str, studies: dict[str, str], report
     file = root / "src" / "addnorm" / room / f"{kind}.py"
     parts = [f"## `{kind}` {{ #{kind} }}\n\n{doc.summary}\n\n"]
     if doc.formula:
-        lines = "\n".join(re.sub(r"\s{2,}if .+$", "", line) for line in doc.formula.splitlines())
-        parts.append(f'<div class="formula">{typeset(lines)}</div>\n\n')
+        parts.append(f'<div class="formula">{_formula(room, doc.formula)}</div>\n\n')
     parts += [f"**{title}.** {text}\n\n" for title, text in (("Why", doc.why), ("Source", doc.source)) if text]
     if doc.differs and doc.differs != "nothing.":
         parts.append(f"**Differs from the source.** {doc.differs}\n\n")
@@ -55,6 +54,16 @@ def _mechanism(root: Path, room: str, kind: str, studies: dict[str, str], report
         parts.append(f"**Used by the built-in studies** {', '.join(named)}.\n\n")
     parts.append(f'```python title="src/addnorm/{room}/{kind}.py"\n{_code(file)}\n```\n\n')
     return "".join(parts)
+
+
+def _formula(room: str, text: str) -> str:
+    """Every line as MathML, with the condition under which it holds; settings by their names."""
+    shown = []
+    for line in text.splitlines():
+        formula, _, condition = re.sub(rf"\b{room}\.([a-z_]+)", r"\1", line).partition("   if ")
+        note = f'<span class="condition">if <code>{html.escape(condition.strip())}</code></span>' if condition else ""
+        shown.append(f"<div>{typeset(formula)}{note}</div>")
+    return "".join(shown)
 
 
 def _code(file: Path) -> str:

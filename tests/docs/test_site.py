@@ -60,7 +60,7 @@ def test_an_entry_of_the_gallery_has_formula_code_and_matrix() -> None:
     from gallery import _mechanism
 
     entry = _mechanism(ROOT, "residual", "cumulative", {"made": "residual: cumulative"}, {"made"})
-    formula, matrix = '<div class="formula"><div class="statement"><math', '<figure class="depth"><svg'
+    formula, matrix = '<div class="formula"><div><div class="statement"><math', '<figure class="depth"><svg'
     for part in (formula, matrix, "```python title=", "**Why.**"):
         assert part in entry, part
     assert "[made](../docs/studies/made.md)" in entry
