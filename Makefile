@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests thorough lint soak bench notebook clean
+.PHONY: install demo test plain-tests shape-tests thorough lint docs dist notebook soak bench clean
 
 install: $(STAMP)
 
@@ -55,6 +55,14 @@ lint: $(STAMP)
 # this as a test.
 notebook: $(STAMP)
 	$(BIN)/python docs/notebook.py
+
+# The site, offline, in build/docs/site. Warnings and broken links are errors.
+docs: $(STAMP)
+	JAXTYPING_DISABLE=1 $(BIN)/python docs/site/build.py
+
+# Wheel and sdist, each tried in an environment of its own: the first items of docs/release.md.
+dist: $(STAMP)
+	$(BIN)/python docs/try_release.py
 
 soak: $(STAMP)
 	$(BIN)/python -m pytest -m soak

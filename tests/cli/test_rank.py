@@ -170,8 +170,8 @@ def test_latex_is_a_table_with_one_line_per_variant(folder: StudyFolder, capsys:
     code, out, _ = ranked(capsys, folder, "--latex")
     assert code == 0
     assert out.startswith("% provisional: 1 runs have not ended")
-    assert out.count(r"\\") == 1 + len(LEVELS)
-    assert out.rstrip().endswith(r"\end{tabular}")
+    assert out.count("\\\\\n") == 1 + len(LEVELS) + len(LEVELS), "losses, and differences to one reference"
+    assert out.count(r"\end{tabular}") == 2
 
 
 def test_other_references_and_margin(folder: StudyFolder, capsys: pytest.CaptureFixture[str]) -> None:

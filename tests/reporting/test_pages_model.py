@@ -106,7 +106,7 @@ def check(spec: ModelSpec) -> None:
         placed = " ".join(shown["placement"])
         assert ("x_0 <- N(x_0)" in placed) == ("embedding_norm" in norms)
         assert ("head(N(" in placed) == ("final_norm" in norms)
-        assert bool(re.search(r"f\(N1?\(x\)\)", placed)) == any(name.endswith("input_norm") for name in norms)
+        assert bool(re.search(r"[fg]\(N1?\(x\)\)", placed)) == any(name.endswith("input_norm") for name in norms)
         assert ("N2(f(" in placed) == any(name.endswith("output_norm") for name in norms)
         assert ("x <- N(" in placed) == any(name.endswith("stream_norm") for name in norms)
     assert any("x + " in text for text in shown["placement"]) == (spec.residual.kind == "add")

@@ -141,8 +141,10 @@ def test_one_file_holds_everything_and_asks_for_nothing(tmp_path, language):
     study = made_study.finished(tmp_path / "study")
     text = Pages().one_file(fresh(study.path), language)
     for part in (
-        "totals-title",
-        "ladder-title",
+        "title-title",
+        "answer-title",
+        "setup-title",
+        "ranking-title",
         "verdicts-title",
         "curves-title",
         "cost-title",

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from addnorm.reporting.sections.ranking import csv, latex, rows, text
+from addnorm.reporting.formats.names import file_name
+from addnorm.reporting.formats.ranking_latex import latex
+from addnorm.reporting.sections.ranking import csv, rows, text
 from addnorm.reporting.sections.verdicts import verdicts
 from addnorm.statistics import Result, rank
 
@@ -127,18 +129,19 @@ def test_csv_keeps_full_precision_and_every_row(ranking: dict[str, Any]) -> None
     assert table[4]["mean"] == ""
 
 
-def test_latex_is_a_balanced_escaped_table(ranking: dict[str, Any]) -> None:
+def test_latex_has_a_balanced_escaped_table_of_losses_and_one_per_reference(ranking: dict[str, Any]) -> None:
     ranking["warnings"].append("two\nlines")
     printed = latex(ranking)
-    lines = printed.splitlines()
-    assert all(line.startswith("%") for line in lines[: lines.index(r"\begin{tabular}{rlrrrlll}")])
-    assert "% two lines" in lines
-    cells = [line for line in lines if line.endswith(r"\\")]
-    assert len(cells) == 6
-    assert {line.replace(r"\&", "").count("&") for line in cells} == {7}
-    assert r"2--4 & 50\%\_of \& more & 3 & $2.5100 \pm 0.0100$" in printed
-    assert r"better $-12.5$ $[-17.5, -7.5]$" in printed
-    assert printed.count(r"\toprule") == printed.count(r"\midrule") == printed.count(r"\bottomrule") == 1
+    assert len(printed) == 1 + len(ranking["references"])
+    for table in printed.values():
+        lines = table.splitlines()
+        assert "% two lines" in lines
+        cells = [line for line in lines if line.endswith(r"\\")]
+        assert {line.replace(r"\&", "").count("&") for line in cells} == {4}
+        assert [table.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
+    assert r"50\%\_of \& more & 2--4 & 3 & $2.5100 \pm 0.0100$" in printed["ranking.tex"]
+    assert r"& $-12.5$ & $[-17.5, -7.5]$ & better &" in printed["ranking-base.tex"]
+    assert r"v2\_m1 &" not in printed["ranking-v2_m1.tex".replace("v2_m1", file_name("v2_m1"))]
 
 
 def test_a_copied_variant_names_its_original(ranking: dict[str, Any]) -> None:

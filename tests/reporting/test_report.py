@@ -15,12 +15,13 @@ import pytest
 import made_study
 from addnorm.cli import main
 from addnorm.reporting.figures import all_figures
+from addnorm.reporting.formats.spec import flat
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.report import write_report
-from addnorm.reporting.sections.environment import environment
-from addnorm.reporting.sections.method import method
-from addnorm.reporting.sections.reproduce import reproduction, study_content
+from addnorm.reporting.sections.report.environment import environment
+from addnorm.reporting.sections.report.method import method
+from addnorm.reporting.sections.report.reproduce import reproduction, study_content
 from addnorm.store import StudyFolder
 from addnorm.store.peeks import peeks
 from addnorm.study.loading import load_study
@@ -98,6 +99,37 @@ def test_it_says_what_was_used_with_this_studys_numbers(study: Path) -> None:
     assert "PROVISIONAL" not in text
 
 
+def test_it_begins_with_the_answer_and_names_every_setting_once(study: Path) -> None:
+    text = (study / "report" / "report.html").read_text(encoding="utf-8")
+    places = [text.index(f'id="{part}-title"') for part in ("title", "answer", "contents", "setup", "method", "models")]
+    assert places == sorted(places)
+    start, end = (text.index(f'id="{part}-title"') for part in ("setup", "ranking"))
+    setup = " ".join(text[start:end].split())
+    snapshot = Reader(study).look()
+    values = flat(
+        {part: snapshot.spec(snapshot.variants[0])[part] for part in ("model", "training", "corpus", "tokenizer")}
+    )
+    said_in_words = {"model.objective": "the next token"}
+    for path, value in values.items():
+        if path not in snapshot.differing and not path.endswith(".kind"):
+            assert path in setup or said_in_words.get(path, value) in setup, path
+    for path in (path for path in values if path in snapshot.differing):
+        assert path in setup, path
+    assert "This study did not search for a better one" in setup
+
+
+def test_every_figure_is_shown_once_and_numbered_in_its_order(study: Path) -> None:
+    text = (study / "report" / "report.html").read_text(encoding="utf-8")
+    names = re.findall(r'<figure class="drawn" id="figure-([a-z_]+)">', text)
+    assert sorted(names) == sorted({*FIGURES, "depth"})
+    assert text.count("data:image/svg+xml") == len(names)
+    assert re.findall(r"<strong>Figure (\d+)\.</strong>", text) == [str(at + 1) for at in range(len(names))]
+    assert 'class="chart"' not in text
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+
+
 def test_it_lists_the_documents_that_are_cited(study: Path) -> None:
     text = (study / "report" / "report.html").read_text(encoding="utf-8")
     cited = text[text.index('<ul class="references">') :]
@@ -123,6 +155,7 @@ def test_figures_and_tables_stand_beside_it(study: Path) -> None:
     assert float(entry["value"]) == insight["end"]["layers"][1]["gradient"]
     for name in ("ranking", "curves", "scalars", "costs", "insight"):
         assert (folder / f"{name}.csv").stat().st_size > 0, name
+    for name in ("ranking", "ranking-base", "curves-loss", "scalars-v4m5", "costs", "insight-gradient"):
         assert (folder / f"{name}.tex").read_text().count(r"\bottomrule") == 1, name
     assert r"\begin{tabular}{lrrrrr}" in (folder / "costs.tex").read_text()
     with open(folder / "curves.csv", newline="") as file:

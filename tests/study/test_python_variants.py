@@ -14,7 +14,7 @@ from addnorm.data import Dataset
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
 from addnorm.foreign.python import Python
-from addnorm.reporting.sections.reproduce import study_content
+from addnorm.reporting.sections.report.reproduce import study_content
 from addnorm.roles import roles
 from addnorm.store import StudyFolder
 from addnorm.study.expansion import expand, fit_models, run_identity, run_name

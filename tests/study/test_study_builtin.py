@@ -84,7 +84,9 @@ def test_unknown_studies_are_told() -> None:
     assert str(caught.value).startswith("no study 'residual-score'. Did you mean 'residual-scores'? Known: ")
     with pytest.raises(UnknownName, match="no built-in study 'x'"):
         study_source("x")
-    with pytest.raises(InputError, match=r"no profile 'papr', did you mean 'paper'\? Known: quick, long, small, paper\.$"):
+    with pytest.raises(
+        InputError, match=r"no profile 'papr', did you mean 'paper'\? Known: quick, long, small, paper\.$"
+    ):
         load_study("residual-scores", profile="papr")
 
 

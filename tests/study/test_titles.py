@@ -8,7 +8,7 @@ import yaml
 
 import made_study
 from addnorm.cli import main
-from addnorm.reporting.sections.reproduce import study_content
+from addnorm.reporting.sections.report.reproduce import study_content
 from addnorm.study.loading import load_study
 from addnorm.supervision.frozen_plan import frozen_plan
 

@@ -17,10 +17,10 @@ from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.optimizers.sgd import Sgd
 from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.reporting.reader import Reader
-from addnorm.reporting.sections.method import method
 from addnorm.reporting.sections.model import model
 from addnorm.reporting.sections.plan import plan as plan_section
-from addnorm.reporting.sections.reproduce import study_content
+from addnorm.reporting.sections.report.method import method
+from addnorm.reporting.sections.report.reproduce import study_content
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study, Training
 from addnorm.study.loading import load_study

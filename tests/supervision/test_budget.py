@@ -13,7 +13,7 @@ from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.sections.plan import plan as plan_section
-from addnorm.reporting.sections.reproduce import study_content
+from addnorm.reporting.sections.report.reproduce import study_content
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode

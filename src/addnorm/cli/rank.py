@@ -44,6 +44,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
+    from addnorm.reporting.formats import ranking_latex
     from addnorm.reporting.sections import ranking as tables
     from addnorm.reporting.sections import tuning as tuning_tables
     from addnorm.statistics.conclusion import conclusion
@@ -64,7 +65,7 @@ def command(options: Options) -> int:
     elif options.csv:
         print(tables.csv(ranking), end="")
     elif options.latex:
-        print(tables.latex(ranking), end="")
+        print("\n".join(ranking_latex.latex(ranking).values()), end="")
     else:
         print(tables.text(ranking, page_width()))
         if ranking["tuning"] is not None:

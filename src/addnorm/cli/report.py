@@ -7,6 +7,7 @@ Checkpoints that were measured into the folder (`addnorm inspect CHECKPOINT --te
 For example:
     addnorm report runs/first
     addnorm report runs/first --lang zh --out paper/report.html
+    addnorm report runs/first --pdf
 """
 
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ import tyro
 
 from addnorm.cli._text import print_json, print_line, print_message
 from addnorm.errors import InputError
+from addnorm.reporting.drawing.browser import find_browser, print_pdf
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Options:
     """Measure gradients and attention of runs without these measures, which takes seconds to minutes."""
     plugin: tuple[str, ...] = ()
     """Files with mechanisms of your own that the runs use; needed only to inspect them."""
+    pdf: bool = False
+    """Print the report to a PDF of the same name as well. Needs Chromium, Chrome or Edge."""
     json: bool = False
     """Print JSON."""
 
@@ -39,13 +43,16 @@ def command(options: Options) -> int:
     import addnorm
     from addnorm.reporting.reader import Reader, reader_of
 
+    browser = find_browser() if options.pdf else None  # its absence is reported before anything is measured
     is_study = isinstance(reader_of(options.dir), Reader)  # any other folder is reported before anything is measured
     not_inspected = _inspect_runs(options) if options.inspect and is_study else {}
     report = addnorm.report(options.dir, out=options.out, lang=options.lang, say=print_message)
+    pdf = None if browser is None else print_pdf(browser, report.html)
     if options.json:
         print_json(
             {
                 "report": str(report.html),
+                "pdf": None if pdf is None else str(pdf),
                 "files": [str(path) for path in report.files],
                 "left_out": list(report.left_out),
                 "not_inspected": not_inspected,
@@ -53,6 +60,8 @@ def command(options: Options) -> int:
         )
     else:
         print(f"Wrote {report.html} and, beside it, {len(report.files)} figures and tables.")
+        if pdf is not None:
+            print(f"Wrote {pdf}.")
         if report.left_out:
             print(f"Left out for lack of numbers: {', '.join(report.left_out)}.")
     return 0
@@ -61,7 +70,12 @@ def command(options: Options) -> int:
 def _inspect_runs(options: Options) -> dict[str, str]:
     """Inspect the runs. Returns those that could not be inspected, with the reason; the report is written without them."""
     import addnorm
+    from addnorm.reporting.reading.inspections import is_inspected
+    from addnorm.store import StudyFolder
 
+    runs = StudyFolder(options.dir).runs()
+    if runs and all(map(is_inspected, runs)):
+        return {}
     try:
         measured = addnorm.inspect(options.dir, plugins=options.plugin, say=print_line)
     except InputError as error:  # no run can be inspected

@@ -11,7 +11,8 @@ T = TypeVar("T")
 
 
 def classes_in(package: str, folders: Sequence[str], base: type[T]) -> Mapping[str, type[T]]:
-    """The subclass of `base` that each module of a package defines, by module name.
+    """The subclass of `base` that each module of a package defines, by module name. A package in it without one is a group: its
+    modules count as the package's own.
 
     Args:
         package: name of the package.
@@ -26,7 +27,7 @@ def classes_in(package: str, folders: Sequence[str], base: type[T]) -> Mapping[s
 
 @functools.cache
 def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[str, type[Any]]:
-    found = {}
+    found: dict[str, type[Any]] = {}
     for name in sorted(module.name for module in pkgutil.iter_modules(folders) if not module.name.startswith("_")):
         module = importlib.import_module(f"{package}.{name}")
         classes = [
@@ -34,6 +35,9 @@ def _classes_in(package: str, folders: tuple[str, ...], base: Any) -> Mapping[st
             for _, cls in inspect.getmembers(module, inspect.isclass)
             if issubclass(cls, base) and cls.__module__ == module.__name__
         ]
+        if not classes and hasattr(module, "__path__"):
+            found |= _classes_in(module.__name__, tuple(module.__path__), base)
+            continue
         if len(classes) != 1:
             raise TypeError(f"{package}.{name}: expected one subclass of {base.__name__}, got {len(classes)}.")
         found[name] = classes[0]

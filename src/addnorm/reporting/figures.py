@@ -50,6 +50,9 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
             continue
         picture = figure.draw(rows, labels)
         svg = saved(picture, "svg")
+        picture.set_layout_engine(
+            "none"
+        )  # the image keeps the places of the drawing, whose layout took as long as drawing it
         contents = {f"{figure.name}.svg": svg, f"{figure.name}.png": saved(picture, "png")}
         contents |= {name: text.encode() for name, text in figure.files(snapshot, rows).items()}
         files = tuple(folder / name for name in contents)

@@ -2,9 +2,9 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +12,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from addnorm import __version__
 from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
@@ -85,32 +86,54 @@ class Pages:
             language: of the texts.
             report: the files beside it; without them, the sections at the report's end are left out.
         """
+        if report is not None:
+            report = self._placed(report)
         view = View(page=front_of(snapshot), language=language, link=_anchor, is_live=False, report=report)
+        opening = self._in_report("opening", snapshot, view)
         content = self._in_report("study", snapshot, view)
+        if report is not None:
+            content += self._in_report("end", snapshot, view)
+        numbered, contents = _numbered(content)
+        models = []
         for model in snapshot.models:
             page = MODEL_PAGE if model in snapshot.variants else CHECKPOINT_PAGE
             parts = self._in_report("model", snapshot, replace(view, page=page, variant=model))
-            content.append(
-                Markup('<article class="one-model" id="model-{}"><h1>{}</h1>{}</article>').format(
-                    model, model, Markup("").join(parts)
-                )
-            )
-        if report is not None:
-            content += self._in_report("end", snapshot, view)
+            models.append((model, Markup("").join(parts)))
         # The style sheet is a file of this package and holds no text of a study, so it needs no escaping.
         style = Markup((STATIC / "page.css").read_text(encoding="utf-8"))
-        values = {**_chrome(snapshot, view), "sections": content, "style": style}
-        return self._render("one_file.html", snapshot, view, values)
+        values = {**_chrome(snapshot, view), "opening": opening, "sections": numbered, "contents": contents}
+        return self._render("one_file.html", snapshot, view, {**values, "models": models, "style": style})
+
+    def _placed(self, report: ReportFiles) -> ReportFiles:
+        """The report's figures in the order of their places: with their sections, or in the section of figures."""
+        homes = {
+            figure.name: name if section.in_report == "study" else "figures"
+            for name, section in self._sections.items()
+            for figure in section.figures
+        }
+        order = list(self._sections)
+        figures = sorted(report.figures, key=lambda drawn: order.index(homes[drawn.figure.name]))
+        return replace(report, figures=tuple(figures), sections=homes)
 
     def _in_report(self, place: str, snapshot: Snapshot, view: View) -> list[Markup]:
-        return [
-            self.section(name, snapshot, view)
-            for name, section in self._sections.items()
-            if section.in_report == place
-            and (snapshot.is_study or not section.needs_study)
-            and (place != "model" or view.page in section.pages)
-            and section.is_measured(snapshot, view.variant)
-        ]
+        """The sections of one place, each followed by its figures; those without a heading have nothing to show."""
+        found = []
+        for name, section in self._sections.items():
+            if section.in_report != place or (section.needs_study and not snapshot.is_study):
+                continue
+            if place == "model" and view.page not in section.pages:
+                continue
+            if not section.is_measured(snapshot, view.variant):
+                continue
+            shown = self.section(name, snapshot, view)
+            figures = self._figures(name, snapshot, view)
+            if _HEADING.search(shown) and (figures or name != "figures"):
+                found.append(shown if name == "figures" else shown + figures)
+        return found
+
+    def _figures(self, name: str, snapshot: Snapshot, view: View) -> Markup:
+        drawn = [] if view.report is None else view.report.shown_in(name, phrases(view.language))
+        return Markup(self._render("_drawn.html", snapshot, view, {"figures": drawn})) if drawn else Markup("")
 
     def _render(self, template: str, snapshot: Snapshot, view: View, values: Mapping[str, Any]) -> str:
         t = phrases(view.language).extended(self._words)
@@ -118,6 +141,7 @@ class Pages:
             t=t,
             language=view.language,
             own=_own(snapshot, view),
+            pictures=view.report is None,
             link=view.link,
             folder=str(snapshot.path),
             titles=snapshot.titles,
@@ -125,6 +149,31 @@ class Pages:
             said_duration=functools.partial(said_duration, t),
             **values,
         )
+
+
+_HEADING = re.compile(r"<h[12](?P<attributes>[^>]*)>(?P<title>.*?)</h[12]>", re.S)
+_ID = re.compile(r'\bid="([^"]+)"')
+
+
+def _numbered(sections: Sequence[Markup]) -> tuple[list[Markup], list[tuple[int, str, str]]]:
+    """Sections with numbers in their headings, and their contents: number, address, title."""
+    numbered, contents = [], []
+    for number, section in enumerate(sections, start=1):
+        heading = _HEADING.search(section)
+        assert heading is not None  # `_in_report` leaves out sections without one
+        known = _ID.search(heading["attributes"])
+        address = f"section-{number}" if known is None else known[1]
+        mark = Markup('{}<h2{} id="{}"><span class="section-number">{}</span> {}</h2>{}').format(
+            Markup(section[: heading.start()]),
+            Markup(_ID.sub("", heading["attributes"]).rstrip()),
+            address,
+            number,
+            Markup(heading["title"]),
+            Markup(section[heading.end() :]),
+        )
+        numbered.append(mark)
+        contents.append((number, address, Markup(heading["title"]).striptags()))
+    return numbered, contents
 
 
 def shows_results(page: str, snapshot: Snapshot) -> bool:
@@ -155,7 +204,7 @@ def _chrome(snapshot: Snapshot, view: View) -> dict[str, Any]:
         "study": snapshot.study,
         "plan_hash": str(snapshot.plan["plan_hash"]) if snapshot.is_study else "",
         "languages": LANGUAGES,
-        "version": version("addnorm"),
+        "version": __version__,
         "peek_problem": view.peek_problem,
     }
 

@@ -9,7 +9,7 @@ from addnorm.errors import warn
 from addnorm.reporting.figures import all_figures, write_figures, write_tables
 from addnorm.reporting.reader import Reader, reader_of
 from addnorm.reporting.render import Pages
-from addnorm.reporting.sections.reproduce import STUDY_FILE, reproduction
+from addnorm.reporting.sections.report.reproduce import STUDY_FILE, reproduction
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import ReportFiles
 from addnorm.store.files import write_atomic

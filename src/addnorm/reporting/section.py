@@ -67,8 +67,8 @@ class Section:
     """Place among the sections, on every page and in the report."""
     pages: ClassVar[tuple[str, ...]] = ()
     """Pages of the site that show it. A name that no other section uses makes a new page."""
-    in_report: ClassVar[Literal["study", "model", "end"] | None] = "study"
-    """Place in the report: once for the study, once for each model, at the end, or nowhere."""
+    in_report: ClassVar[Literal["opening", "study", "end", "model"] | None] = "study"
+    """Place in the report: before its contents, once for the study, at its end, once for each model after that, or nowhere."""
     follows: ClassVar[frozenset[Trigger]] = frozenset()
     """Changes after which open pages load the section again."""
     study_files: ClassVar[tuple[str, ...]] = ()

@@ -204,6 +204,11 @@ class Snapshot:
             " · …" if len(set_here) > len(shown) else ""
         )
 
+    @cached_property
+    def derived(self) -> dict[str, Any]:
+        """Small tables that a section read from large files for several figures, by a key of its own."""
+        return {}
+
     def spec(self, variant: str) -> Mapping[str, Any]:
         """Spec of the variant's first run; empty if the plan holds none."""
         spec = self._specs.get(variant)

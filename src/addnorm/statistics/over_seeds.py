@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float64
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 MATRICES = ("weights", "shares", "relative")
@@ -34,7 +34,7 @@ def mean_over_seeds(values: Sequence[float]) -> MeanOverSeeds:
     mean, count = float(np.mean(values)), len(values)
     if count < 2:
         return MeanOverSeeds(mean=mean, low=None, high=None, seeds=count)
-    reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, count - 1) * np.std(values, ddof=1) / np.sqrt(count))
+    reach = float(stdtrit(count - 1, (1 + CONFIDENCE) / 2) * np.std(values, ddof=1) / np.sqrt(count))
     return MeanOverSeeds(mean=mean, low=mean - reach, high=mean + reach, seeds=count)
 
 

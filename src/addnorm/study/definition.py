@@ -101,8 +101,8 @@ class Training:
     """True for torch's deterministic algorithms only, which may be slower: a training on GPUs then repeats its bits, and fails
     at an operation without one."""
     parallel: Literal["replicated", "sharded"] = field(default="replicated", metadata=_OMITTED)
-    """What each of several `devices` keeps: all weights, or `sharded` (FSDP2) its share of every matrix, of the gradient and
-    of the optimizer's state, for weights that do not fit one device. No result depends on it, as for `devices`."""
+    """Weights that each of several `devices` keeps: all of them, or `sharded` (FSDP2) its share of every matrix, of the
+    gradient and of the optimizer's state, for weights that do not fit one device. No result depends on it, as for `devices`."""
     devices: int = field(default=1, metadata=_OMITTED)
     """Processes that train one run together, each with a GPU, or with `threads` cores: a power of two up to `shards`. No result
     depends on it, so it is not part of a run's identity, and a run may go on with another number."""

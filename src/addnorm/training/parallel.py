@@ -1,4 +1,4 @@
-"""How the weights of a run lie on its ranks: all of them on every rank, or on each rank a share (`sharded`).
+"""Weights of a run on its ranks: all of them on every rank, or on each rank a share (`sharded`).
 
 Both compute the same bits. The loop asks for the shards of a rank, hands over the gradients of each, and gets the summed
 gradient; checkpoints hold whole tensors.

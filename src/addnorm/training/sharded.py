@@ -64,7 +64,7 @@ class Sharded(Parallel):
         self._cut = [parameter for parameter in trained if id(parameter) in self._own]
         new = dict(model.named_parameters())
         self._updated = {old: self._own.get(id(new[name]), new[name]) for old, name in name_of.items()}
-        """What the optimizer updates for each of the model's parameters before, which FSDP has replaced."""
+        """The tensor that the optimizer updates for each of the model's parameters before, which FSDP has replaced."""
 
     def groups(self, groups: Iterable[Group]) -> list[Group]:
         return [Group(**{**group, "params": [self._updated[id(p)] for p in group["params"]]}) for group in groups]

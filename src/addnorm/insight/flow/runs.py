@@ -1,6 +1,7 @@
 """Flow of a run, measured on held-out windows of its own data and stored as RUN/insight.json."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -117,9 +118,21 @@ def inspect_run(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     windows = held_windows(found, dataset, settings, device)
     start, end = found.initial_model().to(device), found.model().to(device)
-    content = {**head, "start": flow(start, windows), "end": flow(end, windows)}
+    with _threads(found.spec.training.threads):
+        content = {**head, "start": flow(start, windows), "end": flow(end, windows)}
     write_json(run.path / INSIGHT, content)
     return content
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with as many threads as in training: further ones wait for each other longer than small models take."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def dataset_of(run: RunFolder, found: RunWeights) -> Dataset:

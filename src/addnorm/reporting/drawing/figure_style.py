@@ -26,6 +26,8 @@ CHINESE_FONTS = (
 """Looked for in this order."""
 _LATIN = "DejaVu Sans"
 """Comes with matplotlib."""
+_FIRST_CHINESE = "\u2e80"
+"""Unicode's first letter of East Asia; the font above has none of them."""
 
 _DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (5, 2, 1, 2)), (0, (1.2, 1.6)))
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
@@ -93,11 +95,13 @@ def finished(figure: "Figure") -> "Figure":
     """The figure with fonts for every letter in it; call it last."""
     from matplotlib.text import Text
 
-    found = chinese_font()
+    texts: list[Text] = figure.findobj(Text)
+    # A second font is looked up for every text, which takes longer than drawing it.
+    found = chinese_font() if any(max(text.get_text(), default="") >= _FIRST_CHINESE for text in texts) else None
     families = [_LATIN] if found is None else [_LATIN, found]
     for axes in figure.axes:
         axes.tick_params(axis="both", which="both", labelfontfamily=families)
-    for text in figure.findobj(Text):
+    for text in texts:
         text.set_fontfamily(families)
     return figure
 

@@ -1,5 +1,6 @@
 """Short forms of names that are the same in places, as those of a grid are."""
 
+import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -80,3 +81,9 @@ def _shared(names: Sequence[str]) -> int:
         return 0
     same = sum(1 for _ in itertools.takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False)))
     return max((found.end() for found in _BREAK.finditer(names[0][:same])), default=0)
+
+
+def file_name(name: str) -> str:
+    """A variant's name as a part of a file's: letters, digits and the signs ._=- alone, different for different names."""
+    plain = re.sub(r"[^A-Za-z0-9._=-]+", "_", name)
+    return plain if plain == name else f"{plain}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"

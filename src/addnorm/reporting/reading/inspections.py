@@ -1,21 +1,51 @@
 """Measurements of `addnorm inspect`: `insight.json` in a run's folder."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from addnorm import __version__
+from addnorm.errors import AddnormError
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.store import RunFolder, read_json
 
 NAME = "insight.json"
-FORMATS = (1, 2, 3)
+FORMAT = 3
+"""Newest version of the layout, as `addnorm.insight` writes it."""
+FORMATS = (1, 2, FORMAT)
 """Versions that can be shown: version 1 has no depth matrices, version 2 no size of what layers add."""
 
 
-def insights(snapshot: Snapshot) -> dict[str, Mapping[str, Any]]:
-    """Measurements by the name of a run or a checkpoint; those without, or of another format, are left out."""
+def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[str, Mapping[str, Any]]:
+    """Measurements by the name of a run or a checkpoint; those without, or of another format, are left out.
+
+    Args:
+        snapshot: the folder.
+        models: variants and checkpoints; all if not given.
+    """
     found: dict[str, Mapping[str, Any]] = {}
-    for place in (place for model in snapshot.models for place in snapshot.measured_in(model)):
+    for place in (place for model in models or snapshot.models for place in snapshot.measured_in(model)):
         content = content_of(snapshot, f"{place.folder}/{NAME}")
         if content.get("format") in FORMATS:
             found[place.name] = content
     return found
+
+
+def is_inspected(run: RunFolder) -> bool:
+    """True if a finished run's measurements are those of its final weights, by this version of addnorm.
+
+    `addnorm.inspect` would leave them as they are. To ask it takes torch, and most of a report's time.
+    """
+    path, done = run.path / NAME, run.path / "DONE"
+    try:
+        if not done.is_file() or path.stat().st_mtime < done.stat().st_mtime:
+            return False
+        content = read_json(path)
+    except (AddnormError, OSError):
+        return False
+    steps = run.spec.get("steps")
+    return (
+        isinstance(content, dict)
+        and (content.get("format"), content.get("addnorm")) == (FORMAT, __version__)
+        and content.get("weights") == {"file": "final.safetensors", "step": steps, "steps": steps}
+    )

@@ -39,8 +39,8 @@ def front_of(snapshot: Snapshot) -> str:
 
 
 def template_folders() -> list[Path]:
-    """Folders that hold the sections' templates."""
-    return [Path(folder) / "templates" for folder in __path__]
+    """Folders that hold the sections' templates; those of sections that only reports have are in a folder of their own."""
+    return [Path(folder) / "templates" / part for folder in __path__ for part in ("", "report")]
 
 
 def study_files() -> frozenset[str]:

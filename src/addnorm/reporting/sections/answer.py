@@ -45,6 +45,7 @@ class AnswerSection(Section):
 
     order = 5
     pages = ("overview",)
+    in_report = "opening"
     follows = frozenset({"ranking"})
     shows_results = True
 

@@ -78,6 +78,7 @@ class CardsSection(Section):
 
     order = 35
     pages = ("overview",)
+    in_report = None
     follows = frozenset({"runs", "ranking"})
     shows_results = True
     part = "card"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from addnorm.reporting.audit.table import merged_names
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.csv_table import as_csv
-from addnorm.reporting.formats.latex import NONE, escaped, tabular
+from addnorm.reporting.formats.latex import escaped, significant, tabular
 from addnorm.reporting.formats.numbers import quantity, size
 from addnorm.reporting.reading.counted_costs import COSTS, counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
@@ -24,11 +24,11 @@ AUDIT = "audit.json"
 UNITS = {"parameters": 1e6, "flops_per_token": 1e6, "tokens_per_s": 1.0, "peak_bytes": 1e9, "wall_s": 1.0}
 """Unit of each axis."""
 _COLUMNS = (
-    ("parameters", "parameters, M", 1e6),
-    ("flops_per_token", "MFLOPs / token", 1e6),
-    ("tokens_per_s", "tokens / s", 1.0),
-    ("peak_bytes", "peak memory, GB", 1e9),
-    ("wall_s", "time, s", 1.0),
+    ("parameters", "M params", 1e6),
+    ("flops_per_token", "MFLOP", 1e6),
+    ("tokens_per_s", "tok./s", 1.0),
+    ("peak_bytes", "GB", 1e9),
+    ("wall_s", "s", 1.0),
 )
 
 
@@ -199,11 +199,12 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line per variant, three significant digits; a dash where a number is not known."""
     head = ["variant", *(title for _, title, _ in _COLUMNS)]
     lines = [[escaped(row["variant"]), *(_cell(row.get(key), unit) for key, _, unit in _COLUMNS)] for row in rows]
-    return tabular("l" + "r" * len(_COLUMNS), head, lines)
+    about = "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
+    return tabular("l" + "r" * len(_COLUMNS), head, lines, [about])
 
 
 def _cell(value: float | int | None, unit: float) -> str:
-    return NONE if value is None else f"{value / unit:.3g}"
+    return significant(None if value is None else value / unit)
 
 
 class CostSection(Section):

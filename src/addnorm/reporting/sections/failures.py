@@ -10,6 +10,8 @@ from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import View
 from addnorm.store import RunFolder
 
+_LOST = ("failed", "diverged", "blocked")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
@@ -32,12 +34,15 @@ class FailuresSection(Section):
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"failures": failures(snapshot), "variants": snapshot.variants, "is_live": view.is_live}
 
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return any(run.state in _LOST for run in snapshot.all_runs)
+
 
 def failures(snapshot: Snapshot) -> list[Failure]:
     """Runs that failed, diverged or are blocked, in plan order."""
     failed = []
     for run in snapshot.all_runs:
-        if run.state in ("failed", "diverged", "blocked"):
+        if run.state in _LOST:
             folder = RunFolder(snapshot.path / run.run)
             inside = contained(snapshot.path, folder.log_path)
             recorded = (folder.ending() or {}).get("log") if contained(snapshot.path, folder.path) else None

@@ -1,6 +1,5 @@
-"""All figures of a report, each with its numbers as a table."""
+"""Figures of a report inside the models: those of sections that stand in each model's part."""
 
-import base64
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,25 +11,13 @@ from addnorm.words import phrases
 
 
 class FiguresSection(Section):
-    """The gallery of figures."""
+    """Figures that show all models beside each other, layer by layer."""
 
-    order = 170
-    in_report = "end"
+    order = 115
     needs_study = False
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        t = phrases(view.language)
-        drawn = view.report.figures if view.report is not None else ()
         return {
-            "figures": [
-                {
-                    "name": of.figure.name,
-                    "caption": t.translation(f"figures.{of.figure.name}", of.figure.caption),
-                    "data": base64.b64encode(of.svg).decode("ascii"),
-                    "table": of.figure.table(of.rows, t),
-                    "files": [path.name for path in of.files],
-                }
-                for of in drawn
-            ],
+            "figures": [] if view.report is None else view.report.shown_in(self.name, phrases(view.language)),
             "english": drawable(view.language) != view.language,
         }

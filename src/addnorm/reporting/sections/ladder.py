@@ -68,6 +68,7 @@ class LadderSection(Section):
 
     order = 30
     pages = ("overview", "ranking")
+    in_report = None
     follows = frozenset({"ranking"})
     shows_results = True
 

@@ -41,6 +41,7 @@ class PlanSection(Section):
 
     order = 140
     pages = ("record",)
+    in_report = "end"
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"plan": plan(snapshot)}

@@ -51,6 +51,9 @@ class ProofsSection(Section):
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         return {"proofs": self.proofs(snapshot)}
 
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return any(run.attempts > 1 for run in snapshot.runs)
+
     def proofs(self, snapshot: Snapshot) -> list[Proof]:
         """A proof per run that took more than one attempt, in plan order."""
         found = []

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
-from addnorm.reporting.formats.latex import escaped, tabular
 from addnorm.reporting.formats.numbers import fixed, interval
+from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 from addnorm.words import Phrases, phrases
@@ -159,7 +160,7 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     if snapshot.ranking is None:
         return {}
     content = snapshot.ranking.to_json()
-    return {"ranking.csv": csv(content), "ranking.tex": latex(content)}
+    return {"ranking.csv": csv(content), **latex(content)}
 
 
 def rows(ranking: Mapping[str, Any]) -> list[Row]:
@@ -219,23 +220,6 @@ def csv(ranking: Mapping[str, Any]) -> str:
                 line += [comparison["seeds_needed"]]
         writer.writerow(line)
     return out.getvalue()
-
-
-def latex(ranking: Mapping[str, Any]) -> str:
-    r"""A `tabular` with booktabs rules (`\usepackage{booktabs}`), names escaped, warnings as comments above it."""
-    references = ranking["references"]
-    head = ["ranks", "variant", "seeds", "loss", r"acc.\,\%", "tier", *(f"vs {escaped(name)}" for name in references)]
-    about = (
-        "Differences in thousandths of a nat; intervals hold together at "
-        f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g} nats."
-    )
-    lines = []
-    for row in rows(ranking):
-        loss = row.loss if row.reach == NONE else rf"${row.loss} \pm {row.reach}$"
-        cells = [row.ranks.replace("-", "--") if row.ranks != NONE else NONE, escaped(row.variant), row.seeds, loss]
-        cells += [row.accuracy, escaped(row.tier), *(_signs(escaped(cell)) for cell in row.versus)]
-        lines.append(cells)
-    return tabular("rlrrrl" + "l" * len(references), head, lines, [*ranking["warnings"], about])
 
 
 def _row(entry: Mapping[str, Any], references: Sequence[str]) -> Row:
@@ -336,16 +320,10 @@ def _two(ends: Sequence[Any] | None) -> Sequence[Any]:
     return (None, None) if ends is None else ends
 
 
-def _signs(cell: str) -> str:
-    """Numbers in math mode, where a minus is a minus and not a hyphen."""
-    return re.sub(r"\[[^]]*\]|[+-][0-9.]+", lambda number: f"${number.group()}$", cell)
-
-
 class RankingSection(Section):
-    """The ranking's figure and tables. Pages show it as ladder, verdicts and values."""
+    """The ranking's figure and tables, of reports. Pages show it as ladder, verdicts and values."""
 
     order = 35
-    in_report = None
     figures = (
         Figure(
             name="ranking",
@@ -358,3 +336,9 @@ class RankingSection(Section):
             files=_files,
         ),
     )
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {}
+
+    def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
+        return snapshot.ranking is not None

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.drawing.figure_style import finished, new_figure, style, tidy
 from addnorm.reporting.formats.csv_table import as_csv
-from addnorm.reporting.formats.latex import escaped, number, tabular
+from addnorm.reporting.formats.latex import number, tabular
+from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, spread
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
@@ -260,16 +261,18 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def latex(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Change of each term with the distance, and mean directions: a line per model and layer."""
-    head = ["run", "layer", *_IN_LATEX, "mean $q$", "mean $k$", "by chance"]
-    lines = []
+def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Change of each term with the distance, and mean directions: a table per run, a line per layer."""
+    head = ["layer", *_IN_LATEX, r"$\bar q$", r"$\bar k$", "chance"]
+    tables = {}
     for label in dict.fromkeys(row["label"] for row in rows):
+        lines = []
         for layer, heads in _by_layer([row for row in rows if row["label"] == label]).items():
             swings, directions = _measured(heads)
-            lines.append([escaped(label), str(layer), *(number(one, 3) for one in swings)])
-            lines[-1] += [number(one, 2) for one in directions]
-    return tabular("lr" + "r" * (len(TERMS) + 3), head, lines, [f"{_HEADING}; heads averaged, one run of each model."])
+            lines.append([str(layer), *(number(one, 3) for one in swings), *(number(one, 2) for one in directions)])
+        about = f"{label}: {_HEADING}; heads averaged."
+        tables[label] = tabular("l" + "r" * (len(TERMS) + 3), head, lines, [about])
+    return tables
 
 
 def _about(model: Mapping[str, Any], width: int) -> str:
@@ -342,7 +345,8 @@ def _nearest(distances: Sequence[float], wanted: float) -> int:
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"score_terms.csv": as_csv(long_terms(rows)), "score_terms.tex": latex(rows)}
+    tables = {f"score_terms-{file_name(label)}.tex": text for label, text in latex(rows).items()}
+    return {"score_terms.csv": as_csv(long_terms(rows)), **tables}
 
 
 class TermsSection(Section):

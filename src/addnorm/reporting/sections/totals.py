@@ -40,6 +40,7 @@ class TotalsSection(Section):
 
     order = 10
     pages = ("overview",)
+    in_report = None
     follows = frozenset({"runs"})
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:

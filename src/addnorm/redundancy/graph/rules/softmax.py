@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from math import inf, isinf
+from typing import cast
 
 import torch
 
@@ -114,8 +115,7 @@ def compare(call: Call, value: Value, *others: object) -> Output:
         return replace(call.unmoved(), fact="nowhere" if value.fact == "maximum" else f"infinite {value.name}")
     other = others[0] if len(others) == 1 else None
     if isinstance(other, Value) and all(each.masked is None or _never_moves(each.masked) for each in (value, other)):
-        apart = add(replace(call, op="sub"), value, other)
-        assert isinstance(apart, Output)
+        apart = cast(Output, add(replace(call, op="sub"), value, other))
         call.demand_unchanged(Value(call.shape, apart.shift, data_shifts=apart.data_shifts))
         return call.unmoved()
     call.demand_unchanged(value, *(each for each in others if isinstance(each, Value)))

@@ -20,9 +20,9 @@ DRAWN = {"train.loss": "train_loss", "eval.loss": "loss", "eval.accuracy": "accu
 """Metrics of the figure, and their names in its rows."""
 _MOST_POINTS = 6
 """Points of a curve in the figure's table, at most."""
-_STEPS = 5
+_STEPS = 2
 """Columns of steps before the last, at most."""
-_MEASURES = {"train_loss": "training loss", "loss": "loss", "accuracy": r"accuracy, \%"}
+_MEASURES = {"train_loss": "Training loss", "loss": "Held-out loss", "accuracy": "Accuracy"}
 _FACTORS = {"accuracy": 100.0}
 _DIGITS = {"accuracy": 2}
 
@@ -115,40 +115,43 @@ def figure_table(rows: Rows, t: Phrases) -> FigureTable:
 
 
 def figure_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"curves.csv": as_csv(long_curves(rows)), "curves.tex": latex(rows)}
+    return {"curves.csv": as_csv(long_curves(rows))} | {
+        f"curves-{name}.tex": text for name, text in latex(rows).items()
+    }
 
 
-def latex(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Held-out measures, or the training loss where nothing was evaluated.
+def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A table per held-out measure, or of the training loss where nothing was evaluated; by measure.
 
     Args:
         rows: those of the figure of curves: `variant`, `metric`, `steps`, `mean`, `low`, `high`.
     """
     drawn = [row for row in rows if row["steps"]]
     evaluated = [row for row in drawn if row["metric"] != "train_loss"]
-    shown = evaluated or drawn
-    steps = _some(sorted({step for row in shown for step in row["steps"]})[:-1])
-    head = ["variant", "measure", *(f"step {step}" for step in steps), "last", "range", "best", "at step"]
-    return tabular(
-        "ll" + "r" * len(steps) + "rlrr",
-        head,
-        [_table_line(row, steps) for row in shown],
-        (
-            "Means over the seeds that have reached a step; losses in nats per token. Range: least and largest seed at the",
-            "last step. Best: the best mean of any step, which is chosen after the fact; compare the last.",
-        ),
+    by_metric: dict[str, list[Mapping[str, Any]]] = {}
+    for row in evaluated or drawn:
+        by_metric.setdefault(row["metric"], []).append(row)
+    return {metric: _metric_table(metric, of) for metric, of in by_metric.items()}
+
+
+def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    steps = _some(sorted({step for row in rows for step in row["steps"]})[:-1])
+    unit = "in per cent" if metric == "accuracy" else "in nats per token"
+    about = (
+        f"{_MEASURES[metric]} {unit}: means over the seeds that have reached a step.",
+        "Range: least and largest seed at the last step.",
     )
+    head = ["variant", *(f"step {step}" for step in steps), "last", "range"]
+    return tabular("l" + "r" * len(steps) + "rr", head, [_table_line(row, steps) for row in rows], about)
 
 
 def _table_line(row: Mapping[str, Any], steps: Sequence[int]) -> list[str]:
     factor, digits = _FACTORS.get(row["metric"], 1.0), _DIGITS.get(row["metric"], 4)
     at = dict(zip(row["steps"], row["mean"], strict=True))
-    best = (max if row["metric"] == "accuracy" else min)(at, key=lambda step: at[step])
     cells = [number(None if step not in at else factor * at[step], digits) for step in steps]
     last, low, high = (factor * row[name][-1] for name in ("mean", "low", "high"))
-    spread = NONE if low == high else f"$[{low:.{digits}f}, {high:.{digits}f}]$"
-    best_cells = [number(factor * at[best], digits), str(best)]
-    return [escaped(row["variant"]), _MEASURES[row["metric"]], *cells, number(last, digits), spread, *best_cells]
+    ends = NONE if low == high else f"${low:.{digits}f}$--${high:.{digits}f}$"
+    return [escaped(row["variant"]), *cells, number(last, digits), ends]
 
 
 def _some(steps: Sequence[int]) -> list[int]:

@@ -34,12 +34,13 @@ class Change:
 def depth_of(snapshot: Snapshot, variant: str) -> list[DepthOverSeeds]:
     """The depth matrices of a checkpoint, or of a variant over its inspected seeds; none if there are none, or if files are not
     understood."""
-    known = insights(snapshot)
-    contents = [known[of.name] for of in snapshot.measured_in(variant) if of.name in known]
-    try:
-        return depth_over_seeds(contents)
-    except UNREADABLE:
-        return []
+    key = f"depth of {variant}"
+    if key not in snapshot.derived:  # a report shows them in a figure and in tables
+        try:
+            snapshot.derived[key] = depth_over_seeds(list(insights(snapshot, [variant]).values()))
+        except UNREADABLE:
+            snapshot.derived[key] = []
+    return list(snapshot.derived[key])
 
 
 def learns(room: DepthOverSeeds) -> bool:

@@ -41,14 +41,11 @@ class InsightSection(Section):
 
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
         table, checkpoints = insight_table(snapshot), checkpoint_table(snapshot)
-        of_runs = {"insight.csv": as_csv(table), "insight.tex": latex(table)} if table else {}
+        tables = {f"insight-{key}.tex": text for key, text in latex(table).items()}
+        of_runs = {"insight.csv": as_csv(table), **tables} if table else {}
         as_variants = [{"variant": row["checkpoint"], "step": None, **row} for row in checkpoints]
-        about = "Checkpoints, each on the text it was measured on."
-        return of_runs | (
-            {"checkpoints.csv": as_csv(checkpoints), "checkpoints.tex": latex(as_variants, about)}
-            if checkpoints
-            else {}
-        )
+        tables = {f"checkpoints-{key}.tex": text for key, text in latex(as_variants).items()}
+        return of_runs | ({"checkpoints.csv": as_csv(checkpoints), **tables} if checkpoints else {})
 
 
 def _figure(measure: Measure) -> Figure:

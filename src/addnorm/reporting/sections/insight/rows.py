@@ -12,8 +12,16 @@ from addnorm.reporting.snapshot import Snapshot
 
 def layer_rows(snapshot: Snapshot, key: str) -> Rows:
     """One row per variant or checkpoint and layer that has the measure, with a value per inspected seed."""
-    known = insights(snapshot)
-    found = []
+    if "insight" not in snapshot.derived:  # the runs' files are read once for the figures of all measures
+        known = insights(snapshot)
+        snapshot.derived["insight"] = {
+            measure.key: _rows(snapshot, known, measure.key) for measure in measures().values()
+        }
+    return list(snapshot.derived["insight"].get(key, ()))
+
+
+def _rows(snapshot: Snapshot, known: Mapping[str, Mapping[str, Any]], key: str) -> Rows:
+    found: Rows = []
     for place, model in enumerate(snapshot.models):
         contents = [known[of.name] for of in snapshot.measured_in(model) if of.name in known]
         start, end = (

@@ -5,11 +5,13 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from addnorm.reporting.formats.latex import NONE, escaped, tabular
+from addnorm.reporting.formats.latex import escaped, significant, tabular
+from addnorm.reporting.formats.numbers import spread
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.measures import measures
 
-_ABOUT = "Means over seeds, at the end of training unless stated otherwise."
+_MOST_LAYERS = 6
+"""Columns of a LaTeX table."""
 
 
 def columns() -> dict[str, str]:
@@ -39,30 +41,36 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     return "\n\n".join(parts)
 
 
-def latex(rows: Sequence[Mapping[str, Any]], about: str = _ABOUT) -> str:
-    """Measures at the end of training, and the gradient at its start: a line per variant and layer, means over seeds.
+def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A table per measure at the end of training: a line per variant, up to six layers; means over seeds.
 
     Args:
         rows: one measure of one layer of one run each: `variant`, `step` (0 at the start, None of a checkpoint), `layer`,
             `measure`, `value`.
-        about: stands below the table.
+
+    Returns:
+        The tables by measure; `gradient_start` before training.
     """
-    values: dict[tuple[str, int, str], list[float]] = defaultdict(list)
+    values: dict[tuple[str, str, int], list[float]] = defaultdict(list)
     for row in rows:
         key = row["measure"] if row["step"] != 0 else f"{row['measure']}_start"
         if row["value"] is not None:
-            values[row["variant"], row["layer"], key].append(row["value"])
-    shown = {key: title for key, title in columns().items() if any(key == measure for _, _, measure in values)}
-    layers = list(dict.fromkeys((row["variant"], row["layer"]) for row in rows))
-    lines = [
-        [escaped(variant), str(layer), *(_mean_cell(values.get((variant, layer, key), [])) for key in shown)]
-        for variant, layer in layers
-    ]
-    return tabular("lr" + "r" * len(shown), ["variant", "layer", *shown.values()], lines, [about])
+            values[key, row["variant"], row["layer"]].append(row["value"])
+    titles = {key: title for key, title in columns().items() if any(key == measure for measure, _, _ in values)}
+    return {key: _measure_table(key, title, values) for key, title in titles.items()}
+
+
+def _measure_table(key: str, title: str, values: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
+    layers = sorted({layer for measure, _, layer in values if measure == key})
+    shown = [layers[place] for place in spread(len(layers), _MOST_LAYERS)]
+    names = dict.fromkeys(variant for measure, variant, _ in values if measure == key)
+    lines = [[escaped(name), *(_mean_cell(values.get((key, name, layer), [])) for layer in shown)] for name in names]
+    about = f"{title} by layer. Means over seeds" + ("." if "start" in title else ", at the end of training.")
+    return tabular("l" + "r" * len(shown), ["variant", *map(str, shown)], lines, [about])
 
 
 def _mean_cell(values: Sequence[float]) -> str:
-    return NONE if not values else f"{sum(values) / len(values):.3g}"
+    return significant(sum(values) / len(values) if values else None)
 
 
 def _run(run: Mapping[str, Any], width: int) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from addnorm.reporting.formats.latex import NONE as NONE_IN_LATEX
 from addnorm.reporting.formats.latex import escaped, tabular
 from addnorm.reporting.formats.text_table import aligned
 
@@ -71,11 +72,12 @@ def csv(found: Mapping[str, Any]) -> str:
 
 def latex(found: Mapping[str, Any]) -> str:
     r"""Su's (2023) table of accuracies as a `tabular` with booktabs rules."""
-    about = f"Accuracy in per cent, trained at {found['trained']} tokens; {_scored(found)}."
+    about = (
+        f"Accuracy in per cent, trained at {found['trained']} tokens; {_scored(found)}. Intervals are in the CSV file."
+    )
     lines = []
-    for label, *cells in _table(found, _accuracy):
-        shown = [cell if cell == NONE else f"${cell.replace('±', chr(92) + 'pm')}$" for cell in cells]
-        lines.append([escaped(label), *shown])
+    for label, *cells in _table(found, _plain_accuracy):
+        lines.append([escaped(label), *(NONE_IN_LATEX if cell == NONE else f"${cell}$" for cell in cells)])
     return tabular("l" + "r" * len(found["lengths"]), ["", *map(str, found["lengths"])], lines, [about])
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.scalars import record, verdicts
@@ -81,7 +82,8 @@ def _mean(values: Sequence[float | int | None]) -> float | None:
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"scalars.csv": as_csv(long_scalars(rows)), "scalars.tex": latex(rows)}
+    tables = {f"scalars-{file_name(variant)}.tex": text for variant, text in latex(rows).items()}
+    return {"scalars.csv": as_csv(long_scalars(rows)), **tables}
 
 
 class ScalarsSection(Section):

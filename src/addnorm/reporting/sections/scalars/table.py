@@ -42,29 +42,40 @@ def tables(explained: Json) -> str:
     return "\n\n".join(blocks)
 
 
-def latex(rows: Sequence[Mapping[str, Any]]) -> str:
-    """One line per scalar: its start, what decay alone would have left, its mean over seeds and their deviation.
+def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """A table per variant, a line per scalar: what decay alone would have left, and mean and deviation of the learned value.
 
     Args:
         rows: those of the figure of scalars: `variant`, `parameter`, `layer`, `entry`, `init`, `decay_only`, `finals`.
     """
-    head = ["variant", "parameter", "layer", "entry", "start", "decay alone", "learned", "deviation", "seeds"]
-    lines = []
+    by_variant: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
     for row in rows:
-        finals = [value for value in row["finals"] if value is not None]
-        lines.append(
-            [
-                *(escaped(row[name]) for name in ("variant", "parameter")),
-                NONE if row["layer"] is None else str(row["layer"]),
-                escaped(row["entry"]),
-                *(number(row[name], 4) for name in ("init", "decay_only")),
-                number(statistics.fmean(finals) if finals else None, 4),
-                number(statistics.stdev(finals) if len(finals) > 1 else None, 4),
-                str(len(finals)),
-            ]
-        )
-    about = "Values as they are learned; mean and sample standard deviation over seeds."
-    return tabular("llrlrrrrr", head, lines, [about])
+        by_variant[row["variant"]].append(row)
+    head = ["parameter", "entry", "start", "decay", "learned", "dev."]
+    return {
+        variant: tabular("llrrrr", head, [_line(row) for row in of], [_about(variant, of)])
+        for variant, of in by_variant.items()
+    }
+
+
+def _line(row: Mapping[str, Any]) -> list[str]:
+    finals = [value for value in row["finals"] if value is not None]
+    layer = "" if row["layer"] is None else f"{row['layer']}: "
+    return [
+        escaped(row["parameter"]),
+        escaped(f"{layer}{row['entry']}") or NONE,
+        *(number(row[name], 3) for name in ("init", "decay_only")),
+        number(statistics.fmean(finals) if finals else None, 3),
+        number(statistics.stdev(finals) if len(finals) > 1 else None, 3),
+    ]
+
+
+def _about(variant: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    seeds = max(len(row["finals"]) for row in rows)
+    return (
+        f"{variant}: values as they are learned; mean and sample standard deviation over {seeds} seeds. "
+        "Entry: layer, then index. Decay: what weight decay alone would have left."
+    )
 
 
 def _run(run: Json, spreads: dict[tuple[str, str], float | None], width: int) -> str:

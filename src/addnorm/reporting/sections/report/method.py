@@ -5,7 +5,6 @@ from typing import Any
 
 from addnorm.errors import AddnormError
 from addnorm.reporting.reading.inspections import insights
-from addnorm.reporting.reading.own_training import own_training
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
@@ -28,7 +27,6 @@ def method(snapshot: Snapshot, language: str) -> list[tuple[str, list[str]]]:
     """Headings with their sentences."""
     t = phrases(language)
     parts = {
-        "data": _data(snapshot),
         "statistics": _statistics(snapshot),
         "looks": _looks(snapshot),
         "insight": _insight(snapshot),
@@ -46,24 +44,6 @@ _Sentences = list[tuple[str, dict[str, object]]]
 
 def _spec(snapshot: Snapshot) -> Mapping[str, Any]:
     return snapshot.spec(snapshot.variants[0]) if snapshot.variants else {}
-
-
-def _data(snapshot: Snapshot) -> _Sentences:
-    training = _spec(snapshot).get("training", {})
-    if not {"seq", "eval_sequences", "steps", "batch"} <= training.keys():
-        return []
-    objective = _spec(snapshot).get("model", {}).get("objective", "causal")
-    steps = {"steps": training["steps"], "batch": training["batch"], "seq": training["seq"]}
-    own = own_training(snapshot)
-    settings = ", ".join(path.removeprefix("training.") for path in own)
-    return [
-        ("trained_apart", {"settings": settings, "variant": snapshot.variants[0], **steps})
-        if own
-        else ("trained", steps),
-        ("scored", {"sequences": training["eval_sequences"], "seq": training["seq"]}),
-        ("masked" if objective == "masked" else "causal", {}),
-        ("paired_apart" if "training.batch" in own else "paired", {}),
-    ]
 
 
 def _statistics(snapshot: Snapshot) -> _Sentences:

@@ -1,0 +1,185 @@
+"""Set-up of a study in sentences: models, data, training, and how rates were chosen. Every setting is in one of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from addnorm.reporting.formats.numbers import quantity, times
+from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.reading.counted_costs import counted_costs
+from addnorm.reporting.reading.study_files import content_of
+from addnorm.reporting.section import Section
+from addnorm.reporting.snapshot import Snapshot
+from addnorm.reporting.view import View
+from addnorm.words import Phrases, phrases
+
+_PARTS = ("model", "training", "corpus", "tokenizer")
+_RATE = "training.optimizer.learning_rate"
+_ABSENT = "–"
+
+
+class SetupSection(Section):
+    """The set-up."""
+
+    order = 15
+    in_report = "study"
+
+    def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
+        return {
+            "setup": setup(snapshot, view.language),
+            "differing": own_settings(snapshot),
+            "base": next(iter(snapshot.references or snapshot.variants), ""),
+        }
+
+
+def setup(snapshot: Snapshot, language: str) -> list[tuple[str, list[str]]]:
+    """Headings with their sentences, which together name every setting that all runs share."""
+    if not all(set(_PARTS) <= snapshot.spec(name).keys() for name in snapshot.variants) or not snapshot.variants:
+        return []
+    t, settings = phrases(language), _Shared(snapshot)
+    parts = {
+        "models": _models(snapshot, settings, t),
+        "data": _data(snapshot, settings, t),
+        "training": _training(snapshot, settings, t),
+        "rates": [_rates(snapshot, t)],
+    }
+    # What no sentence has named stands at the end of its part, so that nothing is left out.
+    for part, root in (("models", "model"), ("data", "corpus"), ("data", "tokenizer"), ("training", "training")):
+        left = settings.left(root)
+        if left:
+            parts[part].append(t("setup.further", settings=t("joint.semicolon").join(left)))
+    return [(t(f"setup.{part}"), sentences) for part, sentences in parts.items()]
+
+
+def own_settings(snapshot: Snapshot) -> list[tuple[str, list[tuple[str, str]]]]:
+    """The settings in which each model differs from the first reference: path and value."""
+    base = next(iter(snapshot.references or snapshot.variants), None)
+    return [
+        (name, [(path, of[name]) for path, of in snapshot.differing.items() if of[name] != of[base]])
+        for name in snapshot.variants
+        if base is not None and name != base
+    ]
+
+
+class _Shared:
+    """Settings that all models share. Each is named once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        spec = snapshot.spec(snapshot.variants[0])
+        values = flat({part: spec[part] for part in _PARTS})
+        self._left = {path: value for path, value in values.items() if path not in snapshot.differing}
+
+    def take(self, **paths: str) -> dict[str, str] | None:
+        """Values by name, which no other sentence needs to name; None if models differ in one of them."""
+        if not set(paths.values()) <= self._left.keys():
+            return None
+        return {name: self._left.pop(path) for name, path in paths.items()}
+
+    def part(self, path: str) -> str | None:
+        """A part with its settings, `adamw (betas [0.9, 0.95], eps 1e-08)`; None if models differ in its kind."""
+        kind = self._left.pop(f"{path}.kind", None)
+        if kind is None:
+            return None
+        own = {at: value for at, value in self._left.items() if at.startswith(f"{path}.")}
+        for at in own:
+            del self._left[at]
+        fields = ", ".join(f"{at.removeprefix(f'{path}.')} {value}" for at, value in own.items())
+        return f"{kind} ({fields})" if fields else kind
+
+    def left(self, root: str) -> list[str]:
+        """List the settings that have not been named: path and value."""
+        return [f"{path} = {value}" for path, value in self._left.items() if path.startswith(f"{root}.")]
+
+
+def _said(t: Phrases, key: str, values: Mapping[str, str] | None) -> list[str]:
+    return [] if values is None else [t(f"setup.{key}", **values)]
+
+
+def _models(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
+    comma = t("joint.comma")
+    found = [t("setup.compared", count=len(snapshot.variants), names=comma.join(snapshot.variants))]
+    if snapshot.references:
+        found.append(t("setup.references", names=comma.join(snapshot.references)))
+    found += _said(t, "width", settings.take(width="model.width", hidden="model.hidden"))
+    found += _said(t, "depth", settings.take(depth="model.depth"))
+    found += _said(t, "heads", settings.take(heads="model.heads", kv_heads="model.kv_heads"))
+    found += _said(t, "length", settings.take(length="model.max_seq"))
+    rooms = (
+        "residual",
+        "scores",
+        "placement",
+        "norm",
+        "position",
+        "block",
+        "qk_bias",
+        "qk_norm",
+        "values",
+        "sink",
+        "attended",
+    )
+    parts = [f"{room} {part}" for room in rooms if (part := settings.part(f"model.{room}")) is not None]
+    if parts:
+        found.append(t("setup.parts", parts=t("joint.semicolon").join(parts)))
+    counts = [of["parameters"] for of in counted_costs(snapshot).values() if "parameters" in of]
+    if counts:
+        least, most = quantity(min(counts)), quantity(max(counts))
+        key = "parameters" if least == most else "parameters_between"
+        found.append(t(f"setup.{key}", least=least, most=most))
+    return found
+
+
+def _data(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
+    found = []
+    corpus, tokenizer = settings.part("corpus"), settings.part("tokenizer")
+    vocab = settings.take(vocab="model.vocab")
+    if corpus is not None:
+        found.append(t("setup.corpus", corpus=corpus))
+    data = content_of(snapshot, "data/dataset.json")
+    train, held = data.get("train"), data.get("held")
+    if isinstance(train, dict) and isinstance(held, dict) and "tokens" in train and "tokens" in held:
+        found.append(
+            t(
+                "setup.amount",
+                train=quantity(train["tokens"]),
+                documents=train.get("documents", "?"),
+                held=quantity(held["tokens"]),
+                held_documents=held.get("documents", "?"),
+            )
+        )
+    if tokenizer is not None:
+        found.append(t("setup.tokenizer", tokenizer=tokenizer))
+    return found + _said(t, "vocab", vocab)
+
+
+def _training(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
+    spec = snapshot.spec(snapshot.variants[0])
+    training, objective = spec["training"], settings.take(objective="model.objective")
+    found = []
+    steps = settings.take(steps="training.steps", batch="training.batch", seq="training.seq")
+    if steps is not None:
+        found.append(t("method.trained", **steps))
+        tokens = int(training["steps"]) * int(training["batch"]) * int(training["seq"])
+        found.append(t("setup.tokens", tokens=quantity(tokens)))
+        if snapshot.train_tokens:
+            found.append(t("setup.passes", share=times(tokens / snapshot.train_tokens)))
+    seeds = sorted({run.seed for run in snapshot.runs})
+    found.append(t("setup.seeds", seeds=", ".join(map(str, seeds))))
+    optimizer, schedule = settings.part("training.optimizer"), settings.part("training.schedule")
+    found += [t("setup.optimizer", optimizer=optimizer)] if optimizer else []
+    found += [t("setup.schedule", schedule=schedule)] if schedule else []
+    found += _said(t, "clip", settings.take(clip="training.clip"))
+    found += _said(t, "precision", settings.take(precision="training.precision"))
+    scored = settings.take(sequences="training.eval_sequences")
+    if scored is not None and steps is not None:
+        found.append(t("method.scored", **scored, seq=steps["seq"]))
+    if objective is not None:
+        found.append(t("method.masked" if objective["objective"] == "masked" else "method.causal"))
+    found.append(t("method.paired_apart" if "training.batch" in snapshot.differing else "method.paired"))
+    return found
+
+
+def _rates(snapshot: Snapshot, t: Phrases) -> str:
+    tuning = snapshot.plan.get("tune")
+    if isinstance(tuning, dict):
+        axes: Sequence[str] = list(dict.fromkeys(axis for of in tuning.get("over", {}).values() for axis in of))
+        return t("setup.tuned", axes=", ".join(axes), seeds=", ".join(map(str, tuning.get("seeds", ()))))
+    return t("setup.own_rates" if _RATE in snapshot.differing else "setup.one_rate")
