@@ -55,7 +55,6 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
             "content_hash": result.content_hash,
             "corpus_hash": result.corpus_hash,
             "reason": result.reason,
-            **learned(folder / result.run),
         }
         for result in ended
     ]
@@ -66,6 +65,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         "steps": study.plan["runs"][0]["spec"]["training"]["steps"],
         "references": study.plan["references"],
     }
+    coefficients = {result.run: rows for result in ended if (rows := learned(folder / result.run))}
     if to.exists():
         before = json.loads(to.read_text(encoding="utf-8"))
         corpora = {run["corpus_hash"] for run in [*before["runs"], *runs]} - {None}
@@ -73,23 +73,26 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
             raise SystemExit(f"{to}: expected runs of {content['study']!r} on one text, got others. Name another file.")
         known = {run["content_hash"] for run in runs}
         runs += [run for run in before["runs"] if run["content_hash"] not in known]
+        coefficients = before.get("coefficients", {}) | coefficients
         content |= {"label": label or before["label"]}
     runs.sort(key=lambda run: run["seed"])
     lines = ",\n  ".join(json.dumps(run) for run in runs)
     head = json.dumps(content, indent=1).removesuffix("\n}")
+    if coefficients:
+        rows = ",\n  ".join(f"{json.dumps(run)}: {json.dumps(found)}" for run, found in sorted(coefficients.items()))
+        head += f',\n "coefficients": {{\n  {rows}\n }}'
     to.write_text(f'{head},\n "runs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
 
 
-def learned(run: Path) -> dict[str, Any]:
-    """The run's effective coefficients at its end as (name, layer, value); nothing if it has none."""
+def learned(run: Path) -> list[list[Any]]:
+    """The run's effective coefficients at its end: name, layer, value."""
     path = run / "scalars.safetensors"
     if not path.exists():
-        return {}
+        return []
     with safe_open(path, "np") as file:
         metadata = file.metadata()
     pairs = zip(json.loads(metadata["names"]), json.loads(metadata["effective"]), strict=True)
-    rows = [[name, layer, round(value, 5)] for name, (layer, value) in pairs if value is not None]
-    return {"coefficients": rows} if rows else {}
+    return [[name, layer, round(value, 5)] for name, (layer, value) in pairs if value is not None]
 
 
 def collect_lengths(folder: Path, to: Path) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import math
 import types
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
@@ -79,6 +80,8 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(members)
     if origin in (Union, types.UnionType):
         return st.one_of(*map(values, members))
+    if origin is Mapping:
+        return st.dictionaries(values(members[0]), values(members[1]), max_size=3)
     if origin is tuple and members[-1] is Ellipsis:
         return st.lists(values(members[0]), max_size=3).map(tuple)
     if origin is tuple:
@@ -99,7 +102,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
 def recipes(draw: st.DrawFn, cls: Any) -> Recipe:
     """A spec in which each field is drawn, or left at its default."""
     hints = hints_of(cls)
-    chosen = [field.name for field in fields(cls) if draw(st.booleans()) or field.name in ("path", "name")]
+    chosen = [field.name for field in fields(cls) if draw(st.booleans()) or field.default is field.default_factory]
     return Recipe(cls, {name: draw(values(hints[name])) for name in chosen})
 
 

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -11,6 +11,7 @@ import pytest
 
 from addnorm.catalogue import ROOMS, Spec
 from addnorm.errors import InputError
+from addnorm.foreign.checkpoint import Patch
 
 SIBLINGS = [(room.name, kind) for room in ROOMS.values() for kind in room.kinds()]
 every_sibling = pytest.mark.parametrize(("room", "kind"), SIBLINGS, ids=["-".join(sibling) for sibling in SIBLINGS])
@@ -39,6 +40,7 @@ FITTING: dict[Any, Callable[[Any], bool]] = {
     int: lambda value: type(value) is int,
     float: lambda value: type(value) in (int, float) and math.isfinite(value),
     str: lambda value: type(value) is str,
+    Patch: lambda value: isinstance(value, Patch),
     tuple[str, ...]: lambda value: type(value) is tuple and all(type(entry) is str for entry in value),
 }
 
@@ -50,6 +52,9 @@ def fits(value: Any, hint: Any) -> bool:
         return any(fits(value, member) for member in arguments)
     if get_origin(hint) is Literal:
         return any(type(value) is type(choice) and value == choice for choice in arguments)
+    if get_origin(hint) is Mapping:
+        names, values = arguments
+        return isinstance(value, Mapping) and all(fits(k, names) and fits(v, values) for k, v in value.items())
     if get_origin(hint) is tuple and arguments[-1] is not Ellipsis:
         return type(value) is tuple and len(value) == len(arguments) and all(map(fits, value, arguments))
     return FITTING[hint](value)
@@ -118,7 +123,8 @@ def test_so_it_is_where_another_class_has_the_first_post_init(room: str, kind: s
 def test_so_it_is_where_a_subclass_writes_its_own_constructor(room: str, kind: str) -> None:
     def make(self: Spec, **given: Any) -> None:
         for field in fields(self):
-            object.__setattr__(self, field.name, given.get(field.name, field.default))
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            object.__setattr__(self, field.name, given.get(field.name, default))
 
     assert_refuses_wrong_values(unchecked(ROOMS[room].spec_class(kind), __init__=make), kind)
 

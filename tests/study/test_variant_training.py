@@ -21,6 +21,7 @@ from addnorm.reporting.sections.model import model
 from addnorm.reporting.sections.plan import plan as plan_section
 from addnorm.reporting.sections.report.method import method
 from addnorm.reporting.sections.report.reproduce import study_content
+from addnorm.reporting.sections.report.setup import own_settings, setup
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study, Training
 from addnorm.study.loading import load_study
@@ -165,8 +166,10 @@ def test_page_and_report_show_what_differs(write: Callable[[str], Path], tmp_pat
     assert "training.steps" not in dict(shown.shared)
     differences = {field.path: (field.value, field.reference) for field in model(snapshot, "high").differences}
     assert differences == {"training.steps": ("4", "6"), "training.optimizer.learning_rate": ("0.003", "0.0003")}
-    said = " ".join(sentence for _, sentences in method(snapshot, "en") for sentence in sentences)
-    assert "The model base takes 6 optimizer steps" in said
+    said = " ".join(
+        sentence for _, sentences in [*setup(snapshot, "en"), *method(snapshot, "en")] for sentence in sentences
+    )
+    assert ("training.steps", "4") in dict(own_settings(snapshot))["high"]
     assert "do not see the same batches" in said
     content = study_content(folder.plan)
     Path("again.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

@@ -1,5 +1,6 @@
-"""Serve a live page of a study or of measured checkpoints: states, curves, ranking, scalars, cost, logs, failures; or of all
-studies of a folder.
+"""Serve a live page of a study, of all studies of a folder, or of measured checkpoints.
+
+A study's page shows states, curves, ranking, scalars, cost, logs and failures.
 
 The page is served to this machine alone. With `--host`, other machines have access with a token, which is part of the printed
 address. The page only reads; notes and tags, its one exception, are kept in `notes.jsonl` in the study's folder and can be
