@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -87,7 +87,7 @@ class Checkpoint(ForeignSpec):
     content: str = ""
     """Hash of config.json and of the weights, set when the plan is frozen."""
 
-    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple[Self, tuple[str, ...]]:
+    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple["ForeignSpec", tuple[str, ...]]:
         path = (folder / Path(self.checkpoint).expanduser()).resolve()
         if not path.exists():
             path = _of_the_hub(self.checkpoint, path)
@@ -95,7 +95,7 @@ class Checkpoint(ForeignSpec):
         Pretrained(path=str(path)).fit(())  # says so here if there is no tokenizer
         return replace(self, checkpoint=str(path)), ()
 
-    def fitted(self, vocab: int, max_seq: int) -> Self:
+    def fitted(self, vocab: int, max_seq: int) -> "ForeignSpec":
         _require_checkpoint(Path(self.checkpoint))
         content = self.content or checkpoint_hash(Path(self.checkpoint))
         return replace(self, vocab=vocab, max_seq=max(self.max_seq, max_seq), content=content)

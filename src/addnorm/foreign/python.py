@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar
 
 import torch
 from safetensors.torch import save
@@ -49,13 +49,13 @@ class Python(ForeignSpec):
     options: Mapping[str, int | float | str | bool | None] = field(default_factory=dict)
     """Further arguments of the function."""
 
-    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple[Self, tuple[str, ...]]:
+    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple["ForeignSpec", tuple[str, ...]]:
         # A spec that is written out has the file's name alone; its place is among the plugins.
         given = next((reference for reference in plugins if Path(reference).name == self.python), None)
         reference = add_builder(self.python, folder) if given is None else given
         return replace(self, python=Path(reference).name), (reference,)
 
-    def fitted(self, vocab: int, max_seq: int) -> Self:
+    def fitted(self, vocab: int, max_seq: int) -> "ForeignSpec":
         return replace(self, vocab=vocab, max_seq=max(self.max_seq, max_seq))
 
     def build(self, seed: int = 0) -> ForeignModel:

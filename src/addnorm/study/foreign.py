@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -34,7 +34,7 @@ class ForeignSpec(Spec, ABC):
     """Tokens of a sequence, set with the training."""
 
     @abstractmethod
-    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple[Self, tuple[str, ...]]:
+    def located(self, folder: Path, plugins: Sequence[str] = ()) -> tuple["ForeignSpec", tuple[str, ...]]:
         """The spec with absolute paths, and the references of user code that it needs among the study's plugins.
 
         Args:
@@ -46,7 +46,7 @@ class ForeignSpec(Spec, ABC):
         """
 
     @abstractmethod
-    def fitted(self, vocab: int, max_seq: int) -> Self:
+    def fitted(self, vocab: int, max_seq: int) -> "ForeignSpec":
         """The spec for data of so many ids and sequences of at least so many tokens, with the content of its files."""
 
     def tokenizer(self) -> TokenizerSpec | None:
