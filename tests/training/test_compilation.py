@@ -113,6 +113,7 @@ def test_a_run_without_a_compiler_says_why_and_trains(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.thorough
+@pytest.mark.filterwarnings("default")  # torch's tracer and its compiler warn of their own code
 def test_a_compiled_training_resumes_to_the_same_bits(tmp_path: Path) -> None:
     from addnorm.data import prepare
     from addnorm.data.tokenizers.bytes import Bytes

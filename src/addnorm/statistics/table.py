@@ -49,10 +49,10 @@ class Table:
         """The table with the runs of some seeds alone; the list of runs stays whole."""
         return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
 
-    def is_constant(self, variant: str, fewest: int) -> bool:
-        """True if a variant has at least `fewest` finished runs, and all of them repeat the first."""
+    def is_constant(self, variant: str) -> bool:
+        """True if a variant has several finished runs, and all of them repeat the first."""
         finished = [run for run in self.runs[variant] if run.state == "finished"]
-        return len(finished) >= fewest and all((variant, run.seed) not in self.counted for run in finished[1:])
+        return len(finished) > 1 and all((variant, run.seed) not in self.counted for run in finished[1:])
 
     def failed(self, variant: str) -> bool:
         """True if every run of the variant has ended and none has finished."""

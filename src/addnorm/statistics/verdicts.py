@@ -144,8 +144,8 @@ class Family:
         if count < FEWEST_SEEDS:
             shared = "one_shared" if count == 1 else "several_shared"
             comparison = replace(comparison, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
-            constant = next((variant for variant in (name, other) if table.is_constant(variant, FEWEST_SEEDS)), None)
-            if constant is not None:
+            constant = next((variant for variant in (name, other) if table.is_constant(variant)), None)
+            if constant is not None and self.assumed_sd is None:  # of printed results, other seeds may yet be run
                 return replace(comparison, reason=say("no_spread", variant=constant))
             comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
         elif math.isnan(error):

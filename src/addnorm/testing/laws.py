@@ -131,8 +131,12 @@ def ignores_padding(spec: ModelSpec) -> None:
     """Padding after a sequence changes no logit at its real positions."""
     law, lengths = "ignores_padding", (5, SEQ)
     padding = torch.arange(SEQ) < torch.tensor(lengths)[:, None]
-    for objective in ("causal", "masked"):
-        model, tokens, _, allowed = _evaluated(replace(spec, objective=objective))
+    # Windows and forgetting look back from a position, so a masked model has neither.
+    for each in (
+        replace(spec, objective="causal"),
+        replace(spec, objective="masked", windows=(None,), forgetting=None),
+    ):
+        objective, (model, tokens, _, allowed) = each.objective, _evaluated(each)
         with torch.no_grad():
             together = model(tokens, padding=padding)
             for row, length in enumerate(lengths):

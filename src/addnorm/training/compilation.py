@@ -42,5 +42,6 @@ def compiled(model: nn.Module, trial: Callable[[nn.Module], Tensor]) -> tuple[nn
 def _in_one_line(error: Exception) -> str:
     """The error and torch's explanation of it, without its hints."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [*lines[:1], *(line for line in lines[1:] if line.startswith("Explanation:"))]
+    first = 2 if lines and lines[0].endswith(":") else 1  # "backend='inductor' raised:" tells nothing alone
+    told = [*lines[:first], *(line for line in lines[first:] if line.startswith("Explanation:"))]
     return " ".join(told)[:300] or "no message"
