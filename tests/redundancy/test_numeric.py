@@ -292,3 +292,25 @@ def test_an_unmoved_output_is_computed_once_unless_the_call_changes_a_buffer(cou
     assert torch.equal(outputs[0], outputs[1]) == torch.equal(outputs[2], outputs[3]) == (counts == 0)
     assert not torch.equal(outputs[1], outputs[2])
     assert not torch.equal(outputs[3], other)
+
+
+class KeysAlone(nn.Module):
+    """Attention whose only bias is that of the keys, which softmax cancels; `leak` lets some of it through."""
+
+    def __init__(self, leak: float) -> None:
+        super().__init__()
+        self.q, self.k, self.leak = nn.Linear(6, 6, bias=False), nn.Linear(6, 6), leak
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        keys = self.k(x)
+        return (self.q(x) @ keys.mT).softmax(-1) + self.leak * keys.mean()
+
+
+@pytest.mark.parametrize(
+    ("leak", "verdict", "redundant"), [(0.0, "redundant", 6), (1e-9, "undecided", 0), (1e-3, "partly redundant", 5)]
+)
+def test_where_all_gradients_are_rounding_nothing_is_effective(leak: float, verdict: str, redundant: int) -> None:
+    """With one bias and no other gradient beside it, rounding was measured by rounding and called an effect."""
+    torch.manual_seed(0)
+    found = addnorm.audit(KeysAlone(leak), (torch.randn(2, 5, 6),), methods="numeric").findings[0]
+    assert (found.parameter, found.verdict, found.redundant_dof) == ("k.bias", verdict, redundant)

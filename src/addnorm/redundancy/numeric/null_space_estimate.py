@@ -4,7 +4,8 @@ Gradients of random projections of the output, at several inputs, lengths and po
 stacked in one Jacobian, whose singular values sort the directions. They are the Jacobian's own, never roots of
 eigenvalues of JᵀJ: squaring turns 1e-9 into 1e-18, which rounding has lost.
 
-    sigma <= 16 eps sqrt(n) sigma_max     candidate: rounding explains every gradient along it
+    sigma <= 16 eps sqrt(n) sigma_max     candidate: rounding explains every gradient along it; all are candidates where
+                                          sigma_max itself is rounding
     sigma <= 1e-6 sigma_max               weak
     else                                  effective
 
@@ -158,6 +159,8 @@ def estimate_null_space(
     values[: len(computed)] = computed
     top = float(values.max()) or 1.0
     candidate = values <= 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
+    if top <= rounding * len(rows) ** 0.5:  # the largest, too, is rounding: no gradient stands out to measure others by
+        candidate = torch.ones_like(candidate)
     weak = (values <= _WEAK * top) & ~candidate
     directions = right.T
     null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
