@@ -140,6 +140,19 @@ def test_ranks_that_srun_starts_join_and_leave_a_finished_run(single: Path, tmp_
     assert list(run.path.glob(".ranks*")) == []
 
 
+def test_a_rank_that_comes_before_rank_0_has_claimed_the_run_is_met(single: Path, tmp_path: Path) -> None:
+    """Its entry was lost with the temporary files that the claim removes, and both waited for each other."""
+    run = untrained(single, tmp_path / "out")
+    (run.path / ".ranks-9-0-0").touch()  # of ranks that were killed
+    tasks = [{"SLURM_NTASKS": "2", "SLURM_PROCID": str(n)} for n in range(2)]
+    first = begin_worker(run.path, CALM, ("--devices", "2"), tasks[1])
+    wait_until(lambda: (run.path / ".ranks-0-0-0").exists() and (run.path / ".ranks-0-0-0").stat().st_size > 30)
+    second = begin_worker(run.path, CALM, ("--devices", "2"), tasks[0])
+    assert joined(first, second) == [ExitCode.DONE] * 2, run.log_path.read_text()
+    assert result(tmp_path / "out") == result(single)
+    assert list(run.path.glob(".ranks*")) == []
+
+
 class TestPlace:
     RUN = Path("runs/a")
 

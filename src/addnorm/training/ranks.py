@@ -85,7 +85,8 @@ def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.en
     if devices > 1 and environment.get("SLURM_NTASKS") == str(devices) and "SLURM_PROCID" in environment:
         rank = int(environment["SLURM_PROCID"])
         step = [environment.get(f"SLURM_{name}", "0") for name in ("JOB_ID", "STEP_ID", "RESTART_COUNT")]
-        meeting = run / f".ranks-{'-'.join(step)}.tmp"
+        # Not a temporary file: rank 0 removes those when it claims the run, and another rank may have come before it.
+        meeting = run / f".ranks-{'-'.join(step)}"
         return _place(rank, devices, int(environment.get("SLURM_LOCALID", rank)), meeting)
     return None
 
@@ -250,6 +251,10 @@ def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
         store = FileStore(str(place.meeting), place.size)
         store.set(f"rank {place.rank}", "here")
         _wait(store, place.size, started)
+        if place.rank == 0:
+            for old in place.meeting.parent.glob(".ranks-*"):  # of ranks that were killed
+                if old != place.meeting:
+                    old.unlink(missing_ok=True)
     with lost():
         dist.init_process_group(
             "nccl" if device.type == "cuda" else "gloo",
