@@ -16,6 +16,8 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.words import Phrases
 
+_OF_CHECKPOINTS = "Each checkpoint on the text that it was measured on"
+
 
 class InsightSection(Section):
     """Measures per layer: panels of one model, figures of all models side by side."""
@@ -44,7 +46,7 @@ class InsightSection(Section):
         tables = {f"insight-{key}.tex": text for key, text in latex(table).items()}
         of_runs = {"insight.csv": as_csv(table), **tables} if table else {}
         as_variants = [{"variant": row["checkpoint"], "step": None, **row} for row in checkpoints]
-        tables = {f"checkpoints-{key}.tex": text for key, text in latex(as_variants).items()}
+        tables = {f"checkpoints-{key}.tex": text for key, text in latex(as_variants, _OF_CHECKPOINTS).items()}
         return of_runs | ({"checkpoints.csv": as_csv(checkpoints), **tables} if checkpoints else {})
 
 

@@ -41,12 +41,13 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
     return "\n\n".join(parts)
 
 
-def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def latex(rows: Sequence[Mapping[str, Any]], about: str = "Means over seeds") -> dict[str, str]:
     """A table per measure at the end of training: a line per variant, up to six layers; means over seeds.
 
     Args:
         rows: one measure of one layer of one run each: `variant`, `step` (0 at the start, None of a checkpoint), `layer`,
             `measure`, `value`.
+        about: what the numbers are, below the tables.
 
     Returns:
         The tables by measure; `gradient_start` before training.
@@ -57,15 +58,20 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         if row["value"] is not None:
             values[key, row["variant"], row["layer"]].append(row["value"])
     titles = {key: title for key, title in columns().items() if any(key == measure for measure, _, _ in values)}
-    return {key: _measure_table(key, title, values) for key, title in titles.items()}
+    at_end = any(row["step"] is not None for row in rows)
+    return {
+        key: _measure_table(
+            key, f"{title} by layer. {about}{', at the end of training' * (at_end and 'start' not in title)}.", values
+        )
+        for key, title in titles.items()
+    }
 
 
-def _measure_table(key: str, title: str, values: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
+def _measure_table(key: str, about: str, values: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
     layers = sorted({layer for measure, _, layer in values if measure == key})
     shown = [layers[place] for place in spread(len(layers), _MOST_LAYERS)]
     names = dict.fromkeys(variant for measure, variant, _ in values if measure == key)
     lines = [[escaped(name), *(_mean_cell(values.get((key, name, layer), [])) for layer in shown)] for name in names]
-    about = f"{title} by layer. Means over seeds" + ("." if "start" in title else ", at the end of training.")
     return tabular("l" + "r" * len(shown), ["variant", *map(str, shown)], lines, [about])
 
 
