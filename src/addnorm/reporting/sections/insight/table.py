@@ -58,13 +58,12 @@ def latex(rows: Sequence[Mapping[str, Any]], about: str = "Means over seeds") ->
         if row["value"] is not None:
             values[key, row["variant"], row["layer"]].append(row["value"])
     titles = {key: title for key, title in columns().items() if any(key == measure for measure, _, _ in values)}
-    at_end = any(row["step"] is not None for row in rows)
-    return {
-        key: _measure_table(
-            key, f"{title} by layer. {about}{', at the end of training' * (at_end and 'start' not in title)}.", values
-        )
-        for key, title in titles.items()
-    }
+    trained = any(row["step"] is not None for row in rows)
+    tables = {}
+    for key, title in titles.items():
+        when = ", at the end of training" if trained and "start" not in title else ""
+        tables[key] = _measure_table(key, f"{title} by layer. {about}{when}.", values)
+    return tables
 
 
 def _measure_table(key: str, about: str, values: Mapping[tuple[str, str, int], Sequence[float]]) -> str:
