@@ -14,11 +14,19 @@ Most matrices are far from singular: products of weights. For these the Cholesky
 sigma_n^2 >= 1/|L^{-1}|^2 at a fifth of the cost of R. Its error is about n eps |A^T A|; the bound is used only where it
 is `_FAR` times that, so that the squares lose nothing that the answer depends on. The full rank of a wide matrix gives
 its null space without singular values: the orthogonal complement of its rows.
+
+All decompositions are torch's, not NumPy's or SciPy's: those bring thread pools of their own, which wait actively for the
+cores that torch's threads need. On two cores that took half as long again.
 """
 
+import math
+
 import numpy as np
+import torch
 from jaxtyping import Float64
-from scipy import linalg
+from torch import Tensor
+
+from addnorm.redundancy.algebra.svd import svd
 
 FLOAT64 = 1e-10
 """Relative error allowed for float64 matrices that went through products with well-conditioned weights."""
@@ -63,14 +71,15 @@ def kernel_and_clarity(
     if rows < columns and _smallest(matrix.T):
         return _complement(matrix), True
     reduced = _reduce(matrix)
-    if _surely_full(reduced, rounding):
+    if _surely_above(reduced, rounding):
         return np.zeros((columns, 0)), True
-    _, values, right = _svd(reduced)
+    _, found, right = svd(_tensor(reduced), full_matrices=True)
+    values = found.numpy()
     padded = np.zeros(columns)
     padded[: len(values)] = values
     zero = padded <= rounding * np.sqrt(columns) * values[0]
     clear = not zero.any() or padded[zero].max() * _GAP <= padded[~zero].min()
-    return np.ascontiguousarray(right[zero].T), bool(clear)
+    return np.ascontiguousarray(right.numpy()[zero].T), bool(clear)
 
 
 def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, float]:
@@ -85,12 +94,11 @@ def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, f
         if smallest := _smallest(tried):
             size = float(np.linalg.norm(tried)) / np.sqrt(tried.shape[1])
             return matrix.shape[0] <= matrix.shape[1], max(1.0, float(size / smallest))
-    reduced = np.asarray(np.linalg.qr(small, mode="r"))
+    reduced = _triangular(small)
     size = float(np.linalg.norm(reduced)) / np.sqrt(reduced.shape[1])
-    if _surely_full(reduced, FLOAT64):
-        smallest = float(1 / np.linalg.norm(linalg.lapack.dtrtri(reduced)[0]))
+    if smallest := _surely_above(reduced, FLOAT64):
         return matrix.shape[0] <= matrix.shape[1], max(1.0, float(size / smallest))
-    values = np.linalg.svd(reduced, compute_uv=False)
+    values = _singular_values(reduced)
     kept = values[values > FLOAT64 * np.sqrt(reduced.shape[1]) * values[0]]
     full = len(kept) == matrix.shape[0]
     return full, max(1.0, float(size / kept[-1]))
@@ -105,66 +113,68 @@ def rank(matrix: Float64[np.ndarray, "rows entries"], *, rounding: float = FLOAT
     if _smallest(matrix):
         return matrix.shape[1]
     reduced = _reduce(matrix)
-    if _surely_full(reduced, rounding):
+    if _surely_above(reduced, rounding):
         return reduced.shape[1]
-    values = np.linalg.svd(reduced, compute_uv=False)
+    values = _singular_values(reduced)
     return int((values > rounding * np.sqrt(reduced.shape[1]) * values[0]).sum())
 
 
 def _smallest(matrix: Float64[np.ndarray, "rows entries"]) -> float:
     """A lower bound of the smallest singular value of a square or tall matrix, from the Cholesky factor of its Gram matrix; 0
     where rounding of the squares could decide."""
-    # The Gram matrix is symmetric: its lower triangle costs half of the product. LAPACK leaves the other triangle zero.
-    plain = matrix.flags.f_contiguous
-    with np.errstate(over="ignore", invalid="ignore"):
-        gram = linalg.blas.dsyrk(1.0, matrix if plain else matrix.T, trans=int(plain), lower=1)
-        lower, diagonal = float(np.linalg.norm(gram)), float(np.linalg.norm(np.diagonal(gram)))
-    if not 0 < lower < _HUGE:
+    given = _tensor(matrix)
+    gram = given.T @ given
+    size = float(torch.linalg.matrix_norm(gram))
+    if not 0 < size < _HUGE:
         return 0.0
-    size = (2 * lower**2 - diagonal**2) ** 0.5
-    factor, info = linalg.lapack.dpotrf(gram, lower=1, overwrite_a=1)
-    if info != 0:
+    factor, info = torch.linalg.cholesky_ex(gram)
+    if int(info) != 0:
         return 0.0
-    inverse, info = linalg.lapack.dtrtri(factor, lower=1, overwrite_c=1)
-    bound = 1 / float(np.linalg.norm(inverse)) ** 2 if info == 0 else 0.0
+    # The trace of (A^T A)^{-1} is |L^{-1}|^2.
+    trace = float(torch.cholesky_inverse(factor).trace())
+    bound = 1 / trace if 0 < trace < math.inf else 0.0
     return bound**0.5 if bound >= _FAR * len(gram) * _EPS * size else 0.0
 
 
 def _complement(matrix: Float64[np.ndarray, "rows entries"]) -> Float64[np.ndarray, "entries nullity"]:
     """Orthonormal columns orthogonal to the rows of a wide matrix of full rank: the last columns of Q in A^T = Q R."""
     rows, columns = matrix.shape
-    reflectors, scales = np.linalg.qr(matrix.T, mode="raw")
-    last = np.zeros((columns, columns - rows), order="F")
-    last[rows:] = np.eye(columns - rows)
-    found, _, info = linalg.lapack.dormqr("L", "N", np.asfortranarray(reflectors.T), scales, last, 64 * columns)
-    if info != 0:
-        raise ValueError(f"expected reflectors from a QR decomposition, got error {info} of LAPACK")
-    return np.ascontiguousarray(found)
+    reflectors, scales = torch.geqrf(_tensor(matrix.T))
+    last = torch.zeros(columns, columns - rows, dtype=torch.float64)
+    last[rows:] = torch.eye(columns - rows, dtype=torch.float64)
+    return np.ascontiguousarray(torch.ormqr(reflectors, scales, last).numpy())
 
 
 def _reduce(matrix: Float64[np.ndarray, "rows entries"]) -> Float64[np.ndarray, "fewer entries"]:
     """R of A = Q R if that is smaller."""
     rows, columns = matrix.shape
-    return np.asarray(np.linalg.qr(matrix, mode="r")) if rows > columns > 0 else matrix
+    return _triangular(matrix) if rows > columns > 0 else matrix
 
 
-def _surely_full(reduced: Float64[np.ndarray, "rows entries"], rounding: float) -> bool:
-    """True if a triangular factor certainly has full rank: 1/|R^{-1}|_F <= sigma_min, and |R|_F >= sigma_max."""
+def _triangular(matrix: Float64[np.ndarray, "rows entries"]) -> Float64[np.ndarray, "fewer entries"]:
+    """R of A = Q R."""
+    return np.asarray(torch.linalg.qr(_tensor(matrix), mode="r").R.numpy())
+
+
+def _singular_values(matrix: Float64[np.ndarray, "rows entries"]) -> Float64[np.ndarray, " values"]:
+    return np.asarray(svd(_tensor(matrix))[1].numpy())
+
+
+def _surely_above(reduced: Float64[np.ndarray, "rows entries"], rounding: float) -> float:
+    """A lower bound of a triangular factor's smallest singular value, 1/|R^{-1}|_F; 0 where it does not prove full rank, for
+    which |R|_F >= sigma_max is taken as the largest."""
     rows, columns = reduced.shape
     if rows != columns or not np.diagonal(reduced).all() or np.tril(reduced, -1).any():
-        return False
-    inverse, info = linalg.lapack.dtrtri(reduced)
-    if info != 0 or not np.abs(inverse).max() < _HUGE:
-        return False
-    smallest = 1 / np.linalg.norm(inverse)
-    return bool(smallest > rounding * np.sqrt(columns) * np.linalg.norm(reduced))
+        return 0.0
+    one = torch.eye(rows, dtype=torch.float64)
+    inverse = torch.linalg.solve_triangular(_tensor(reduced), one, upper=True)
+    if not float(inverse.abs().max()) < _HUGE:
+        return 0.0
+    smallest = 1 / float(torch.linalg.matrix_norm(inverse))
+    return smallest if smallest > rounding * np.sqrt(columns) * np.linalg.norm(reduced) else 0.0
 
 
-def _svd(
-    matrix: Float64[np.ndarray, "rows entries"],
-) -> tuple[Float64[np.ndarray, "rows rows"], Float64[np.ndarray, " values"], Float64[np.ndarray, "entries entries"]]:
-    """The decomposition with all right vectors; with the slower driver if the fast one does not converge."""
-    try:
-        return np.linalg.svd(matrix, full_matrices=True)
-    except np.linalg.LinAlgError:
-        return linalg.svd(matrix, full_matrices=True, lapack_driver="gesvd")
+def _tensor(matrix: Float64[np.ndarray, "rows entries"]) -> Tensor:
+    """The same numbers for torch, without a copy where torch can read them in place."""
+    shared = matrix.flags.writeable and min(matrix.strides) >= 0
+    return torch.from_numpy(matrix) if shared else torch.tensor(matrix)
