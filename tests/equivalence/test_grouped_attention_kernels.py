@@ -1,13 +1,10 @@
 """The GPU kernels give the formula's numbers and gradients: in Triton's interpreter here, on a GPU where there is one."""
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
 import torch
+from compiled_kernels import assert_compiles
 from grouped_attention_cases import HEADS, Case, leaves, paired, plain, with_gradients
 from test_grouped_attention_memory import Watch
 
@@ -202,46 +199,6 @@ def test_the_operators_keep_their_schema_and_shapes() -> None:
     torch.library.opcheck(operators.differentiate_grouped, (*given, log_sum, log_sum, out, False), test_utils=checks)
 
 
-COMPILED = """
-import json, triton
-from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource
-from addnorm.kernels.grouped_attention.triton.backward import differentiate_keys, differentiate_rows
-from addnorm.kernels.grouped_attention.triton.forward import attend_rows
-
-NARROW, FLOATS = {"q", "k", "v", "grad", "out", "bias", "distance"}, {"weights", "log_sum", "delta"}
-SWITCHES = dict(
-    HEAD_DIM=64, VALUE_DIM=64, BLOCK_DIM=64, BLOCK_VALUE=64, BLOCK_ROWS=128, BLOCK_KEYS=64, CAUSAL=True, WINDOW=256,
-    HAS_BIAS=True, HAS_DISTANCE=True, HAS_PADDING=True, DROPS=True, UPCAST=False, BIAS_NEEDED=True,
-)
-found = {}
-for kernel in (attend_rows, differentiate_rows, differentiate_keys):
-    for capability in (80, 90):
-        signature, constants = {}, {}
-        for name in kernel.arg_names:
-            if name in SWITCHES:
-                constants[name], signature[name] = SWITCHES[name], "constexpr"
-            elif name in NARROW:
-                signature[name] = "*bf16"
-            elif name in FLOATS or name.startswith("d_"):
-                signature[name] = "*fp32"
-            else:
-                special = {"padding": "*u8", "seed": "*i64", "threshold": "i64", "share": "fp32"}
-                signature[name] = special.get(name, "i32")
-        source = ASTSource(kernel, signature, constants)
-        binary = triton.compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 8})
-        found[f"{kernel.__name__} {capability}"] = [binary.metadata.shared, len(binary.asm["cubin"])]
-print(json.dumps(found))
-"""
-
-
 def test_the_kernels_compile_for_gpus_that_are_not_here() -> None:
-    environment = {**os.environ, "TRITON_INTERPRET": "0", "TRITON_DEFAULT_FP_FUSION": "1"}
-    run = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True, env=environment, timeout=600)
-    assert run.returncode == 0, run.stderr[-2000:]
-    found = json.loads(run.stdout)
-    assert len(found) == 6
-    for name, (shared, size) in found.items():
-        # What one program may take: 163 KiB on compute capability 8.0, 227 KiB on 9.0.
-        assert shared <= (163 if name.endswith("80") else 227) * 1024, name
-        assert size > 0
+    kernels = {"backward": ["differentiate_keys", "differentiate_rows"], "forward": ["attend_rows"]}
+    assert_compiles(kernels, BLOCK_ROWS=128, BLOCK_KEYS=64, BIAS_NEEDED=True)

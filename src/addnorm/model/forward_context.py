@@ -275,5 +275,7 @@ def _recomputed(room: str, layer: int, what: str) -> InputError:
 
 def keeps_running_sum(scores: Scores, problem: AttentionProblem) -> bool:
     """True if impl="auto" keeps a running sum of scores, where nothing forbids it: several layers' scores are summed with one
-    weight, and the two buffers take at most RUNNING_LIMIT bytes."""
+    weight, and the two buffers take at most RUNNING_LIMIT bytes. Not on a GPU, where it has not been measured."""
+    if problem.value.is_cuda:
+        return False
     return scores.terms(1) > 1 and scores.shared_weight(0) is not None and running_bytes(problem) <= RUNNING_LIMIT

@@ -13,7 +13,8 @@ whole model, scaled for the layer that reads it (S = w_m R_m), and another the g
 The factors b cost nothing: products are added to a scaled matrix in any case. The mask is in S from the first layer on: -inf
 stays -inf under all of these. Undoing loses no more than summing: each step rounds once.
 
-Buffers: buffers.py. Order, and what may come in between: layers.py. Arithmetic: passes.py.
+Buffers: buffers.py. Order, and what may come in between: layers.py. Arithmetic: passes.py; on a GPU
+../triton/running.py.
 """
 
 from addnorm.kernels.grouped_attention.reversible.buffers import ScoreBuffers

@@ -17,6 +17,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.kernels.grouped_attention.panel import Panel
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.row_blocks import on_device, slab_entries
 from addnorm.kernels.grouped_attention.tiles import MOST_ROWS, USUAL_ROWS, Tile, spans, tile_of
 
 MANY_KEYS = 4096
@@ -46,6 +47,8 @@ class Layout:
     def of(cls, problem: AttentionProblem) -> "Layout":
         """Lay out the scores of a problem."""
         tile = tile_of(problem, most_rows=rows_of(problem))
+        if on_device(problem):
+            return cls(tile, problem.batch * problem.heads * slab_entries(problem))
         seen = ((rows.stop - rows.start, problem.keys_seen(rows)) for rows in spans(problem.query, tile.rows))
         entries = problem.batch * problem.heads * sum(height * (keys.stop - keys.start) for height, keys in seen)
         return cls(tile, entries)

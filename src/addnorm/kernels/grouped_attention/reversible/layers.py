@@ -19,11 +19,13 @@ from torch import Tensor
 
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention.counting import at_once
+from addnorm.kernels.grouped_attention.gpu import kernel_refusal
 from addnorm.kernels.grouped_attention.layerwise import Attended, LayerwiseAttention, Values
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.reversible.buffers import Layout, ScoreBuffers
 from addnorm.kernels.grouped_attention.reversible.passes import SummedLayer, attend_layer, differentiate_layer
+from addnorm.kernels.grouped_attention.row_blocks import on_device
 
 RUNNING_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's two buffers: length 11 000 for one sequence with 8 heads."""
@@ -43,8 +45,10 @@ def why_not_running(problem: AttentionProblem) -> str | None:
         return f"expected scores without a cap, which stands between their sum and the softmax, got {problem.cap}"
     if problem.sinks is not None:
         return "expected scores without sinks"
-    if device != "cpu" and not at_once(problem):
-        return f"expected a CPU, got a device of type {device}"
+    if on_device(problem) and (refused := kernel_refusal(problem)) is not None:
+        return refused.replace("impl='triton'", "the kernels of a GPU")
+    if device != "cpu" and not on_device(problem) and not at_once(problem):
+        return f"expected a CPU or a CUDA device, got one of type {device}"
     if torch.compiler.is_compiling():
         return "expected a model that is not traced: torch.compile and torch.export cannot see the buffers"
     if torch._C._are_functorch_transforms_active():
@@ -121,17 +125,21 @@ class _Layer(torch.autograd.Function):
         *shared, query, key = tensors
         half = len(earlier) // 2
         summed = layer.settings.problem([None, None, *shared, *earlier[:half], query, *earlier[half:], key])
-        attended = attend_layer(layer, summed)
+        attended, log_sum = attend_layer(layer, summed)
         ctx.set_materialize_grads(False)
         ctx.layer = layer
         ctx.weight_dtype = weight.dtype if isinstance(weight, Tensor) else None
-        ctx.save_for_backward(*shared, *summed.queries, *summed.keys)
+        forward = () if log_sum is None else (attended, log_sum)
+        ctx.kept = len(forward)
+        ctx.save_for_backward(*forward, *shared, *summed.queries, *summed.keys)
         return attended, torch.empty(2, dtype=torch.float64, device="cpu")  # read by Python, also in a meta pass
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, grad_token: Tensor | None) -> tuple[Any, ...]:
         layer: SummedLayer = ctx.layer
-        summed = layer.settings.problem([None, None, *ctx.saved_tensors])
+        tensors = ctx.saved_tensors  # once: checkpointing computes them again at each look
+        forward, saved = tensors[: ctx.kept], tensors[ctx.kept :]
+        summed = layer.settings.problem([None, None, *saved])
         _, _, weight_needed, token_needed, bias_needed, *_ = ctx.needs_input_grad
         under_way = None
         if grad_token is not None:
@@ -141,6 +149,7 @@ class _Layer(torch.autograd.Function):
             found, number = differentiate_layer(
                 layer,
                 summed,
+                forward or None,
                 grad,
                 under_way,
                 weight_needed=weight_needed,
@@ -154,7 +163,7 @@ class _Layer(torch.autograd.Function):
                 d_token = torch.tensor([number, layer.scale(layer.index)], dtype=torch.float64, device="cpu")
         grads = (d_weight, d_token, d_bias, found.value, found.queries[0], found.keys[0])
         if torch.is_grad_enabled():  # create_graph=True
-            grads = _FirstDerivative.apply(len(grads), *grads, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+            grads = _FirstDerivative.apply(len(grads), *grads, *saved)  # type: ignore[no-untyped-call]
         d_weight, d_token, d_bias, *rest = grads
         return None, None, d_weight, d_token, d_bias, None, None, *rest
 

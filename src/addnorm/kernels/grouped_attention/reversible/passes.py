@@ -1,4 +1,7 @@
-"""The forward and the backward pass of one layer over the running sum, tile by tile. Formulas: the package's docstring."""
+"""The forward and the backward pass of one layer over the running sum: tile by tile on a CPU, in kernels on a GPU.
+
+Formulas: the package's docstring.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -10,7 +13,8 @@ from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
 from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, differentiate_softmax, hand_out
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
-from addnorm.kernels.grouped_attention.reversible.buffers import Layout, ScoreBuffers
+from addnorm.kernels.grouped_attention.reversible.buffers import GradientSum, Layout, ScoreBuffers
+from addnorm.kernels.grouped_attention.row_blocks import on_device
 
 SCALES = (1e-3, 1e3)
 """Weights, as multiples of the first layer's, for which the sum is kept scaled; for others, as for 0, it is the first layer's
@@ -54,7 +58,12 @@ class SummedLayer:
         total = self.buffers.total(self.layout.entries, summed)
         if self.buffers.holds != (self.number, layers):
             self.buffers.holds = None
-            if layers and not at_once(summed):
+            if layers and on_device(summed):
+                from addnorm.kernels.grouped_attention.triton.running_passes import sum_on_device
+
+                first = replace(summed, queries=summed.queries[:layers], keys=summed.keys[:layers])
+                sum_on_device(first, total, alpha=self.scale(layers - 1))
+            elif layers and not at_once(summed):
                 first = replace(summed, queries=summed.queries[:layers], keys=summed.keys[:layers])
                 for panel, tiles in self.layout.panels(first):
                     for rows, start in tiles:
@@ -64,14 +73,17 @@ class SummedLayer:
         return total
 
 
-def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> Tensor:
+def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> tuple[Tensor, Tensor | None]:
     """Add the last term to the sum and compute the attended values.
 
     Args:
         layer: where the sum is.
         summed: the terms of all layers so far.
+
+    Returns:
+        The attended values, and the log-sum-exp of each row where the backward pass needs it: on a GPU.
     """
-    p, index, tile = summed, layer.index, layer.layout.tile
+    p, index, tile, log_sum = summed, layer.index, layer.layout.tile, None
     out = p.value.new_empty(p.batch, p.query, p.heads, p.value_dim).transpose(1, 2)
     with layer.buffers.lock:
         recomputed = layer.buffers.holds == (layer.number, index + 1)  # by activation checkpointing
@@ -79,6 +91,18 @@ def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> Tensor:
         layer.buffers.holds = None
         if at_once(p):
             count_tiles(p, tile, width=p.head_dim + p.value_dim)
+        elif on_device(p):
+            from addnorm.kernels.grouped_attention.triton.running_passes import attend_on_sum
+
+            out, log_sum = attend_on_sum(
+                _own_term(p),
+                total,
+                alpha=layer.scale(index),
+                beta=layer.scale(index) / layer.scale(index - 1) if index else 0.0,
+                ratio=layer.weight / layer.scale(index),
+                adds=not recomputed,
+                first=not index,
+            )
         else:
             buffer = p.value.new_empty(tile.slabs * p.group * tile.rows * tile.keys, dtype=p.dtype)
             beta = layer.scale(index) / layer.scale(index - 1) if index else 0.0
@@ -95,12 +119,13 @@ def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> Tensor:
                     attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
                     out[panel.batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
         layer.buffers.holds = (layer.number, index + 1)
-    return out
+    return out, log_sum
 
 
 def differentiate_layer(
     layer: SummedLayer,
     summed: AttentionProblem,
+    forward: tuple[Tensor, Tensor] | None,
     grad: Tensor | None,
     under_way: tuple[int, float] | None,
     *,
@@ -113,6 +138,7 @@ def differentiate_layer(
     Args:
         layer: where the sum is.
         summed: the terms of all layers so far.
+        forward: on a GPU, what `attend_layer` returned; None elsewhere.
         grad: of the attended values; None if nothing depends on them.
         under_way: number of the backward pass, and the scale of the layer above, from which it comes; None if this layer is the
             first that is differentiated.
@@ -127,13 +153,6 @@ def differentiate_layer(
         InputError: the layer above was not the last one that this backward pass visited.
     """
     p, own, index = summed, _own_term(summed), layer.index
-    found = Gradients(
-        queries=(torch.empty_like(own.queries[0]),),
-        keys=(torch.empty_like(own.keys[0]),),
-        value=torch.empty_like(p.value),
-        weights=p.value.new_zeros((), dtype=torch.float64) if weight_needed else None,
-        bias=torch.zeros_like(p.bias, dtype=p.dtype) if p.bias is not None and bias_needed else None,
-    )
     buffers, layout = layer.buffers, layer.layout
     with buffers.lock:
         if under_way is None:
@@ -143,19 +162,64 @@ def differentiate_layer(
         total = layer.bring(p, index + 1)
         buffers.holds = None
         gradient.layer = -1  # an exception in between leaves a gradient that no layer accepts
-        if at_once(p):
-            count_tiles(p, layout.tile, width=(2 if last else 3) * p.head_dim + 2 * p.value_dim)
+        above = None if under_way is None else under_way[1] / layer.scale(index)
+        if forward is not None:
+            found = _differentiate_on_device(
+                layer, own, forward, grad, total, gradient, above, last, weight_needed, bias_needed
+            )
         else:
-            above = None if under_way is None else under_way[1] / layer.scale(index)
-            work = _Work(layer, p, grad, above, last=last)
-            for panel, tiles in layout.panels(replace(own, weights=layer.scale(index))):
-                work.differentiate_panel(panel, tiles, total, gradient.values, found)
+            found = Gradients(
+                queries=(torch.empty_like(own.queries[0]),),
+                keys=(torch.empty_like(own.keys[0]),),
+                value=torch.empty_like(p.value),
+                weights=p.value.new_zeros((), dtype=torch.float64) if weight_needed else None,
+                bias=torch.zeros_like(p.bias, dtype=p.dtype) if p.bias is not None and bias_needed else None,
+            )
+            if at_once(p):
+                count_tiles(p, layout.tile, width=(2 if last else 3) * p.head_dim + 2 * p.value_dim)
+            else:
+                work = _Work(layer, p, grad, above, last=last)
+                for panel, tiles in layout.panels(replace(own, weights=layer.scale(index))):
+                    work.differentiate_panel(panel, tiles, total, gradient.values, found)
         if not last:
             buffers.holds = (layer.number, index)
         gradient.layer = index - 1
         if last:
             buffers.end_gradient(gradient)
     return found, gradient.number
+
+
+def _differentiate_on_device(
+    layer: SummedLayer,
+    own: AttentionProblem,
+    forward: tuple[Tensor, Tensor],
+    grad: Tensor | None,
+    total: Tensor,
+    gradient: GradientSum,
+    above: float | None,
+    last: bool,
+    weight_needed: bool,
+    bias_needed: bool,
+) -> Gradients:
+    from addnorm.kernels.grouped_attention.triton.running_passes import differentiate_on_sum
+
+    index = layer.index
+    scale = layer.scale(index)
+    found = differentiate_on_sum(
+        own,
+        total,
+        gradient.values,
+        *forward,
+        grad,
+        alpha=scale,
+        factor=layer.weight / scale,
+        above=above,
+        below=None if last else layer.scale(index - 1) / scale,
+        ratio=layer.weight / scale,
+        weight_needed=weight_needed,
+        bias_needed=bias_needed,
+    )
+    return found if found.weights is None else replace(found, weights=found.weights / scale)
 
 
 class _Work:

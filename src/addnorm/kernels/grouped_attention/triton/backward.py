@@ -15,7 +15,7 @@ from addnorm.kernels.grouped_attention.triton.device import first_key, kept, pro
 
 
 @triton.jit
-def _tile_gradient(
+def tile_gradient(
     scores, log_sum, share_grad, delta, value, seed, batch, head, rows, columns, threshold, share,
     DROPS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
@@ -73,7 +73,7 @@ def differentiate_rows(
         column_mask = columns < num_keys
         at = v + kv_rows * VALUE_DIM + columns[:, None] * VALUE_DIM + values[None, :]
         value = tl.load(at, mask=column_mask[:, None] & value_mask, other=0.0)
-        _, d_scores = _tile_gradient(
+        _, d_scores = tile_gradient(
             scores, row_log_sum, row_grad, row_delta, value, seed, batch, head, rows, columns, threshold, share,
             DROPS, UPCAST,
         )  # fmt: skip
@@ -142,7 +142,7 @@ def differentiate_keys(
             row_grad = tl.load(
                 grad + at_row[:, None] * VALUE_DIM + values[None, :], mask=row_mask[:, None] & value_mask, other=0.0
             )
-            met, d_scores = _tile_gradient(
+            met, d_scores = tile_gradient(
                 scores, tl.load(log_sum + at_row, mask=row_mask, other=0.0), row_grad,
                 tl.load(delta + at_row, mask=row_mask, other=0.0), value, seed, batch, head, rows, columns,
                 threshold, share, DROPS, UPCAST,

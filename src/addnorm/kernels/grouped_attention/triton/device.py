@@ -50,19 +50,29 @@ def summed_scores(
         at = bias + batch * bias_batch + head * bias_head
         at = at + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
         scores += tl.load(at, mask=inside, other=0.0).to(tl.float32)
+    seen = seen_keys(padding, rows, columns, batch, num_rows, num_keys, CAUSAL, WINDOW, HAS_PADDING)
+    if HAS_DISTANCE:  # after the masks: the values need not know a distance that no row sees
+        apart = (rows + (num_keys - num_rows))[:, None] - columns[None, :] - distance_first
+        scores += tl.load(distance + head * distance_head + apart, mask=seen, other=0.0).to(tl.float32)
+    return tl.where(seen, scores, float("-inf"))
+
+
+@triton.jit
+def seen_keys(
+    padding, rows, columns, batch, num_rows, num_keys,
+    CAUSAL: tl.constexpr, WINDOW: tl.constexpr, HAS_PADDING: tl.constexpr,
+):  # fmt: skip
+    """True where a row of the tile may see a key."""
     positions = rows + (num_keys - num_rows)
     seen = (rows < num_rows)[:, None] & (columns < num_keys)[None, :]
     if CAUSAL:
         seen &= columns[None, :] <= positions[:, None]
     if WINDOW:
         seen &= columns[None, :] > positions[:, None] - WINDOW
-    if HAS_DISTANCE:  # after the masks: the values need not know a distance that no row sees
-        apart = positions[:, None] - columns[None, :] - distance_first
-        scores += tl.load(distance + head * distance_head + apart, mask=seen, other=0.0).to(tl.float32)
     if HAS_PADDING:
         real = tl.load(padding + batch * num_keys + columns, mask=columns < num_keys, other=0)
         seen &= (real != 0)[None, :]
-    return tl.where(seen, scores, float("-inf"))
+    return seen
 
 
 @triton.jit

@@ -1,0 +1,197 @@
+"""The passes of the running sum on a device, with the interface of ../reversible/passes.py, in Triton kernels."""
+
+from typing import Any
+
+import torch
+import triton  # type: ignore[import-untyped]
+from torch import Tensor
+
+from addnorm.kernels.grouped_attention.passes import Gradients
+from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.row_blocks import block_rows, slab_entries
+from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, steps, tile
+from addnorm.kernels.grouped_attention.triton.running import (
+    attend_sum,
+    differentiate_sum_keys,
+    differentiate_sum_rows,
+    sum_terms,
+)
+
+
+def sum_on_device(problem: AttentionProblem, total: Tensor, *, alpha: float) -> None:
+    """Write the masked sum of all the problem's terms, times alpha, into a flat buffer."""
+    p = problem
+    queries, keys = torch.stack(p.queries), torch.stack(p.keys)
+    weights = queries.new_full((p.batch, p.heads, len(p.queries)), alpha, dtype=torch.float32)
+    padding = queries if p.padding is None else p.padding.to(torch.uint8).contiguous()
+    settings = _settings(p)
+    names = ("HEAD_DIM", "BLOCK_DIM", "BLOCK_ROWS", "BLOCK_KEYS", "CAUSAL", "WINDOW", "UPCAST")
+    with torch.cuda.device_of(p.value):
+        sum_terms[_by_rows(p)](
+            queries, keys, weights, padding, total,
+            p.heads, p.kv_heads, len(p.queries), queries.stride(0), keys.stride(0), p.query, p.key, slab_entries(p),
+            **{name: settings[name] for name in names}, HAS_PADDING=p.padding is not None,
+        )  # fmt: skip
+
+
+def attend_on_sum(
+    problem: AttentionProblem, total: Tensor, *, alpha: float, beta: float, ratio: float, adds: bool, first: bool
+) -> tuple[Tensor, Tensor]:
+    """Add the problem's only term to the sum, S <- beta S + alpha Q K^T, and attend with the scores ratio S + bias.
+
+    Args:
+        problem: of the layer's own term alone.
+        total: the sum, a flat buffer.
+        adds: False if the sum has the term already.
+        first: True if the buffer holds nothing yet; the sum is masked then.
+
+    Returns:
+        The attended values and the log-sum-exp of each row.
+    """
+    p = problem
+    query, key, value = _operands(p)
+    out = p.value.new_empty(p.batch, p.heads, p.query, p.value_dim)
+    log_sum = p.value.new_empty(p.batch, p.heads, p.query, dtype=torch.float32)
+    bias, distance = _biases(p)
+    padding = value if p.padding is None else p.padding.to(torch.uint8).contiguous()
+    with torch.cuda.device_of(p.value):
+        attend_sum[_by_rows(p)](
+            query, key, value, total, bias, distance, padding, _seed(p), out, log_sum,
+            alpha, beta, ratio, **_sizes(p), **_settings(p),
+            HAS_BIAS=_has_matrix(p), HAS_DISTANCE=_has_distance(p), HAS_PADDING=p.padding is not None,
+            DROPS=p.seed is not None, SCALED=ratio != 1.0, ADDS=adds, FIRST=first,
+        )  # fmt: skip
+    return out, log_sum
+
+
+def differentiate_on_sum(
+    problem: AttentionProblem,
+    total: Tensor,
+    gradient: Tensor,
+    out: Tensor,
+    log_sum: Tensor,
+    grad: Tensor | None,
+    *,
+    alpha: float,
+    factor: float,
+    above: float | None,
+    below: float | None,
+    ratio: float,
+    weight_needed: bool,
+    bias_needed: bool,
+) -> Gradients:
+    """Gradients of sum(grad * out) and of the layers above, G <- factor dS + above G; then S <- below (S - alpha Q K^T).
+
+    Args:
+        problem: of the layer's own term alone.
+        total: the sum S, a flat buffer.
+        gradient: G, a flat buffer.
+        grad: of the attended values; None if nothing depends on them.
+        above: None if no layer above was differentiated.
+        below: None if no layer below will be.
+
+    Returns:
+        The gradients; that of the weights is the sum of dS * S, for the caller to scale.
+    """
+    p = problem
+    query, key, value = _operands(p)
+    bias, distance = _biases(p)
+    share = out.new_zeros(()).expand_as(out) if grad is None else grad
+    delta = (share.to(p.dtype) * out.to(p.dtype)).sum(-1).contiguous()
+    share = share.to(value.dtype).contiguous()
+    d_query, d_key, d_value = (torch.empty_like(each, dtype=torch.float32) for each in (query, key, value))
+    wanted = p.bias is not None and bias_needed and grad is not None
+    d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and _has_matrix(p) else d_query
+    d_distance = torch.zeros_like(distance, dtype=torch.float32) if wanted and _has_distance(p) else d_query
+    grid = _by_rows(p)
+    d_weight = d_query.new_zeros(grid[1], grid[0])
+    shared: dict[str, Any] = {
+        **_sizes(p),
+        **_settings(p),
+        "HAS_BIAS": _has_matrix(p),
+        "HAS_DISTANCE": _has_distance(p),
+        "DROPS": p.seed is not None,
+        "SCALED": ratio != 1.0,
+        "HAS_GRAD": grad is not None,
+    }
+    with torch.cuda.device_of(p.value):
+        differentiate_sum_rows[grid](
+            key, value, total, gradient, bias, distance, _seed(p), log_sum, delta, share,
+            d_query, d_bias, d_distance, d_weight, alpha, factor, above or 0.0, ratio,
+            **shared, HAS_ABOVE=above is not None, BIAS_NEEDED=wanted,
+        )  # fmt: skip
+        by_keys = (triton.cdiv(p.key, shared["BLOCK_KEYS"]), p.batch * p.kv_heads)
+        differentiate_sum_keys[by_keys](
+            query, key, value, total, gradient, bias, distance, _seed(p), log_sum, share, d_key, d_value,
+            alpha, below or 0.0, ratio, **shared, LAST=below is None,
+        )  # fmt: skip
+    found_bias = None
+    if p.bias is not None and bias_needed:
+        zero = torch.zeros_like(p.bias, dtype=torch.float32)
+        found_bias = zero if not wanted else d_bias if _has_matrix(p) else d_distance[None]
+    return Gradients(
+        queries=(d_query.to(p.queries[0].dtype),),
+        keys=(d_key.to(p.keys[0].dtype),),
+        value=d_value.to(p.value.dtype),
+        weights=d_weight.sum(dtype=torch.float64) if weight_needed else None,
+        bias=found_bias,
+    )
+
+
+def _operands(p: AttentionProblem) -> tuple[Tensor, Tensor, Tensor]:
+    return p.queries[-1].contiguous(), p.keys[-1].contiguous(), p.value.contiguous()
+
+
+def _has_matrix(p: AttentionProblem) -> bool:
+    return p.bias is not None and p.first_distance is None
+
+
+def _has_distance(p: AttentionProblem) -> bool:
+    return p.bias is not None and p.first_distance is not None
+
+
+def _biases(p: AttentionProblem) -> tuple[Tensor, Tensor]:
+    """The bias as a matrix and by distance; a valid tensor that is never read stands for one that is not there."""
+    if p.bias is None:
+        return p.value, p.value
+    return (p.bias, p.value) if p.first_distance is None else (p.value, p.bias[0].contiguous())
+
+
+def _seed(p: AttentionProblem) -> Tensor:
+    return p.value if p.seed is None else p.seed
+
+
+def _by_rows(p: AttentionProblem) -> tuple[int, int]:
+    return triton.cdiv(p.query, block_rows(p)), p.batch * p.heads
+
+
+def _sizes(p: AttentionProblem) -> dict[str, Any]:
+    bias, distance = _biases(p)
+    bias_steps = steps(bias) if _has_matrix(p) else (0, 0, 0, 0)
+    return {
+        "threshold": round(p.dropout * 2**32),
+        "share": 1 / (1 - p.dropout),
+        "heads": p.heads,
+        "kv_heads": p.kv_heads,
+        "num_rows": p.query,
+        "num_keys": p.key,
+        "slab_entries": slab_entries(p),
+        **dict(zip(("bias_batch", "bias_head", "bias_row", "bias_column"), bias_steps, strict=True)),
+        "distance_head": steps(distance)[0] if _has_distance(p) else 0,
+        "distance_first": p.first_distance or 0,
+    }
+
+
+def _settings(p: AttentionProblem) -> dict[str, Any]:
+    _, keys = tile(p.head_dim, p.value_dim, p.value.dtype, p.query, p.key)
+    return {
+        "HEAD_DIM": p.head_dim,
+        "VALUE_DIM": p.value_dim,
+        "BLOCK_DIM": max(16, triton.next_power_of_2(p.head_dim)),
+        "BLOCK_VALUE": max(16, triton.next_power_of_2(p.value_dim)),
+        "BLOCK_ROWS": block_rows(p),
+        "BLOCK_KEYS": keys,
+        "CAUSAL": p.causal,
+        "WINDOW": p.sliding_window or 0,
+        "UPCAST": INTERPRETED and p.value.dtype == torch.bfloat16,
+    }
