@@ -74,7 +74,8 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         known = {run["content_hash"] for run in runs}
         runs += [run for run in before["runs"] if run["content_hash"] not in known]
         coefficients = before.get("coefficients", {}) | coefficients
-        content |= {"label": label or before["label"]}
+        # A slice of some variants names references of its own; the study's are those that came first.
+        content |= {"label": label or before["label"], "references": before["references"]}
     runs.sort(key=lambda run: run["seed"])
     lines = ",\n  ".join(json.dumps(run) for run in runs)
     head = json.dumps(content, indent=1).removesuffix("\n}")
