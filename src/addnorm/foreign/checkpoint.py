@@ -77,8 +77,8 @@ class Checkpoint(ForeignSpec):
 
     instead: ClassVar[str] = (
         "Training, `rank`, `inspect`, `report`, `watch` and `export` take it, and `explain` where a patch has learned scalars. "
-        "Its export, which has the patch beside it, is a checkpoint for `audit`, and with --text FILE for `extrapolate` and "
-        "`inspect --terms`."
+        "`audit` takes its export, and so do `extrapolate` and `inspect --terms` with --text FILE; a patch lies beside it and "
+        "is left out."
     )
 
     checkpoint: str

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -121,7 +121,8 @@ class _Tally:
             if logits is None:
                 missing["logits"] = say("no_logits")
                 return
-            read_out = read_out_of(recording, layers, logits, again)
+            # The same pass, which has logits.
+            read_out = read_out_of(recording, layers, logits, cast(Callable[[], Tensor], again))
             if read_out is None:
                 missing["read-out"] = say("no_read_out")
                 return

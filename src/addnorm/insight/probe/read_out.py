@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from addnorm.anatomy.recording import Recording, same
 from addnorm.anatomy.structure import LayerRecord
 
-ReadOut = Callable[[Tensor], Tensor | None]
+ReadOut = Callable[[Tensor], Tensor]
 
 
 @torch.no_grad()
 def read_out_of(
-    recording: Recording, layers: Sequence[LayerRecord], logits: Tensor, again: Callable[[], Tensor | None]
+    recording: Recording, layers: Sequence[LayerRecord], logits: Tensor, again: Callable[[], Tensor]
 ) -> ReadOut | None:
     """Find the read-out of a recorded pass; None if nothing found makes the model's own logits.
 
@@ -55,7 +55,7 @@ def _through(chain: Sequence[nn.Module], x: Tensor) -> Tensor:
     return x
 
 
-def _in_place(last: nn.Module, again: Callable[[], Tensor | None], x: Tensor) -> Tensor | None:
+def _in_place(last: nn.Module, again: Callable[[], Tensor], x: Tensor) -> Tensor:
     def replace(module: nn.Module, args: Any, output: Any) -> Any:
         return x if isinstance(output, Tensor) else (x, *output[1:])
 
@@ -71,4 +71,4 @@ def _makes(read_out: ReadOut, x: Tensor, logits: Tensor) -> bool:
         made = read_out(x)
     except (TypeError, ValueError, RuntimeError, AttributeError):  # a module that needs more than the stream
         return False
-    return made is not None and made.shape == logits.shape and torch.allclose(made, logits, rtol=1e-3, atol=1e-5)
+    return made.shape == logits.shape and torch.allclose(made, logits, rtol=1e-3, atol=1e-5)
