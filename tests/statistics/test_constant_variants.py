@@ -67,16 +67,18 @@ def test_the_other_comparisons_are_as_without_it_in_a_family_of_that_size() -> N
     alone = rank(trained(), references=["v0"])
     beside = rank([*trained(), *constant(2.6)], references=["v0"])
     assert (alone.family, beside.family) == (2, 3)
-    assert (beside.noise_sd, beside.noise_df) == (alone.noise_sd, alone.noise_df)
+    assert beside.noise_sd == pytest.approx(alone.noise_sd, rel=1e-9)
+    assert beside.noise_df == alone.noise_df
     for name in ("v1", "v2"):
         one, other = alone[name].versus["v0"], beside[name].versus["v0"]
-        assert (one.difference, one.standard_error) == (other.difference, other.standard_error)
+        assert other.difference == one.difference
+        assert other.standard_error == pytest.approx(one.standard_error, rel=1e-9)
         assert beside[name].adjusted_mean == pytest.approx(alone[name].adjusted_mean, abs=1e-12)
 
 
 def test_one_sentence_says_what_it_is_and_the_question_counts_the_seeds_of_the_trained() -> None:
     ranking = rank([*trained(), *constant(2.6)], references=["v0"])
-    (note,) = ranking.warnings
+    (note,) = (note for note in ranking.warnings if "as-it-is" in note)
     assert note.startswith("as-it-is is evaluated without training")
     assert "With 5 seeds each" in conclusion(ranking)[0]
 
@@ -101,7 +103,7 @@ def test_as_the_reference_it_is_compared_with_all() -> None:
 )
 def test_without_evidence_there_is_no_verdict(runs: list[Result], reason: str) -> None:
     comparison = rank(runs, references=["v0"])["as-it-is"].versus["v0"]
-    assert (comparison.verdict, comparison.seeds_needed, comparison.interval) == (None, None, None)
+    assert (comparison.verdict, comparison.interval) == (None, None)
     assert reason in str(comparison.reason)
 
 
@@ -116,10 +118,11 @@ def test_two_of_them_have_a_difference_and_no_test() -> None:
 def test_seeds_needed_are_those_of_its_own_noise() -> None:
     runs = trained(levels=(0.0,))
     own = losses(runs, "v0")
-    loss = float(own.mean()) + 0.01
+    distance = 1.5 * float(stats.sem(own))
+    loss = float(own.mean()) + distance
     comparison = rank([*runs, *constant(loss)], references=["v0"])["as-it-is"].versus["v0"]
     expected = seeds_needed(
-        0.01, float(own.std(ddof=1)), margin=0.005, confidence=0.95, family=1, variants=2, floor_df=1.0
+        distance, float(own.std(ddof=1)), margin=0.005, confidence=0.95, family=1, variants=2, floor_df=1.0
     )
     assert comparison.verdict == "undecided"
     assert expected is not None

@@ -164,7 +164,6 @@ class VariantRank:
             "residual_sd": self.residual_sd,
             "perplexity": self.perplexity,
             "same_as": self.same_as,
-            "constant": self.constant,
             "values": [value.to_json() for value in self.values],
         }
 
