@@ -264,7 +264,15 @@ def test_measures_without_logits_are_those_of_the_same_model_with_a_head() -> No
         ("ViTModel", {**ENCODER, "image_size": 8, "patch_size": 4}, "'pixel_values'"),
         (
             "WhisperForConditionalGeneration",
-            {**ENCODER_DECODERS["BartForConditionalGeneration"], "eos_token_id": 2, "bos_token_id": 1},
+            {
+                **ENCODER_DECODERS["BartForConditionalGeneration"],
+                "encoder_attention_heads": 4,
+                "decoder_attention_heads": 4,
+                "decoder_start_token_id": 1,
+                "pad_token_id": 0,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
             "'input_features'",
         ),
     ],
