@@ -139,7 +139,7 @@ def test_explain_separates_what_the_scalars_of_a_patch_learned(trained: StudyFol
     explained = addnorm.explain(trained.path)
     assert {run["variant"] for run in explained["runs"]} == {"joined"}
     assert {name.split("-")[0] for name in explained["skipped"]} == {"plain", "frozen"}
-    assert all("explain` where a patch has learned scalars" in reason for reason in explained["skipped"].values())
+    assert all("which only a patch puts into a model of others" in reason for reason in explained["skipped"].values())
     found = explained["runs"][0]
     run = next(run for run in trained.runs() if run.name == found["run"])
     state = newest_weights(run).any_model().module.state_dict()
@@ -222,14 +222,16 @@ def test_inspect_probes_the_runs_and_the_others_say_what_they_need(trained: Stud
     assert len(measured["runs"][0]["end"]["layers"]) == 3
     assert measured["runs"][0]["start"]["layers"] != measured["runs"][0]["end"]["layers"]
     plain = next(run for run in trained.runs() if run.spec["variant"] == "plain")
-    for command in (
-        ["explain", plain.path],
-        ["audit", run.path],
-        ["inspect", run.path, "--terms"],
-        ["extrapolate", trained.path],
+    parts = "reads the parts of a model of addnorm"
+    for command, said in (
+        (["explain", plain.path], "which only a patch puts into a model of others"),
+        (["audit", run.path], parts),
+        (["inspect", run.path, "--terms"], parts),
+        (["inspect", run.path, "--ablate"], parts),
+        (["extrapolate", trained.path], parts),
     ):
         assert main([str(part) for part in command]) == 2
-        assert "reads the parts of a model of addnorm" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
 
 
 def test_roles_are_found_by_use(home: Path, tmp_path: Path) -> None:

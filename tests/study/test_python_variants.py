@@ -111,7 +111,7 @@ def test_commands_that_need_our_rooms_say_so_and_what_is_left(trained: StudyFold
     run = next(run for run in trained.runs() if run.spec["variant"] == "mine")
     plugin = ["--plugin", str(trained.path.parent / "mixer.py:build")]
     for command, said in (
-        (["explain", run.path], "reads the parts of a model of addnorm"),
+        (["explain", run.path], "which only a patch puts into a model of others"),
         (["audit", run.path], "reads the parts of a model of addnorm"),
         (["inspect", run.path, "--terms"], "reads the parts of a model of addnorm"),
         (["inspect", run.path, "--ablate"], "reads the parts of a model of addnorm"),
@@ -195,7 +195,7 @@ def test_code_is_loaded_when_it_is_given_only(
     assert main(["export", str(run.path), "--plugin", plugin, "--to", f"{exported}-hf", "--format", "hf"]) == 2
     assert "Leave --format out" in capsys.readouterr().err
     assert main(["explain", str(run.path), "--plugin", plugin]) == 2
-    assert "reads the parts of a model of addnorm" in capsys.readouterr().err
+    assert "which only a patch puts into a model of others" in capsys.readouterr().err
 
 
 BROKEN: dict[str, tuple[dict[str, str], str]] = {

@@ -25,7 +25,7 @@ from addnorm.model.spec import ModelSpec
 from addnorm.store import RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
-from addnorm.study.foreign import ForeignSpec, require_rooms
+from addnorm.study.foreign import ForeignSpec
 
 _SMALL = {"vocab": 16, "width": 8, "depth": 3, "heads": 2, "hidden": 8, "max_seq": 8}
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
@@ -91,7 +91,9 @@ def _with_mechanisms_of(foreign: ForeignSpec) -> ModelSpec:
     """
     mechanisms = foreign.mechanisms()
     if not mechanisms:
-        require_rooms(foreign, "`explain`")
+        raise InputError(
+            "expected learned scalars of addnorm's mechanisms, which only a patch puts into a model of others, got one without."
+        )
     return preset("llama", **_SMALL, **mechanisms)
 
 
