@@ -15,8 +15,8 @@ class RunList(list[RunFolder]):
 
     Example:
         >>> runs = addnorm.open_runs("runs/first").runs()
-        >>> runs[0].status().state, runs.table().column("seed")[:3]
-        ('finished', [0, 1, 2])
+        >>> runs[0].status().state, runs.table().column("state")[1]
+        ('finished', 'finished')
     """
 
     def table(self) -> Table:
