@@ -12,8 +12,10 @@ import pytest
 import torch
 import transformers
 from scipy import stats
+from starlette.testclient import TestClient
 
 import addnorm
+from addnorm.catalogue import room
 from addnorm.cli import main
 from addnorm.data import Dataset
 from addnorm.data.tokenizers.pretrained import Pretrained
@@ -30,6 +32,7 @@ from addnorm.study.initial_weights import initial_model
 from addnorm.study.loading import load_study
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.run_weights import newest_weights
+from addnorm.web.app import application
 from train_here import train_here
 
 SIZES: dict[str, Any] = {
@@ -232,6 +235,20 @@ def test_inspect_probes_the_runs_and_the_others_say_what_they_need(trained: Stud
     ):
         assert main([str(part) for part in command]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_the_page_of_a_checkpoint_shows_its_patch_and_claims_nothing_else(trained: StudyFolder) -> None:
+    site = TestClient(application(trained.path), base_url="http://127.0.0.1:8321")
+    joined, plain, chinese = (
+        site.get(f"/model?variant={asked}").text for asked in ("joined", "plain", "joined&lang=zh")
+    )
+    for page in (joined, plain):
+        assert "A checkpoint of Transformers" in page
+        assert "as in a standard Transformer" not in page
+    assert "Transformers 的检查点" in chinese
+    shown = room("scores").doc("signed").summary.split(".")[0]
+    assert shown in joined
+    assert shown not in plain
 
 
 def test_roles_are_found_by_use(home: Path, tmp_path: Path) -> None:
