@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests thorough lint docs dist notebook soak bench clean
+.PHONY: install demo test plain-tests shape-tests thorough lint docs dist notebook harness soak bench clean
 
 install: $(STAMP)
 
@@ -55,6 +55,11 @@ lint: $(STAMP)
 # this as a test.
 notebook: $(STAMP)
 	$(BIN)/python docs/notebook.py
+
+# lm-evaluation-harness on exported runs. Its packages, more than 300 MB, are installed on request alone.
+harness: $(STAMP)
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e ".[dev,harness]"
+	$(BIN)/python -m pytest tests/hugging_face/test_hf_lm_eval.py
 
 # The site, offline, in build/docs/site. Warnings and broken links are errors.
 docs: $(STAMP)

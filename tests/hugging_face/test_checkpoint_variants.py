@@ -11,8 +11,11 @@ import huggingface_hub.constants
 import pytest
 import torch
 import transformers
+from scipy import stats
+from starlette.testclient import TestClient
 
 import addnorm
+from addnorm.catalogue import room
 from addnorm.cli import main
 from addnorm.data import Dataset
 from addnorm.data.tokenizers.pretrained import Pretrained
@@ -29,6 +32,7 @@ from addnorm.study.initial_weights import initial_model
 from addnorm.study.loading import load_study
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.run_weights import newest_weights
+from addnorm.web.app import application
 from train_here import train_here
 
 SIZES: dict[str, Any] = {
@@ -45,7 +49,7 @@ SIZES: dict[str, Any] = {
 STUDY = """
 name: patched
 references: [plain]
-seeds: [0, 1]
+seeds: [0, 1, 2]
 corpus: {kind: synthetic, task: induction}
 training: {steps: 4, batch: 2, seq: 16, log_every: 2, eval_every: 4, eval_sequences: 4, checkpoint_every: 2}
 model: {from: llama}
@@ -117,8 +121,8 @@ def test_the_runs_finish_and_are_ranked_and_the_frozen_one_is_the_checkpoint(tra
     assert {entry["state"] for entry in trained.status()["runs"]} == {"finished"}
     frozen = [run for run in trained.runs() if run.spec["variant"] == "frozen"]
     losses = [event["loss"] for run in frozen for event in read_events(run.events_path)[0] if event["type"] == "eval"]
-    assert len(losses) == 2
-    assert losses[0] == losses[1]
+    assert len(losses) == 3
+    assert len(set(losses)) == 1
     found = newest_weights(frozen[0])
     trainer = Trainer(found.spec, Dataset.load(trained.path / "data"), torch.device("cpu"))
     reference = transformers.AutoModelForCausalLM.from_pretrained(trained.path.parent / "llama").state_dict()
@@ -126,10 +130,38 @@ def test_the_runs_finish_and_are_ranked_and_the_frozen_one_is_the_checkpoint(tra
     assert trainer.evaluate()["loss"] == losses[0]
     ranking = addnorm.rank(trained.path)
     comparison = ranking["frozen"].versus["plain"]
-    assert comparison.verdict is None
-    assert comparison.seeds_needed is None
-    assert "no spread" in str(comparison.reason)
-    assert ranking["joined"].versus["plain"].seeds_needed is not None
+    trained_losses = [value.loss for value in ranking["plain"].values]
+    assert comparison.p_equivalent is not None
+    assert comparison.standard_error == pytest.approx(stats.sem(trained_losses), rel=1e-9)
+    assert ranking["frozen"].adjusted_mean == losses[0]
+    assert any("frozen is evaluated without training" in warning for warning in ranking.warnings)
+    assert ranking["joined"].versus["plain"].verdict is not None
+
+
+def test_explain_separates_what_the_scalars_of_a_patch_learned(trained: StudyFolder, capsys: Any) -> None:
+    explained = addnorm.explain(trained.path)
+    assert {run["variant"] for run in explained["runs"]} == {"joined"}
+    assert {name.split("-")[0] for name in explained["skipped"]} == {"plain", "frozen"}
+    assert all("which only a patch puts into a model of others" in reason for reason in explained["skipped"].values())
+    found = explained["runs"][0]
+    run = next(run for run in trained.runs() if run.name == found["run"])
+    state = newest_weights(run).any_model().module.state_dict()
+    alpha = [entry for entry in found["scalars"] if entry["parameter"] == "residual.alpha"]
+    assert [entry["layer"] for entry in alpha] == [0, 0, 1, 1, 2, 2]
+    assert [entry["final"] for entry in alpha] == state["addnorm_patch.residual.alpha"].tolist()
+    assert {entry["init"] for entry in alpha} == {1.0}
+    scores = [entry for entry in found["scalars"] if entry["parameter"].startswith("scores.")]
+    assert {entry["layer"] for entry in scores} == {0, 1, 2}
+    assert found["mechanism"] == "residual rezero, scores signed"
+    assert "alpha_l" in found["formula"]
+    for entry in found["scalars"]:
+        moved = entry["final"] - entry["init"]
+        assert entry["verdict"] in ("learned", "decayed", "undriven", "redundant direction")
+        assert entry["decay_share"] is None or moved != 0
+    assert main(["explain", str(run.path)]) == 0
+    assert "residual.alpha[0]" in capsys.readouterr().out
+    html = addnorm.report(trained.path).html.read_text(encoding="utf-8")
+    assert "residual.alpha" in html
 
 
 def test_a_resumed_run_repeats_its_steps_exactly(trained: StudyFolder) -> None:
@@ -192,14 +224,31 @@ def test_inspect_probes_the_runs_and_the_others_say_what_they_need(trained: Stud
     measured = addnorm.inspect(run.path, sequences=2, map_sequences=1)
     assert len(measured["runs"][0]["end"]["layers"]) == 3
     assert measured["runs"][0]["start"]["layers"] != measured["runs"][0]["end"]["layers"]
-    for command in (
-        ["explain", run.path],
-        ["audit", run.path],
-        ["inspect", run.path, "--terms"],
-        ["extrapolate", trained.path],
+    plain = next(run for run in trained.runs() if run.spec["variant"] == "plain")
+    parts = "reads the parts of a model of addnorm"
+    for command, said in (
+        (["explain", plain.path], "which only a patch puts into a model of others"),
+        (["audit", run.path], parts),
+        (["inspect", run.path, "--terms"], parts),
+        (["inspect", run.path, "--ablate"], parts),
+        (["extrapolate", trained.path], parts),
     ):
         assert main([str(part) for part in command]) == 2
-        assert "reads the parts of a model of addnorm" in capsys.readouterr().err
+        assert said in capsys.readouterr().err
+
+
+def test_the_page_of_a_checkpoint_shows_its_patch_and_claims_nothing_else(trained: StudyFolder) -> None:
+    site = TestClient(application(trained.path), base_url="http://127.0.0.1:8321")
+    joined, plain, chinese = (
+        site.get(f"/model?variant={asked}").text for asked in ("joined", "plain", "joined&lang=zh")
+    )
+    for page in (joined, plain):
+        assert "A checkpoint of Transformers" in page
+        assert "as in a standard Transformer" not in page
+    assert "Transformers 的检查点" in chinese
+    shown = room("scores").doc("signed").summary.split(".")[0]
+    assert shown in joined
+    assert shown not in plain
 
 
 def test_roles_are_found_by_use(home: Path, tmp_path: Path) -> None:

@@ -41,6 +41,24 @@ def test_a_written_class_is_read_back(case: str, tmp_path: Path) -> None:
     assert torch.equal(again(ids), ours(ids))
 
 
+@pytest.mark.parametrize("case", [case for case in CLASSES if "bert" not in case])
+def test_a_written_class_generates_what_ours_does(case: str, tmp_path: Path) -> None:
+    preset, changes, _ = CLASSES[case]
+    ours = model(preset, **changes)
+    foreign = auto_class(ours.spec).from_pretrained(addnorm.save_hf(ours, tmp_path / "exported").folder).eval()
+    prompt = tokens(seq=5)
+    settings = {"max_new_tokens": 8, "eos_token_id": None, "pad_token_id": 0}
+    expected = addnorm.generate(ours, prompt, new_tokens=8)
+    sampled = addnorm.generate(ours, prompt, new_tokens=8, temperature=0.7, top_k=9, seed=4)
+    for use_cache in (True, False):
+        assert torch.equal(foreign.generate(prompt, do_sample=False, use_cache=use_cache, **settings), expected)
+        torch.manual_seed(4)
+        drawn = foreign.generate(
+            prompt, do_sample=True, temperature=0.7, top_k=9, top_p=1.0, use_cache=use_cache, **settings
+        )
+        assert torch.equal(drawn, sampled)
+
+
 def test_parameters_that_the_class_has_beyond_the_model_are_zeros_and_said(tmp_path: Path) -> None:
     exported = addnorm.save_hf(model("gpt2", bias=False), tmp_path / "exported")
     assert "they are zeros" in exported.notes[0]

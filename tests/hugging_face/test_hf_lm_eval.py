@@ -1,6 +1,6 @@
 """lm-evaluation-harness's `hf` model on an exported run, with a task made on the spot.
 
-Needs the extra `harness`, which is too large for every clone: pip install -c constraints.txt '.[harness]'.
+Needs the extra `harness`, which is too large for every clone: `make harness` installs it and runs this file.
 """
 
 import json

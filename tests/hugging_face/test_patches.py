@@ -88,6 +88,32 @@ def test_a_patch_starts_where_the_model_is_and_leaves_nothing_behind(name: str, 
 
 
 @pytest.mark.parametrize(
+    ("name", "norm"),
+    [
+        ("LlamaForCausalLM", "rms"),
+        ("Qwen2ForCausalLM", "rms"),
+        ("MistralForCausalLM", {"kind": "rms"}),
+        ("GPT2LMHeadModel", "layer"),
+        ("GPTNeoXForCausalLM", "layer"),
+    ],
+    ids=str,
+)
+def test_norms_of_ours_compute_what_the_models_own_do(name: str, norm: Any) -> None:
+    foreign = decoder(name)
+    before, own = logits(foreign), dict(foreign.named_modules())
+    _, rounding = start_of(foreign)
+    addnorm.patch(foreign, norm=norm)
+    assert (logits(foreign) - before).abs().max() <= rounding
+    replaced = [path for path, module in foreign.named_modules() if own.get(path, module) is not module]
+    assert len(replaced) == 7  # two branches of three layers, and the last one
+    foreign.train()(tokens(), labels=tokens()).loss.backward()
+    assert all(foreign.get_submodule(path).weight.grad.any() for path in replaced)
+    addnorm.unpatch(foreign.eval())
+    assert torch.equal(logits(foreign), before)
+    assert dict(foreign.named_modules()) == own
+
+
+@pytest.mark.parametrize(
     ("preset", "joints"),
     [
         ("gpt2", {"residual": "dense"}),

@@ -1,6 +1,7 @@
 """`addnorm inspect` of checkpoints of any class: equal to the measures of our own models, and honest about missing parts."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ ENCODER_DECODERS: dict[str, dict[str, Any]] = {
     "BartForConditionalGeneration": {
         "vocab_size": 50,
         "d_model": 32,
-        "encoder_layers": 1,
+        "encoder_layers": 2,
         "decoder_layers": 1,
         "encoder_ffn_dim": 48,
         "decoder_ffn_dim": 48,
@@ -97,7 +98,7 @@ ENCODER_DECODERS: dict[str, dict[str, Any]] = {
         "vocab_size": 50,
         "d_model": 32,
         "d_ff": 48,
-        "num_layers": 1,
+        "num_layers": 2,
         "num_heads": 4,
         "d_kv": 8,
     },
@@ -198,35 +199,105 @@ def test_the_command_measures_a_text_or_token_ids(folder: Path, capsys: pytest.C
     assert all(word in shown for word in ("cosine", "first", "q dir", "exit"))
 
 
+ENCODER = {**SIZES, "pad_token_id": 0}
+HEADLESS: dict[str, dict[str, Any]] = {
+    "BertModel": ENCODER,
+    "AlbertModel": {**ENCODER, "embedding_size": 16},
+    "BertForTokenClassification": ENCODER,
+    "T5EncoderModel": {"vocab_size": 50, "d_model": 32, "d_ff": 48, "num_layers": 3, "num_heads": 4, "d_kv": 8},
+    **ENCODER_DECODERS,
+}
+"""Models that read tokens and give no number per id, and the encoders of those that have a decoder as well."""
+
+
+def inspected(folder: Path, name: str, settings: dict[str, Any], *arguments: str) -> int:
+    random_model(name, settings).save_pretrained(folder)
+    options = ["--length", "12", "--sequences", "2", "--map-sequences", "1"]
+    return main(["inspect", str(folder), "--text", str(folder.parent / "ids.json"), *options, *arguments])
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> Path:
+    (tmp_path / "ids.json").write_text(json.dumps([3, 4, 4, 3, 3, 4] * 20), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", HEADLESS)
+def test_without_logits_the_rest_is_measured_and_the_missing_part_named(
+    name: str, ids: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert inspected(ids / "x", name, HEADLESS[name], "--to", str(ids / "to"), "--json") == 0
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    assert run["end"]["loss"] is None
+    assert len(run["end"]["layers"]) >= 2
+    for row in run["end"]["layers"]:
+        assert not {"gradient", "exit_loss"} & row.keys()
+        assert row.keys() >= {"rms", "share", "update_rms", "cosine", "entropy", "first_share"}
+    *decoder, logits = run["missing"]
+    assert logits.startswith("logits: expected one per position and id")
+    assert [sentence.startswith(f"the decoder of {name}") for sentence in decoder] == [True] * (
+        name in ENCODER_DECODERS
+    )
+    assert inspected(ids / "x", name, HEADLESS[name]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "x: measured on " in shown
+    assert "Not found: logits" in shown
+    assert main(["report", str(ids / "to"), "--json"]) == 0
+    assert "logits: expected one per position" in Path(json.loads(capsys.readouterr().out)["report"]).read_text(
+        encoding="utf-8"
+    )
+
+
+def test_measures_without_logits_are_those_of_the_same_model_with_a_head() -> None:
+    whole = random_model("BertForMaskedLM", SIZES)
+    batch = scored()
+    expected = probe(whole, [batch], [batch], logits_of)
+    found = probe(whole.bert, [batch], [batch], lambda model, tokens: model(tokens) and None)
+    for theirs, mine in zip(found["layers"], expected["layers"], strict=True):
+        assert theirs == {name: value for name, value in mine.items() if name not in ("gradient", "exit_loss")}
+    assert found["sites"] == expected["sites"]
+
+
 @pytest.mark.parametrize(
-    ("name", "settings", "message"),
+    ("name", "settings", "reads"),
     [
-        ("BertModel", SIZES, "BertModel: expected logits"),
-        ("ViTModel", {"hidden_size": 32, "num_hidden_layers": 1, "image_size": 8, "patch_size": 4}, "embeds tokens"),
+        ("ViTModel", {**ENCODER, "image_size": 8, "patch_size": 4}, "'pixel_values'"),
+        (
+            "WhisperForConditionalGeneration",
+            {
+                **ENCODER_DECODERS["BartForConditionalGeneration"],
+                "encoder_attention_heads": 4,
+                "decoder_attention_heads": 4,
+                "decoder_start_token_id": 1,
+                "pad_token_id": 0,
+                "bos_token_id": 1,
+                "eos_token_id": 2,
+            },
+            "'input_features'",
+        ),
     ],
 )
-def test_models_without_logits_are_refused(
-    folder: Path, tmp_path: Path, name: str, settings: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+def test_models_that_read_something_else_are_refused(
+    name: str, settings: dict[str, Any], reads: str, ids: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = {**settings, "num_attention_heads": 4, "intermediate_size": 8}
-    random_model(name, config).save_pretrained(tmp_path / "x")
-    content = json.loads((tmp_path / "x" / "config.json").read_text())
-    (tmp_path / "x" / "config.json").write_text(
-        json.dumps(content | ({} if name == "ViTModel" else {"model_type": "bert"}))
-    )
-    assert main(["inspect", str(tmp_path / "x"), "--text", str(folder / "ids.json")]) == 2
-    assert message in capsys.readouterr().err
+    assert inspected(ids / "x", name, settings) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{ids / 'x'}: expected a model that embeds tokens" in said
+    assert reads in said
+    assert "addnorm audit" in said
 
 
-@pytest.mark.parametrize("name", ENCODER_DECODERS)
-def test_an_encoder_with_a_decoder_is_measured_or_refused_in_one_message(
-    folder: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    random_model(name, ENCODER_DECODERS[name]).save_pretrained(tmp_path / "x")
-    options = ["--text", str(folder / "ids.json"), "--length", "12", "--sequences", "2", "--map-sequences", "1"]
-    assert main(["inspect", str(tmp_path / "x"), *options]) == 2
-    said = capsys.readouterr().err
-    assert "encoder and a decoder" in " ".join(said.split())
+def test_the_architectures_of_the_audits_tests_are_all_here() -> None:
+    """Those with a list of derived degrees of freedom; this file measures each, or names what it could not find."""
+    sources = Path(__file__).parents[1] / "redundancy" / "models"
+    audited = {
+        family
+        for path in sources.glob("test_*_classes.py")
+        for family in re.findall(r"(\w+)Config\(", path.read_text())
+    }
+    here = {*MODELS, *HEADLESS, "ViTModel", "WhisperForConditionalGeneration"}
+    assert len(audited) > 15
+    assert [family for family in sorted(audited) if not any(name.startswith(family) for name in here)] == []
 
 
 @pytest.mark.parametrize("name", sampled(2, ["llama", "mistral"]))

@@ -27,6 +27,17 @@ def test_runs_have_their_status(study: StudyRuns) -> None:
     assert [run.name for run in study.runs()] == study.table().column("run")
 
 
+def test_the_list_of_runs_is_a_data_frame_on_request(study: StudyRuns) -> None:
+    pytest.importorskip("pandas")
+    runs = study.runs()
+    assert [run.path.name for run in runs] == study.table().column("run")
+    frame = runs.to_pandas()
+    assert frame["run"].tolist() == [run.name for run in runs]
+    assert set(frame["state"]) == {"finished"}
+    assert repr(runs).startswith("Table of 9 rows")
+    assert runs._repr_html_().count("<tr>") == 1 + 9
+
+
 def test_curves_are_those_of_the_events(study: StudyRuns) -> None:
     curves = study.curves(["eval.loss", "train.loss"])
     run = study.runs()[4]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from starlette.testclient import TestClient
 
 import addnorm
 from addnorm.cli import main
@@ -21,6 +22,7 @@ from addnorm.study.expansion import expand, fit_models, run_identity, run_name
 from addnorm.study.loading import load_study
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.run_weights import newest_weights
+from addnorm.web.app import application
 from train_here import train_here
 
 MODULE = """
@@ -91,6 +93,40 @@ def test_a_module_is_in_the_report(trained: StudyFolder) -> None:
     assert "mixer.py:build" in html
 
 
+def test_a_modules_page_says_what_is_not_known_of_it(trained: StudyFolder) -> None:
+    site = TestClient(application(trained.path), base_url="http://127.0.0.1:8321")
+    mine, ours = (site.get(f"/model?variant={name}").text for name in ("mine", "ours"))
+    overview = site.get("/").text
+    assert "A module of the user&#39;s own: mixer.py:build" in mine
+    assert (
+        mine.count("Not measured: this needs the parts of a model of addnorm") == 2
+    )  # depth matrices and terms of scores
+    assert "as in a standard Transformer" not in mine
+    assert "as in a standard Transformer" in ours
+    assert "Not measured: this needs the parts" not in ours
+    assert all(name in overview for name in ("mine", "wide", "ours"))
+
+
+def test_commands_that_need_our_rooms_say_so_and_what_is_left(trained: StudyFolder, capsys: Any) -> None:
+    run = next(run for run in trained.runs() if run.spec["variant"] == "mine")
+    plugin = ["--plugin", str(trained.path.parent / "mixer.py:build")]
+    for command, said in (
+        (["explain", run.path], "which only a patch puts into a model of others"),
+        (["audit", run.path], "reads the parts of a model of addnorm"),
+        (["inspect", run.path, "--terms"], "reads the parts of a model of addnorm"),
+        (["inspect", run.path, "--ablate"], "reads the parts of a model of addnorm"),
+        (["inspect", run.path], "expected a list of layers that are called one after the other, got none"),
+        (["extrapolate", trained.path], "variant 'mine': `extrapolate` of a run reads the parts"),
+    ):
+        assert main([*map(str, command), *plugin]) == 2
+        err = " ".join(capsys.readouterr().err.split())
+        assert said in err
+        assert "Traceback" not in err
+    assert "Leave it out: --variant ours." in err
+    assert main(["extrapolate", str(trained.path), "--variant", "ours", "--lengths", "1x", "--windows", "2"]) == 0
+    assert "ours" in capsys.readouterr().out
+
+
 def test_a_resumed_run_repeats_its_steps_and_its_start_is_a_function_of_the_seed(trained: StudyFolder) -> None:
     run = next(run for run in trained.runs() if run.spec["variant"] == "mine")
     found, dataset = newest_weights(run), Dataset.load(trained.path / "data")
@@ -159,7 +195,7 @@ def test_code_is_loaded_when_it_is_given_only(
     assert main(["export", str(run.path), "--plugin", plugin, "--to", f"{exported}-hf", "--format", "hf"]) == 2
     assert "Leave --format out" in capsys.readouterr().err
     assert main(["explain", str(run.path), "--plugin", plugin]) == 2
-    assert "reads the parts of a model of addnorm" in capsys.readouterr().err
+    assert "which only a patch puts into a model of others" in capsys.readouterr().err
 
 
 BROKEN: dict[str, tuple[dict[str, str], str]] = {

@@ -64,7 +64,7 @@ class Patch:
     norm: str | None = None
     """A kind of norm that computes what the model's norms compute."""
 
-    def mechanisms(self) -> dict[str, Any]:
+    def given(self) -> dict[str, Any]:
         """Arguments of `addnorm.patch`, every field written out."""
         specs: dict[str, Spec | None] = {"residual": self.residual, "scores": self.scores, "values": self.values}
         given: dict[str, Any] = {name: every_field(spec) for name, spec in specs.items() if spec is not None}
@@ -76,8 +76,9 @@ class Checkpoint(ForeignSpec):
     """A checkpoint of Transformers with a patch."""
 
     instead: ClassVar[str] = (
-        "Training, `rank`, `inspect`, `report`, `watch` and `export` take it; `audit` and `inspect --terms --text FILE` take "
-        "its export."
+        "Training, `rank`, `inspect`, `report`, `watch` and `export` take it, and `explain` where a patch has learned scalars. "
+        "`audit` takes its export, and so do `extrapolate` and `inspect --terms` with --text FILE; a patch lies beside it and "
+        "is left out."
     )
 
     checkpoint: str
@@ -103,6 +104,9 @@ class Checkpoint(ForeignSpec):
     def tokenizer(self) -> TokenizerSpec:
         return Pretrained(path=self.checkpoint)
 
+    def mechanisms(self) -> dict[str, Any]:
+        return {name: given for name, given in self.patch.given().items() if name != "norm"}
+
     def build(self, seed: int = 0) -> ForeignModel:
         folder = Path(self.checkpoint)
         found = checkpoint_hash(folder)
@@ -123,7 +127,7 @@ class Checkpoint(ForeignSpec):
             )
         # Before the patch, which computes in other ways what the parameters are used for.
         roles = roles_by_use(model, some_tokens(self))
-        given = self.patch.mechanisms()
+        given = self.patch.given()
         mechanisms: dict[str, nn.Module] = {}
         if given:
             made = attach(model, seed=seed, **given)
@@ -153,7 +157,7 @@ class Checkpoint(ForeignSpec):
     def write(self, weights: Mapping[str, Tensor], to: Path) -> None:
         folder, model = Path(self.checkpoint), self.loaded(weights)
         module: Any = model.module
-        if self.patch.mechanisms():
+        if self.patch.given():
             save_patch(module, to / PATCH)
             detach(module)
         module.config.use_cache = True
@@ -168,7 +172,7 @@ class Checkpoint(ForeignSpec):
             "from transformers import AutoModelForCausalLM",
             f"model = AutoModelForCausalLM.from_pretrained({str(folder)!r})",
         ]
-        if self.patch.mechanisms():
+        if self.patch.given():
             lines += ["import addnorm", f"addnorm.load_patch(model, {str(folder / PATCH)!r})"]
         return "\n".join(lines)
 

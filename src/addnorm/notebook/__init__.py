@@ -4,7 +4,8 @@
 """
 
 from addnorm.notebook.ranking import StudyRanking
+from addnorm.notebook.runs import RunList
 from addnorm.notebook.study import METRICS, StudyRuns, open_runs
 from addnorm.notebook.table import Table
 
-__all__ = ["METRICS", "StudyRanking", "StudyRuns", "Table", "open_runs"]
+__all__ = ["METRICS", "RunList", "StudyRanking", "StudyRuns", "Table", "open_runs"]

@@ -2,19 +2,19 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import fields
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from addnorm.errors import UnknownName
 from addnorm.notebook.ranking import StudyRanking
+from addnorm.notebook.runs import COLUMNS, RunList
 from addnorm.notebook.table import Table
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.sections.insight.rows import insight_table
 from addnorm.reporting.sections.scalars import long_scalars, scalar_rows
 from addnorm.reporting.snapshot import Snapshot
-from addnorm.store import Index, RunStatus, StudyFolder
+from addnorm.store import Index, StudyFolder
 from addnorm.store.rank import rank
 from addnorm.words import phrases
 
@@ -48,6 +48,16 @@ class StudyRuns(StudyFolder):
         ('base', 'finished')
     """
 
+    def runs(self) -> RunList:
+        """Runs that are compared, in plan order: a list, with `.to_pandas()` for their states and newest numbers.
+
+        Example:
+            >>> study = addnorm.open_runs("runs/first")
+            >>> [run.spec["variant"] for run in study.runs()][:1]
+            ['base']
+        """
+        return RunList(super().runs())
+
     def table(self) -> Table:
         """Runs with their newest numbers: a row per run, with the fields of `RunStatus`.
 
@@ -61,9 +71,7 @@ class StudyRuns(StudyFolder):
             >>> addnorm.open_runs("runs/first").table().column("state")[:2]
             ['finished', 'finished']
         """
-        return Table(
-            (status.to_json() for status in self.statuses()), columns=[field.name for field in fields(RunStatus)]
-        )
+        return Table((status.to_json() for status in self.statuses()), columns=COLUMNS)
 
     def curves(self, metrics: Sequence[str] = METRICS) -> Table:
         """Metrics over training: a row per run, metric and step, with the columns run, variant, seed, metric, step, value.
@@ -185,8 +193,9 @@ def open_runs(folder: str | Path) -> StudyRuns:
         folder: a folder created by `addnorm run`.
 
     Returns:
-        The study: `.runs()` are its runs; `.table()`, `.curves()`, `.layers()` and `.scalars()` are tables (lists of dicts
-        with `.to_pandas()`), and `.rank()` is its ranking. A notebook shows all of them.
+        The study: `.runs()` are its runs; `.table()`, `.curves()`, `.layers()` and `.scalars()` are tables (lists of dicts),
+        and `.rank()` is its ranking. `.to_pandas()` of the runs and of each table is a data frame. A notebook shows all of
+        them.
 
     Raises:
         InputError: the folder contains no study, or one of another format.

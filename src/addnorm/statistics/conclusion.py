@@ -35,7 +35,7 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
     pairs = [(called.get(name, name), called.get(other, other), found) for name, other, found in _pairs(ranking)]
     others = [called.get(r.variant, r.variant) for r in ranking.variants if r.variant not in ranking.references]
     references = [called.get(name, name) for name in ranking.references]
-    counts = sorted({row.seeds for row in ranking.variants})
+    counts = sorted({row.seeds for row in ranking.variants if not row.constant} or {1})
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
     asked = (
         say("asked", variants=_names_or_count(sorted(others)), references=_names(references), seeds=seeds)

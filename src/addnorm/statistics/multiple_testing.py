@@ -8,6 +8,13 @@ Why the larger of the two: the pooled sigma (`noise`) has many degrees of freedo
 the rest; the pair's own estimate has only n - 1 but is right for that pair. The larger one can only make a claim harder. With
 two variants both are equal and the test is the paired t test. Noisy references set a third, lower bound (`noise`).
 
+**A constant.** A variant that was evaluated without training has one value c, whatever the seed. Against it
+
+    d = c - mean of y(b, seed),     se = sd of y(b, seed) over its n seeds / sqrt(n),     on n - 1 degrees of freedom,
+
+the t test of one sample. Why not sigma: the seed effect, which is common to all trained variants and absent in c, is part of
+the noise here, and sigma is without it. Two constants have a difference and no test.
+
 **Family.** With m comparisons and alpha = 1 - confidence:
 
 - a difference is claimed if Holm's adjusted p is at most alpha; the probability of any false claim is then at most alpha;
@@ -37,7 +44,7 @@ from jaxtyping import Bool, Float, Int
 from scipy.special import ndtr, stdtr, stdtrit
 
 from addnorm.statistics.alpha_spending import nominal_level, sequential_p
-from addnorm.statistics.noise import ROUNDING, Noise, NoiseFloor, fit_noise, noise_floor
+from addnorm.statistics.noise import ROUNDING, Noise, NoiseFloor, at_every_seed, fit_noise, noise_floor
 from addnorm.statistics.noisy_variants import SET_APART_LEVEL, Doubt, doubt, own_noise, set_apart
 
 FEWEST_SEEDS = 3
@@ -64,6 +71,8 @@ class PairedTests:
     variant_sd: Float[np.ndarray, "*batch variant"]
     """Residual standard deviation of each variant by itself; NaN where it has no residual."""
     doubt: Doubt
+    with_constant: Bool[np.ndarray, " pair"]
+    """Pairs of which one variant is constant: the other's own spread over seeds is their only noise."""
 
     def tail(self, distance: Float[np.ndarray, "*batch pair"]) -> Float[np.ndarray, "*batch pair"]:
         """Probability that the error of a difference exceeds `distance`, with what unnoticed noisy variants add."""
@@ -115,6 +124,7 @@ def paired_tests(
     pairs: Int[np.ndarray, "pair 2"],
     references: Int[np.ndarray, " reference"],
     *,
+    constant: Bool[np.ndarray, " variant"] | None = None,
     level: float = SET_APART_LEVEL,
     share: float = 1.0,
 ) -> PairedTests:
@@ -125,21 +135,25 @@ def paired_tests(
         present: which variant has a counted run at which seed.
         pairs: indices of the two variants of each pair.
         references: indices of the variants whose noise many pairs share; all of them where every pair is tested.
+        constant: variants with one value that belongs to no seed; none if not given.
         level: at which noisy variants are set apart; 0 sets none apart.
         share: of the doubt about unnoticed noisy variants that is counted.
 
     Raises:
         InputError: no cell is present.
     """
+    constant = np.zeros(present.shape[0], bool) if constant is None else constant
     apart = set_apart(values, present, level=level)
     retained = ~apart
     noise = fit_noise(values, present & retained[..., None])
     floor = noise_floor(noise, pairs, references, retained)
     own = own_noise(values, present, apart)
     first, second = pairs[:, 0], pairs[:, 1]
-    both = present[first] & present[second]
+    with_constant = constant[first] | constant[second]
+    filled, known = at_every_seed(values, present, constant)
+    both = known[first] & known[second]
     count = both.sum(axis=-1)
-    differences = np.where(both, values[..., first, :] - values[..., second, :], 0.0)
+    differences = np.where(both, filled[..., first, :] - filled[..., second, :], 0.0)
     variance = own.merged(noise.sd[..., None] ** 2, apart)
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = differences.sum(axis=-1) / count
@@ -147,13 +161,13 @@ def paired_tests(
         own_error = np.sqrt((deviations**2).sum(axis=-1) / (count - 1) / count)
         pooled = np.sqrt((variance[..., first] + variance[..., second]) / count)
         least = np.sqrt(floor.variance / count)
-    error = np.maximum(np.maximum(own_error, pooled), least)
+    error = np.where(with_constant, own_error, np.maximum(np.maximum(own_error, pooled), least))
     scale = np.max(np.abs(np.where(present, values, 0.0)), axis=(-2, -1))[..., None]
     tested = (count >= FEWEST_SEEDS) & (error > ROUNDING * scale)
     error = np.where(tested, error, np.nan)
     df = np.minimum(noise.prior_df[..., None] + count - 1, floor.df)
     df = np.clip(df, 1, np.maximum(noise.df, 1)[..., None])
-    inner = retained[..., first] & retained[..., second]
+    inner = retained[..., first] & retained[..., second] & ~with_constant
     unnoticed = doubt(noise, own, pairs, count, share=share, level=level)
     return PairedTests(
         difference=mean,
@@ -165,6 +179,7 @@ def paired_tests(
         set_apart=apart,
         variant_sd=np.sqrt(own.merged(noise.variant_sd**2, apart)),
         doubt=replace(unnoticed, weight=np.where(inner[..., None], unnoticed.weight, 0.0)),
+        with_constant=with_constant,
     )
 
 
@@ -289,9 +304,10 @@ class Evidence:
         pairs: Int[np.ndarray, "pair 2"],
         references: Int[np.ndarray, " reference"],
         rule: Rule,
+        constant: Bool[np.ndarray, " variant"] | None = None,
     ) -> "Evidence":
         """Evidence of one look."""
-        tests = paired_tests(values, present & look.seeds, pairs, references)
+        tests = paired_tests(values, present & look.seeds, pairs, references, constant=constant)
         confidence = look.confidence(rule.confidence, rule.family)
         return Evidence(
             tests=tests,
@@ -340,6 +356,7 @@ def decide(
     confidence: float,
     margin: float,
     looks: Sequence[Look] = (),
+    constant: Bool[np.ndarray, " variant"] | None = None,
 ) -> Decisions:
     """Decide every pair of a family.
 
@@ -352,11 +369,12 @@ def decide(
         confidence: of all claims together, and of all intervals together.
         margin: largest difference, in nats per token, that counts as none.
         looks: those of the planned looks that have been made, in order; empty if all runs are looked at once.
+        constant: variants with one value that belongs to no seed; none if not given.
 
     Raises:
         InputError: no cell is present at a look.
     """
     rule = Rule(family=family, confidence=confidence, margin=margin)
     once = Look(seeds=np.ones(present.shape[-1], bool), planned=(present.shape[-1],), place=0)
-    first, *later = [Evidence.at(look, values, present, pairs, references, rule) for look in looks or (once,)]
+    first, *later = [Evidence.at(look, values, present, pairs, references, rule, constant) for look in looks or (once,)]
     return functools.reduce(Evidence.then, later, first).decisions(rule)

@@ -196,6 +196,26 @@ def fit_levels(
     return levels
 
 
+def at_every_seed(
+    values: Float[np.ndarray, "*batch variant seed"],
+    present: Bool[np.ndarray, "variant seed"],
+    constant: Bool[np.ndarray, " variant"],
+) -> tuple[Float[np.ndarray, "*batch variant seed"], Bool[np.ndarray, "variant seed"]]:
+    """Give constant variants their one value at every seed.
+
+    Args:
+        values: numbers of the cells; entries outside `present` are ignored.
+        present: which variant has a counted run at which seed.
+        constant: which variants are constant.
+
+    Returns:
+        `values` and `present` with those cells filled.
+    """
+    known = (constant & present.any(axis=-1))[:, None]
+    one = np.where(present, values, 0.0).sum(axis=-1) / np.maximum(present.sum(axis=-1), 1)
+    return np.where(known, one[..., None], values), present | known
+
+
 def _design(rows: np.ndarray, columns: np.ndarray, shape: tuple[int, ...]) -> Float[np.ndarray, "cell level"]:
     """Design matrix with one indicator per variant and per seed."""
     design = np.zeros((rows.size, shape[0] + shape[1]))

@@ -70,7 +70,7 @@ def rank(
     complete = 0 if design is None else design.complete(results)
     looks = () if design is None else design.looks_at(table.seeds, complete)
     family = Family.of(table, references, margin, confidence, assumed_sd, looks)
-    levels = fit_levels(table.losses, table.present)
+    levels = _levels(table)
     comparisons = {
         name: {other: family.compare(name, other) for other in references if other != name} for name in table.names
     }
@@ -154,6 +154,13 @@ def _stages(design: SeedsInStages, complete: int, family: Family) -> Stages:
     )
 
 
+def _levels(table: Table) -> Float[np.ndarray, " variant"]:
+    """Level of each row at the average seed; a constant one belongs to no seed, and its level is its value."""
+    constant = table.constant[:, None]
+    levels = fit_levels(table.losses, table.present & ~constant)
+    return np.where(constant[:, 0] & table.present.any(axis=1), np.nansum(table.losses, axis=1), levels)
+
+
 def _rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]]:
     """Best and worst rank of each row that Holm's test over all pairs leaves open."""
     rows = [row for row in range(len(table.distinct)) if table.present[row].any()]
@@ -161,7 +168,7 @@ def _rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int
     pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
     if not pairs.size:
         return intervals
-    tests = paired_tests(table.losses, table.present, pairs, np.array(rows))
+    tests = paired_tests(table.losses, table.present, pairs, np.array(rows), constant=table.constant)
     claimed = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[claimed], tests.difference[claimed], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
@@ -212,6 +219,7 @@ class _Rows:
             versus=versus,
             values=tuple(self._value(run) for run in table.runs[name]),
             same_as=table.same_as.get(name),
+            constant=table.is_constant(name),
         )
 
     def _value(self, run: Result) -> Value:

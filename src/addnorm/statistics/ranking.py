@@ -145,6 +145,8 @@ class VariantRank:
     values: tuple[Value, ...]
     same_as: str | None = None
     """The variant that this one repeats bit for bit."""
+    constant: bool = False
+    """True for a model that was evaluated without training: one value, which no seed changes."""
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain JSON values."""

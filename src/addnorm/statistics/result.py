@@ -41,6 +41,8 @@ class Result:
     tokenizer_hash: str | None = None
     planned: bool = True
     """False for a run that was added to the study's first plan."""
+    trained: bool = True
+    """False for a model that was evaluated as it is, without a training step."""
     reason: str | None = None
     """Reason of a failure or divergence."""
     run: str | None = None

@@ -49,10 +49,21 @@ class Table:
         """The table with the runs of some seeds alone; the list of runs stays whole."""
         return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
 
-    def is_constant(self, variant: str) -> bool:
+    def is_repeated(self, variant: str) -> bool:
         """True if a variant has several finished runs, and all of them repeat the first."""
+        name = self.same_as.get(variant, variant)
+        finished = [run for run in self.runs[name] if run.state == "finished"]
+        return len(finished) > 1 and all((name, run.seed) not in self.counted for run in finished[1:])
+
+    def is_constant(self, variant: str) -> bool:
+        """True for one model that was evaluated without training at several seeds, bit for bit the same."""
         finished = [run for run in self.runs[variant] if run.state == "finished"]
-        return len(finished) > 1 and all((variant, run.seed) not in self.counted for run in finished[1:])
+        return len(finished) > 1 and all(_is_same_model(finished[0], run) for run in finished)
+
+    @property
+    def constant(self) -> Bool[np.ndarray, " variant"]:
+        """The rows of `losses` that `is_constant`: their one value belongs to no seed."""
+        return np.array([self.is_constant(name) for name in self.distinct], dtype=bool)
 
     def failed(self, variant: str) -> bool:
         """True if every run of the variant has ended and none has finished."""
@@ -135,14 +146,18 @@ def _without_repeats(
     ordered = sorted(finished, key=lambda result: (result.variant not in references, result.seed))
     warnings: list[Sentence] = []
     kept: list[Result] = []
+    untrained: dict[str, None] = {}
     for run in ordered:
         twin = next((other for other in kept if other.variant == run.variant and _is_repeat(other, run)), None)
         if twin is None:
             kept.append(run)
+        elif _is_same_model(run, twin):
+            untrained[run.variant] = None
         else:
             how = say("bit_for_bit" if _has_same_hash(run, twin) else "in_every_digit")
             warnings.append(say("copy", run=run.name, twin=twin.name, how=how))
 
+    warnings += [say("not_trained", variant=name) for name in untrained]
     same_as = _repeated_variants(kept)
     for copy, original in same_as.items():
         warnings.append(say("same_variant", copy=copy, original=original))
@@ -166,6 +181,10 @@ def _is_repeat(a: Result, b: Result) -> bool:
 
 def _has_same_hash(a: Result, b: Result) -> bool:
     return a.content_hash is not None and a.content_hash == b.content_hash
+
+
+def _is_same_model(a: Result, b: Result) -> bool:
+    return not a.trained and not b.trained and (a is b or _has_same_hash(a, b))
 
 
 def _repeated_variants(kept: Sequence[Result]) -> dict[str, str]:

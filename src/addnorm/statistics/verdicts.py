@@ -8,6 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, Look, PairedTests, Rule, decide
+from addnorm.statistics.noise import at_every_seed
 from addnorm.statistics.power import seeds_needed
 from addnorm.statistics.ranking import Comparison, Verdict
 from addnorm.statistics.result import Result
@@ -57,6 +58,7 @@ class Family:
                 confidence=confidence,
                 margin=margin,
                 looks=[look for look in looks if (table.present & look.seeds).any()],
+                constant=table.constant,
             )
         return Family(
             table=table,
@@ -128,6 +130,7 @@ class Family:
             return replace(blank, reason=say("nothing_finished"))
         tests = self.decisions.tests
         index = self.pairs.index((min(row, column), max(row, column)))
+        with_constant = bool(tests.with_constant[index])
         sign = -1.0 if row > column else 1.0
         count = int(tests.count[index])
         if count == 0:
@@ -141,20 +144,24 @@ class Family:
             by_seed=_by_seed(table, row, column),
         )
         error = float(tests.standard_error[index])
+        if table.constant[[row, column]].all():
+            return replace(comparison, reason=say("both_constant"))
         if count < FEWEST_SEEDS:
             shared = "one_shared" if count == 1 else "several_shared"
             comparison = replace(comparison, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
-            constant = next((variant for variant in (name, other) if table.is_constant(variant)), None)
-            if constant is not None and self.assumed_sd is None:  # of printed results, other seeds may yet be run
-                return replace(comparison, reason=say("no_spread", variant=constant))
-            comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
+            repeated = next((variant for variant in (name, other) if table.is_repeated(variant)), None)
+            if repeated is not None and not with_constant and self.assumed_sd is None:
+                # Of printed results, other seeds may yet be run.
+                return replace(comparison, reason=say("no_spread", variant=repeated))
+            if not with_constant:  # there, the noise is not that of a paired difference
+                comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
         elif math.isnan(error):
             comparison = replace(comparison, reason=say("no_noise"))
         else:
             comparison = self._with_verdict(comparison, self.decisions, index, sign)
             if comparison.verdict == "undecided":
                 apart = tests.set_apart[[row, column]].any()
-                floor_df = 1.0 if apart else float(tests.floor.df[index]) / (count - 1)
+                floor_df = 1.0 if apart or with_constant else float(tests.floor.df[index]) / (count - 1)
                 comparison = self._with_seeds_needed(comparison, error * math.sqrt(count), floor_df)
         return self._limited_by_divergence(comparison, name, other)
 
@@ -201,13 +208,14 @@ class Family:
     def _with_seeds_needed(self, comparison: Comparison, sd: float | None, floor_df: float = math.inf) -> Comparison:
         if sd is None or comparison.difference is None or self.decisions is None:
             return comparison
+        pooled = self.table.present.any(axis=1) & ~self.decisions.tests.set_apart & ~self.table.constant
         needed = seeds_needed(
             comparison.difference,
             sd,
             margin=self.margin,
             confidence=self.confidence,
             family=self.size,
-            variants=max(int((self.table.present.any(axis=1) & ~self.decisions.tests.set_apart).sum()), 2),
+            variants=max(int(pooled.sum()), 2),
             prior_df=self.prior_df,
             floor_df=floor_df,
         )
@@ -218,21 +226,24 @@ class Family:
 
 def _accuracy(table: Table, row: int, column: int) -> tuple[float | None, bool | None]:
     """Difference in accuracy over the shared seeds, and whether it agrees with the difference in loss."""
-    both = table.present[row] & table.present[column]
+    accuracies, present = at_every_seed(table.accuracies, table.present, table.constant)
+    losses, _ = at_every_seed(table.losses, table.present, table.constant)
+    both = present[row] & present[column]
     if not both.any():
         return None, None
-    differences = (table.accuracies[row] - table.accuracies[column])[both]
+    differences = (accuracies[row] - accuracies[column])[both]
     if np.isnan(differences).any():
         return None, None
     accuracy = float(differences.mean())
-    loss = float((table.losses[row] - table.losses[column])[both].mean())
+    loss = float((losses[row] - losses[column])[both].mean())
     return accuracy, None if accuracy == 0 or loss == 0 else (accuracy > 0) == (loss < 0)
 
 
 def _by_seed(table: Table, row: int, column: int) -> dict[int, float]:
     """Difference in loss at each shared seed."""
-    both = np.flatnonzero(table.present[row] & table.present[column])
-    return {table.seeds[place]: float(table.losses[row, place] - table.losses[column, place]) for place in both}
+    losses, present = at_every_seed(table.losses, table.present, table.constant)
+    both = np.flatnonzero(present[row] & present[column])
+    return {table.seeds[place]: float(losses[row, place] - losses[column, place]) for place in both}
 
 
 def _endings(table: Table, name: str) -> Sentence:

@@ -38,5 +38,6 @@ def result(
         corpus_hash=folder.plan.get("data_hash"),
         tokenizer_hash=folder.plan.get("tokenizer_hash"),
         planned=status.run not in later,
+        trained=status.steps > 0,
         reason=reason,
     )

@@ -53,6 +53,10 @@ class ForeignSpec(Spec, ABC):
         """The tokenizer that the model was trained with; None if it takes any."""
         return None
 
+    def mechanisms(self) -> dict[str, Any]:
+        """The mechanisms of this library that a patch puts into the model, by room, every field written out; {} without."""
+        return {}
+
     @abstractmethod
     def build(self, seed: int = 0) -> "ForeignModel":
         """The model at its start, a function of the seed and of the files' content.
@@ -156,7 +160,7 @@ def logits_of(module: nn.Module, tokens: Tensor) -> Tensor:
     if not isinstance(logits, Tensor):
         raise InputError(
             f"{type(module).__name__}: expected logits [batch, seq, vocab], or an output with `logits`, got "
-            f"{type(output).__name__}."
+            f"{type(output).__name__}. Return logits, or take the class with a language modelling head."
         )
     return logits
 

@@ -16,7 +16,7 @@ from addnorm.errors import AddnormError
 from addnorm.redundancy.graph.export import NotExported
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.definition import AnyModel
-from addnorm.study.foreign import require_rooms
+from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.targets.variant import audit_variant
 from addnorm.training.run_spec import run_spec
@@ -66,8 +66,11 @@ def audit_study(
 
 def audit_or_reason(model: AnyModel) -> dict[str, Any]:
     """Audit a variant's model, or give the `reason` why it cannot be audited, with its `note`."""
+    if isinstance(model, ForeignSpec):
+        reason = say("audit_of_others")
+        return {"reason": str(reason), "note": reason.note}
     try:
-        return audit_variant(require_rooms(model, "The audit of a variant before training"))
+        return audit_variant(model)
     except AddnormError as error:  # the other variants are still audited
         return _unaudited(error)
 

@@ -11,7 +11,7 @@ from addnorm.catalogue import Spec
 from addnorm.errors import InputError
 from addnorm.hugging_face.patching import attention, norms
 from addnorm.hugging_face.patching.check import require_start, start_of
-from addnorm.hugging_face.patching.joints import Decoder, find_decoder, find_layers_of, logits_of, some_tokens
+from addnorm.hugging_face.patching.joints import Decoder, find_decoder, find_layers_of, some_tokens
 from addnorm.hugging_face.patching.stream import JoinedStream
 from addnorm.model.initialisation import initialise
 from addnorm.model.neutral import Start, neutral_start
@@ -21,6 +21,7 @@ from addnorm.scores import ScoresSpec
 from addnorm.scores.own import Own as OwnScores
 from addnorm.shape import Shape
 from addnorm.study.encoding import encode
+from addnorm.study.foreign import logits_of
 from addnorm.values import ValuesSpec
 from addnorm.values.own import Own as OwnValues
 

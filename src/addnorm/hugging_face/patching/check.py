@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
-from addnorm.hugging_face.patching.joints import logits_of, some_tokens
+from addnorm.hugging_face.patching.joints import some_tokens
+from addnorm.study.foreign import logits_of
 
 
 @torch.no_grad()

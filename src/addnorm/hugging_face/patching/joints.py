@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +10,7 @@ from addnorm.anatomy.recording import Recording, record, same
 from addnorm.anatomy.structure import Joint, LayerRecord, find_layers
 from addnorm.errors import InputError
 from addnorm.shape import Place
+from addnorm.study.foreign import logits_of
 
 _SEQ = 6
 _ADVICE = "A patch takes decoders such as Llama, Qwen2, Mistral, GPT-2 and GPT-NeoX with sequential branches."
@@ -54,22 +54,6 @@ def some_tokens(model: nn.Module) -> Tensor:
         )
     random = torch.Generator().manual_seed(0)
     return torch.randint(embedding.num_embeddings, (2, _SEQ), generator=random).to(embedding.weight.device)
-
-
-def logits_of(model: nn.Module, tokens: Tensor) -> Tensor:
-    """The model's logits for tokens.
-
-    Raises:
-        InputError: it returns neither a tensor nor an output with `logits`.
-    """
-    output: Any = model(tokens)
-    logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor):
-        raise InputError(
-            f"model: expected a language model that returns logits, got {type(model).__name__}, which returns "
-            f"{type(output).__name__}. Take the class with a language modelling head."
-        )
-    return logits
 
 
 def find_layers_of(model: nn.Module) -> tuple[Recording, tuple[LayerRecord, ...]]:

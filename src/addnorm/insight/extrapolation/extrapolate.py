@@ -16,6 +16,7 @@ from addnorm.insight.extrapolation.summary import Line, Scoring, summarise
 from addnorm.insight.extrapolation.switches import Combination, name_of, parse_switches, require_all
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
 from addnorm.model.architecture import Architecture
+from addnorm.model.spec import ModelSpec
 from addnorm.statistics import require_margin
 from addnorm.store import RunFolder, StudyFolder, write_json
 from addnorm.study.definition import RunSpec
@@ -87,11 +88,12 @@ def extrapolate(
     request = EvaluationRequest(lengths=tested, windows=windows, switches=combinations)
     margin = study.plan["margin"] if margin is None else margin
     require_margin(margin)
-    _require_positions(specs, tested)
-    for variant, spec in specs.items():
+    models = _own_models(specs)
+    _require_positions(models, tested)
+    for variant, model in models.items():
         with _naming(variant):
             for combination in combinations:
-                require_all(combination, require_rooms(spec.model, "`extrapolate` of a run"))
+                require_all(combination, model)
     num_segments(len(Dataset.load(study.path / "data").held), tested, windows)
     finished = [run for run in runs if run.final_path.exists()]
     if not finished:
@@ -149,15 +151,32 @@ def _selected(study: StudyFolder, variants: Sequence[str]) -> list[str]:
     return [variant for variant in all_variants if variant in variants] if variants else all_variants
 
 
-def _require_positions(specs: dict[str, RunSpec], lengths: Lengths) -> None:
+def _own_models(specs: dict[str, RunSpec]) -> dict[str, ModelSpec]:
+    """The models, all of which are of this library.
+
+    Raises:
+        InputError: others wrote one; the message names the variants that are left.
+    """
+    ours = [variant for variant, spec in specs.items() if isinstance(spec.model, ModelSpec)]
+    models = {}
+    for variant, spec in specs.items():
+        try:
+            models[variant] = require_rooms(spec.model, "`extrapolate` of a run")
+        except InputError as error:
+            left = f" Leave it out: {' '.join(f'--variant {name}' for name in ours)}." if ours else ""
+            raise InputError(f"variant {variant!r}: {error}{left}") from error
+    return models
+
+
+def _require_positions(models: dict[str, ModelSpec], lengths: Lengths) -> None:
     """Require that every variant's position reaches the longest length.
 
     Raises:
         InputError: one does not.
     """
-    for variant, spec in specs.items():
+    for variant, model in models.items():
         with _naming(variant):
-            require_position(require_rooms(spec.model, "`extrapolate` of a run"), lengths)
+            require_position(model, lengths)
 
 
 def parsed_switches(switches: str | Sequence[Combination]) -> tuple[Combination, ...]:

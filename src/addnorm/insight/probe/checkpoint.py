@@ -14,6 +14,7 @@ from addnorm.insight.flow.checkpoint import scored
 from addnorm.insight.flow.runs import FORMAT, Settings
 from addnorm.insight.probe.measure import probe
 from addnorm.targets import resolve
+from addnorm.words import Sentence, say
 
 _BATCH = 4
 """Sequences of a forward pass."""
@@ -32,19 +33,14 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
         As `inspect_checkpoint`, with the keys of `addnorm.insight.probe`.
 
     Raises:
-        InputError: the checkpoint cannot be loaded, has no logits or no layers; or no text, or one that is too short.
+        InputError: the checkpoint cannot be loaded, reads no tokens or has no layers; or no text, or one that is too short.
     """
     if text is None:
         held_text(folder, text, vocab=0, masked=False)  # says so, before the model is loaded
-    model = resolve(folder).model
-    config: Any = getattr(model, "config", None)
-    if getattr(config, "is_encoder_decoder", False):
-        raise InputError(
-            f"{folder}: expected a decoder or an encoder, got {type(model).__name__}. Models with an encoder and a decoder are "
-            "not measured."
-        )
+    model, absent = _reader(resolve(folder).model)
+    _require_tokens(folder, model)
     vocab = _vocab(model)
-    longest = getattr(config, "max_position_embeddings", None)
+    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     seq = (min(LENGTH, longest) if isinstance(longest, int) and longest > 0 else LENGTH) if length is None else length
     causal = _is_causal(model, vocab)
     held = held_text(folder, text, vocab=vocab, masked=not causal)
@@ -57,7 +53,7 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
 
     used, maps = batches(_BATCH, settings.sequences), batches(1, settings.map_sequences)
     end = probe(model.to(device), used, maps, _logits)
-    missing = end.pop("missing")
+    missing = [*absent, *end.pop("missing")]
     return {
         "format": FORMAT,
         "run": folder.name,
@@ -76,21 +72,36 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
     }
 
 
-def _logits(model: nn.Module, tokens: Tensor) -> Tensor:
+def _reader(model: nn.Module) -> tuple[nn.Module, list[Sentence]]:
+    """The model, or of one with an encoder and a decoder the part that reads a text, and what is left out."""
+    config: Any = getattr(model, "config", None)
+    if not getattr(config, "is_encoder_decoder", False) or not hasattr(model, "get_encoder"):
+        return model, []
+    whole: Any = model
+    return whole.get_encoder(), [say("no_decoder", name=type(model).__name__)]
+
+
+def _require_tokens(folder: Path, model: nn.Module) -> None:
+    read = getattr(model, "main_input_name", "input_ids")
+    if read != "input_ids":
+        raise InputError(
+            f"{folder}: expected a model that embeds tokens, got {type(model).__name__}, which reads {read!r}. `addnorm audit` "
+            "takes it."
+        )
+
+
+def _logits(model: nn.Module, tokens: Tensor) -> Tensor | None:
+    """The logits [batch, seq, vocab] of an output; None if it has others, or none."""
     try:
         output: Any = model(tokens)
     except (TypeError, ValueError, IndexError, RuntimeError) as error:
         raise InputError(
-            f"{type(model).__name__}: expected a model that maps {tokens.shape[1]} tokens to logits, got an error: {error}. If "
-            "the model takes fewer tokens, give --length."
+            f"{type(model).__name__}: expected a model that reads {tokens.shape[1]} tokens, got an error: {error}. If the "
+            "model takes fewer tokens, give --length."
         ) from error
     logits = getattr(output, "logits", output)
-    if not isinstance(logits, Tensor) or logits.dim() != 3:
-        raise InputError(
-            f"{type(model).__name__}: expected logits [batch, seq, vocab], got {type(output).__name__}. Save the checkpoint "
-            "with a class that has a language modelling head, such as AutoModelForCausalLM or AutoModelForMaskedLM."
-        )
-    return logits
+    found = isinstance(logits, Tensor) and logits.shape[:-1] == tokens.shape and logits.shape[-1] >= _vocab(model)
+    return logits if found else None
 
 
 def _vocab(model: nn.Module) -> int:
@@ -102,9 +113,11 @@ def _vocab(model: nn.Module) -> int:
 
 @torch.no_grad()
 def _is_causal(model: nn.Module, vocab: int) -> bool:
-    """True if another last token leaves earlier logits as they are."""
+    """True if another last token leaves earlier logits as they are, or if there are no logits to be compared."""
     tokens = torch.randint(vocab, (1, 5), generator=torch.Generator().manual_seed(0))
     other = tokens.clone()
     other[0, -1] = (other[0, -1] + 1) % vocab
     one, two = _logits(model, tokens), _logits(model, other)
+    if one is None or two is None:
+        return True
     return torch.allclose(one[:, :-1], two[:, :-1], rtol=1e-4, atol=1e-5)

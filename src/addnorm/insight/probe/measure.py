@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,20 +20,22 @@ from addnorm.insight.probe.read_out import read_out_of
 from addnorm.training.objective import Measured, Scored, compare
 from addnorm.words import Sentence, say
 
-Logits = Callable[[nn.Module, Tensor], Tensor]
+Logits = Callable[[nn.Module, Tensor], Tensor | None]
+"""Applies a model to tokens; None if it has no logits."""
 
 
 def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], logits_of: Logits) -> dict[str, Any]:
     """Measure a model in evaluation mode; it is not changed.
 
     Args:
-        model: maps tokens to logits.
+        model: reads tokens.
         batches: batches for the loss, gradients, the stream and the read-out.
         maps: batches for attention.
         logits_of: applies the model.
 
     Returns:
-        FLOW of `addnorm.insight.flow` with the further keys of this package, and `missing`.
+        FLOW of `addnorm.insight.flow` with the further keys of this package, and `missing`. Without logits there is no loss,
+        no gradient and no early exit: `loss` is None, and the other keys are absent.
 
     Raises:
         InputError: the model has no list of layers that are called one after the other.
@@ -68,7 +70,9 @@ def _name_missing_attention(attentions: Sequence[Attended | None], missing: dict
         missing["directions"] = say("no_directions", layers=", ".join(unnamed))
 
 
-def _pass(model: nn.Module, batch: Scored, logits_of: Logits) -> tuple[Recording, tuple[LayerRecord, ...], Tensor]:
+def _pass(
+    model: nn.Module, batch: Scored, logits_of: Logits
+) -> tuple[Recording, tuple[LayerRecord, ...], Tensor | None]:
     recording, logits = record(model, lambda: logits_of(model, batch.inputs))
     layers = find_layers(recording)
     if not layers:
@@ -99,21 +103,26 @@ class _Tally:
         self,
         recording: Recording,
         layers: Sequence[LayerRecord],
-        logits: Tensor,
+        logits: Tensor | None,
         batch: Scored,
-        again: Callable[[], Tensor],
+        again: Callable[[], Tensor | None],
         missing: dict[str, Sentence],
     ) -> None:
         """Add one pass."""
         self.layers = [layer.call.module for layer in layers]
-        measured: Measured = compare(logits, batch)
-        self._add_gradients(measured.nats)
-        self.nats += measured.nats.item()
-        self.count += measured.count
+        if logits is not None:
+            measured: Measured = compare(logits, batch)
+            self._add_gradients(measured.nats)
+            self.nats += measured.nats.item()
+            self.count += measured.count
         with torch.no_grad():
             for number, layer in enumerate(layers):
                 self._add_stream(number, layer, missing)
-            read_out = read_out_of(recording, layers, logits, again)
+            if logits is None:
+                missing["logits"] = say("no_logits")
+                return
+            # The same pass, which has logits.
+            read_out = read_out_of(recording, layers, logits, cast(Callable[[], Tensor], again))
             if read_out is None:
                 missing["read-out"] = say("no_read_out")
                 return
@@ -162,9 +171,9 @@ class _Tally:
         ]
         embedding = next((module for module in self.model.modules() if isinstance(module, nn.Embedding)), None)
         return {
-            "loss": self.nats / self.count,
-            "gradient": self._norm(self.model),
-            "embedding": {"rms": self.entry.rms} | ({} if embedding is None else {"gradient": self._norm(embedding)}),
+            "loss": self.nats / self.count if self.count else None,
+            **self._gradient(self.model),
+            "embedding": {"rms": self.entry.rms} | ({} if embedding is None else self._gradient(embedding)),
             "layers": [self._layer(number, layer, sites) for number, layer in enumerate(self.layers)],
             "sites": sites,
             "attention": [],
@@ -172,7 +181,7 @@ class _Tally:
 
     def _layer(self, number: int, layer: nn.Module, sites: Sequence[dict[str, Any]]) -> dict[str, Any]:
         of_layer = [site for site in sites if site["layer"] == number]
-        row: dict[str, Any] = {"layer": number, "gradient": self._norm(layer), "rms": self.after[number].rms}
+        row: dict[str, Any] = {"layer": number, **self._gradient(layer), "rms": self.after[number].rms}
         if number in self.exits:
             row["exit_loss"] = self.exits[number] / self.count
         for name in ("share", "update_rms") if of_layer else ():
@@ -181,9 +190,12 @@ class _Tally:
             row["cosine"] = sum(self.cosines[number]) / len(self.cosines[number])
         return row
 
-    def _norm(self, module: nn.Module) -> float:
+    def _gradient(self, module: nn.Module) -> dict[str, float]:
+        """The gradient norm of a module's parameters by its key; {} without a loss."""
+        if not self.count:
+            return {}
         squares = Squares()
         for parameter in module.parameters():
             if id(parameter) in self.gradients:
                 squares.add(self.gradients[id(parameter)])
-        return squares.norm / self.count
+        return {"gradient": squares.norm / self.count}

@@ -54,15 +54,35 @@ def coefficients(
     return tuple(found)
 
 
+def recorded_coefficients(
+    recorded: Sequence[tuple[int | None, float | None]], values: Float64[np.ndarray, " scalar"]
+) -> tuple[Coefficient, ...]:
+    """The coefficients that a worker recorded while the model existed, for a model that its spec alone does not build.
+
+    Args:
+        recorded: layer and coefficient of each scalar; a scalar without a coefficient is its own.
+        values: of the scalars.
+    """
+    return tuple(
+        Coefficient(layer, float(value) if coefficient is None else coefficient)
+        for (layer, coefficient), value in zip(recorded, values, strict=True)
+    )
+
+
 def mechanism(model: ModelSpec) -> str:
     """Name the mechanisms that own the model's scalars."""
-    return f"residual {model.residual.kind}, scores {model.scores.kind}"
+    return ", ".join(f"{name} {kind}" for name, kind in _kinds(model).items())
 
 
 def formula(model: ModelSpec) -> str:
     """Give the formulas of those mechanisms from their docstrings, reduced to the lines that hold for this model."""
     spec = encode(model)
-    kinds = {"residual": model.residual.kind, "scores": model.scores.kind}
     return "\n".join(
-        room(name).doc(kind).formula_in(spec) for name, kind in kinds.items() if kind not in ("add", "own")
+        room(name).doc(kind).formula_in(spec) for name, kind in _kinds(model).items() if kind not in ("add", "own")
     )
+
+
+def _kinds(model: ModelSpec) -> dict[str, str]:
+    """Kinds of the mechanisms; values are named only where they are not a layer's own."""
+    kinds = {"residual": model.residual.kind, "scores": model.scores.kind}
+    return kinds if model.values.kind == "own" else {**kinds, "values": model.values.kind}

@@ -10,16 +10,24 @@ import numpy as np
 from safetensors import safe_open
 
 from addnorm.errors import InputError
-from addnorm.insight.scalars.coefficients import Coefficient, coefficients, parameter_and_index
+from addnorm.insight.scalars.coefficients import (
+    Coefficient,
+    coefficients,
+    parameter_and_index,
+    recorded_coefficients,
+)
 from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, redundant_directions
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.gauge import gauges, group_of
 from addnorm.insight.scalars.scalar import Scalar
+from addnorm.model.presets import preset
+from addnorm.model.spec import ModelSpec
 from addnorm.store import RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
-from addnorm.study.foreign import require_rooms
+from addnorm.study.foreign import ForeignSpec
 
+_SMALL = {"vocab": 16, "width": 8, "depth": 3, "heads": 2, "hidden": 8, "max_seq": 8}
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
 
 
@@ -31,7 +39,8 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
         norms: include the gains and shifts of norms.
 
     Raises:
-        InputError: the run has no record of its scalars, or its spec names a plugin that is not loaded.
+        InputError: the run has no record of its scalars, its model has no mechanism of this library, or its spec names a
+            plugin that is not loaded.
     """
     path = run.path / "scalars.safetensors"
     if not path.exists():
@@ -40,12 +49,19 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
             f"The run is {run.status().state}."
         )
     spec = decode(RunSpec, run.spec["spec"])
-    model = require_rooms(spec.model, "`explain`")
+    is_foreign = isinstance(spec.model, ForeignSpec)
+    model = _with_mechanisms_of(spec.model) if isinstance(spec.model, ForeignSpec) else spec.model
     with safe_open(path, framework="np") as file:
-        names = json.loads(file.metadata()["names"])
+        metadata = file.metadata()
         record = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  safe_open is no mapping
+    names = json.loads(metadata["names"])
+    effective = (
+        recorded_coefficients(json.loads(metadata["effective"]), record["value"])
+        if is_foreign
+        else coefficients(model, names, record["value"])
+    )
     columns = [column for column, name in enumerate(names) if norms or not _NORMS.search(name)]
-    scalars = _scalars(names, columns, record, coefficients(model, names, record["value"]))
+    scalars = _scalars(names, columns, record, effective)
     position_of = {column: position for position, column in enumerate(columns)}
     directions, too_few_steps = _directions(names, record, position_of)
     pairs = [(group.members[0], group.members[1]) for group in directions if len(group.members) == 2]
@@ -63,6 +79,22 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
         pairs=lockstep(scalars, pairs),
         gauges=tuple(group for group in gauges(model) if any(group_of(each.parameter) == group for each in scalars)),
     )
+
+
+def _with_mechanisms_of(foreign: ForeignSpec) -> ModelSpec:
+    """A small model of ours with the mechanisms that a patch puts into a model of others.
+
+    It gives their formulas, and tells which of their numbers are gauges: both are properties of a mechanism at any size.
+
+    Raises:
+        InputError: there is no patch.
+    """
+    mechanisms = foreign.mechanisms()
+    if not mechanisms:
+        raise InputError(
+            "expected learned scalars of addnorm's mechanisms, which only a patch puts into a model of others, got one without."
+        )
+    return preset("llama", **_SMALL, **mechanisms)
 
 
 def _directions(

@@ -10,6 +10,7 @@ from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.reporting.formats.formula import typeset
 from addnorm.reporting.formats.spec import flat
+from addnorm.reporting.reading.foreign import Foreign, foreign_in
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, View
@@ -74,6 +75,8 @@ class Model:
     fields: tuple[Field, ...]
     differences: tuple[Field, ...]
     """Of the model and its training."""
+    foreign: Foreign | None
+    """None for a model of this library."""
 
 
 class ModelSection(Section):
@@ -89,7 +92,8 @@ class ModelSection(Section):
 
 def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     """The model's page."""
-    own = snapshot.spec(variant).get("model")
+    own, foreign = snapshot.spec(variant).get("model"), foreign_in(snapshot.spec(variant))
+    built = own.get("patch") if foreign is not None and isinstance(own, Mapping) else own
     reference = next((name for name in snapshot.references if name != variant), None)
     lines = _lines(snapshot.spec(variant))
     theirs = _lines(snapshot.spec(reference)) if reference is not None else dict(lines)
@@ -104,9 +108,10 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
     return Model(
         variant=variant,
         reference=reference,
-        mechanisms=mechanisms(own, language) if isinstance(own, Mapping) else (),
+        mechanisms=mechanisms(built, language) if isinstance(built, Mapping) else (),
         fields=tuple(field for field in fields if field.path in lines and not field.path.startswith("training.")),
         differences=tuple(field for field in fields if field.reference is not None),
+        foreign=foreign,
     )
 
 

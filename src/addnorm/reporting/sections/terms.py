@@ -19,6 +19,7 @@ from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed, spread
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
+from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
@@ -372,7 +373,11 @@ class TermsSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         variant = view.variant or ""
-        return {"terms": terms(snapshot, variant), "command": f"{inspect_command(snapshot, variant)} --terms"}
+        return {
+            "terms": terms(snapshot, variant),
+            "is_foreign": is_foreign(snapshot, variant),
+            "command": f"{inspect_command(snapshot, variant)} --terms",
+        }
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
         return variant is not None and terms(snapshot, variant) is not None

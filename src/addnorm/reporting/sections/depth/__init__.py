@@ -9,6 +9,7 @@ import numpy as np
 from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
+from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.depth.figure import figure
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
@@ -133,6 +134,7 @@ class DepthSection(Section):
         return {
             "rooms": [shown(room) for room in depth_of(snapshot, view.variant or "")],
             "is_run": view.variant in snapshot.variants,
+            "is_foreign": is_foreign(snapshot, view.variant),
             "command": inspect_command(snapshot, view.variant or ""),
         }
 

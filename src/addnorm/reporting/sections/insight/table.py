@@ -89,8 +89,10 @@ def _run(run: Mapping[str, Any], width: int) -> str:
         losses = f"held-out loss {_number(run['start']['loss'])} at the start, {_number(run['end']['loss'])} now"
         state = f"step {weights['step']} of {weights['steps']}, {losses}"
     else:
-        state = f"loss {_number(run['end']['loss'])} on {data['text']}"
-    shown = {key: title for key, title in columns().items() if any(key in row for row in rows)}
+        has_loss = "gradient" in run["end"]  # without logits, there is neither
+        state = f"loss {_number(run['end']['loss'])} on {data['text']}" if has_loss else f"measured on {data['text']}"
+    titles = columns() if "start" in run else columns() | {"gradient": "gradient"}
+    shown = {key: title for key, title in titles.items() if any(key in row for row in rows)}
     lines = [[*shown.values()]]
     lines += [[_cell(row, key) for key in shown] for row in rows]
     amount = f"{data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']}"

@@ -1,9 +1,11 @@
 """Loss and accuracy at lengths beyond the trained one, as `addnorm extrapolate` measured them."""
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.formats.numbers import fixed, interval, percent
+from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.lengths.evaluation import NAME, lengths
@@ -12,6 +14,13 @@ from addnorm.reporting.sections.lengths.table import csv, latex
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.words import Phrases
+
+
+def _command(snapshot: Snapshot) -> str | None:
+    """The command that evaluates the models of this library; None if others wrote all of them."""
+    ours = [variant for variant in snapshot.variants if not is_foreign(snapshot, variant)]
+    chosen = [] if len(ours) == len(snapshot.variants) else [f"--variant {shlex.quote(variant)}" for variant in ours]
+    return " ".join(["addnorm extrapolate", str(snapshot.path), *chosen]) if ours else None
 
 
 def length_rows(snapshot: Snapshot, t: Phrases) -> Rows:
@@ -73,7 +82,7 @@ class LengthsSection(Section):
     )
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"at": lengths(snapshot)}
+        return {"at": lengths(snapshot), "command": _command(snapshot)}
 
     def is_measured(self, snapshot: Snapshot, variant: str | None) -> bool:
         return lengths(snapshot) is not None
