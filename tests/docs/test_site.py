@@ -75,7 +75,7 @@ def test_the_gallery_has_every_mechanism_with_its_parts_and_the_studies_that_use
 
     write(ROOT, tmp_path / "gallery")
     used = users(study_names())
-    assert used["scores", "power"]["residual-scores"], "also those that a preset sets"
+    assert used["scores", "weighted"]["residual-scores"], "also those that a preset sets"
     for room in MECHANISM_ROOMS:
         page = (tmp_path / "gallery" / f"{room}.md").read_text(encoding="utf-8")
         entries = dict(zip(ROOMS[room].kinds(), page.split("\n## ")[1:], strict=True))

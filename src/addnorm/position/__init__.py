@@ -106,7 +106,7 @@ class DistancePosition(Position):
         >>> slope = Slope()
         >>> bias = slope.score_bias(0, slope.prepare(start=0, seq=3, like=torch.zeros(1)))
         >>> bias.first, bias.values.tolist()  # distances -2, -1, 0, 1, 2
-        (-2, [[-1.0, -0.5, 0.0, -0.5, -1.0]])
+        (-2, [[-1.0, -0.5, -0.0, -0.5, -1.0]])
     """
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Measured:

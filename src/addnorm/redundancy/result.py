@@ -27,7 +27,7 @@ class Audit:
         >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0).eval()
         >>> result = addnorm.audit(layer, torch.randn(2, 5, 16))
         >>> isinstance(result, Audit), result.joint_null
-        (True, 16)
+        (True, 50)
     """
 
     model: str

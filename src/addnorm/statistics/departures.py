@@ -93,7 +93,7 @@ def by_family(
     found: Departures, families: Sequence[str], directions: Sequence[Float[np.ndarray, " number"]] = ()
 ) -> list[FamilyDepartures]:
     """Count departures and redundant directions of each family."""
-    joined = [{families[place] for place in np.flatnonzero(direction)} for direction in directions]
+    joined = [{families[int(place)] for place in np.flatnonzero(direction)} for direction in directions]
     rows = []
     for name in dict.fromkeys(families):
         members = [place for place, other in enumerate(families) if other == name]

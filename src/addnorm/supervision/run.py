@@ -76,7 +76,7 @@ def run(
         >>> study = addnorm.load_study("damping.yaml")
         >>> folder = run(study, out="runs/damping", workers=2)
         >>> [(status.run, status.state) for status in folder.statuses()]
-        [('base-s0-...', 'done'), ('damped-s0-...', 'done')]
+        [('base-s0-...', 'finished'), ('damped-s0-...', 'finished')]
     """
     if not isinstance(study, Study):
         raise InputError(

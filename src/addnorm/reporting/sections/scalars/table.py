@@ -139,7 +139,7 @@ def _entries(spread: list[Json], scalars: Mapping[str, Json], width: int) -> str
         "SNR",
         "redundant direction",
     )
-    rows = [(*head, "verdict")]
+    rows: list[Sequence[str]] = [(*head, "verdict")]
     for row in spread:
         first = scalars[row["entry"]]
         rows.append(
