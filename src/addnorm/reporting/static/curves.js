@@ -156,7 +156,7 @@
   const name = (lines) => {
     const keys = lines.map((line) => {
       const item = document.createElement("li");
-      const label = form.querySelector(`input[name=variant][value="${CSS.escape(line.variant)}"]`)?.parentElement.textContent ?? line.variant;
+      const label = form.querySelector(`input[name=variant][value="${CSS.escape(line.variant)}"]`)?.closest("label")?.textContent.trim() ?? line.variant;
       item.innerHTML = `<svg class="key" width="30" height="8" aria-hidden="true" focusable="false"><line class="line s${line.style % 10} d${line.dash}" x1="0" x2="30" y1="4" y2="4"/></svg>`;
       item.append(line.seed == null ? label : `${label} · ${line.seed}`);
       item.title = line.label;
