@@ -33,7 +33,7 @@ def test_the_page_counts_over_seeds_before_the_numbers(tmp_path, language):
     assert said is not None
     assert html.index("over-seeds") < html.index("<table")
     if language == "en":
-        assert said[1].startswith("3 numbers, of which 3 differ over 3 seeds ")
+        assert said[1].startswith("3 numbers. Different over 3 seeds from what weight decay alone would have left: 3 (")
         assert said[1].endswith(
             "Redundant directions, left out of these counts: 1, so 2 are free; the numbers in them say nothing one by one."
         )

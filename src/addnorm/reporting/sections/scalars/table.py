@@ -30,7 +30,7 @@ def text(explained: Json, width: int = 100, *, entries: bool = False) -> str:
         if run["scalars"]:
             by_variant[run["variant"]].append(run)
     blocks = [_variant(explained, runs, width, entries=entries) for runs in by_variant.values()]
-    empty = [run["run"] for run in explained["runs"] if not run["scalars"]]
+    empty = dict.fromkeys(run["variant"] for run in explained["runs"] if not run["scalars"])
     if empty:
         blocks.append(f"No learned scalars in: {', '.join(empty)}.")
     blocks += [f"! {name} was left out: {reason}" for name, reason in explained["skipped"].items()]
@@ -98,10 +98,9 @@ def _variant(explained: Json, runs: list[Json], width: int, *, entries: bool) ->
     steps = sorted({run["steps"] for run in runs})
     seeds = [str(run["seed"]) for run in runs if run["seed"] is not None]
     of = f" (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})" if seeds else ""
-    lines = [
-        f"{first['variant']}{of}: {' to '.join(map(str, dict.fromkeys((steps[0], steps[-1]))))} steps, of which weight decay "
-        f"alone leaves {first['decay_factor']:.6f} of a number"
-    ]
+    counted = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    left = f"{first['decay_factor']:.6f}"
+    lines = [f"{first['variant']}{of}, {counted} steps: weight decay alone would leave {left} of each number."]
     spread = [row for row in explained["spread"] if row["variant"] == first["variant"]]
     for row in explained["families"]:
         if row["variant"] == first["variant"]:
