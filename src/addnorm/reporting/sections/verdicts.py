@@ -75,7 +75,7 @@ class Verdicts:
     rows: tuple[Row, ...]
     references: tuple[str, ...]
     scale: float
-    """Largest end of an interval, in thousandths of a nat: what 0 and 100 of the boxes stand for, below and above zero."""
+    """What 0 and 100 of the boxes stand for, below and above zero, in thousandths of a nat; beyond it, an arrow is drawn."""
     margin: float
     """In thousandths of a nat."""
 
