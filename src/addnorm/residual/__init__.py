@@ -107,7 +107,7 @@ class SeparateReads(NamedTuple):
 
 
 Read = Stream | SeparateReads
-"""What `Residual.read` gives a branch.
+"""Result of `Residual.read`: one input of a branch, or one for each of queries, keys and values.
 
 Example:
     >>> import torch

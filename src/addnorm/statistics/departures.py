@@ -21,13 +21,13 @@ _FLOAT32 = 2.0**-24
 
 @dataclass(frozen=True, kw_only=True)
 class Departures:
-    """Which numbers departed from what weight decay alone would have left."""
+    """Numbers that departed, or not, from what weight decay alone would have left."""
 
     seeds: int
     departed: Bool[np.ndarray, " number"] | None
-    """Whether the mean over seeds departs; None with fewer than `FEWEST_SEEDS` seeds."""
+    """True where the mean over seeds departs; None with fewer than `FEWEST_SEEDS` seeds."""
     mixed: Bool[np.ndarray, " number"]
-    """Whether the number lies above it in one seed and below it in another."""
+    """True where the number lies above it in one seed and below it in another."""
 
 
 def departures(

@@ -2,7 +2,7 @@
 
 A fork needs no imports and no copies, but copies only the thread that calls it: a lock that another thread holds stays locked
 in the child forever. Therefore nothing is forked beside other Python threads or where torch, whose threads Python does not
-know, is imported. (numpy's OpenBLAS has threads too, and takes care of forks itself.)
+know, is imported. (numpy's OpenBLAS has threads too, and stops them before a fork itself.)
 """
 
 import multiprocessing
