@@ -1,5 +1,6 @@
 """Writes docs/reference.md, the list of everything that a user may import: `python docs/reference.py`."""
 
+import ast
 import importlib
 import inspect
 import textwrap
@@ -16,6 +17,7 @@ MODULES = {
     "addnorm.attended": "Base classes of what becomes of attended values.",
     "addnorm.norm": "Base class of norms.",
     "addnorm.placement": "Base classes of norm placements.",
+    "addnorm.block": "Base classes of blocks, and the plan of a layer.",
     "addnorm.bias": "Base classes of q and k biases.",
     "addnorm.position": "Base classes of positions.",
     "addnorm.data.corpora": "Base classes of corpora.",
@@ -58,16 +60,44 @@ def page() -> str:
 
 def _section(name: str, about: str) -> str:
     module = importlib.import_module(name)
-    rows = "".join(f"| `{each}` | {_summary(getattr(module, each))} |\n" for each in module.__all__)
+    rows = "".join(f"| `{each}` | {_summary(name, each)} |\n" for each in module.__all__)
     return f"\n## `{name}`\n\n{textwrap.fill(about, 100)}\n\n| name | meaning |\n|---|---|\n{rows}"
 
 
-def _summary(value: Any) -> str:
-    if isinstance(value, str):
-        return "Version of the package."
-    if not (inspect.isclass(value) or inspect.isfunction(value)) or not value.__module__.startswith("addnorm"):
-        return "Type annotation or constant."
-    text = " ".join((inspect.getdoc(value) or "").partition("\n\n")[0].split())
+def docstring(module: str, name: str) -> str:
+    """The docstring of a public name itself, not an inherited one; of a constant or a type, the string after it."""
+    value = getattr(importlib.import_module(module), name)
+    if is_code(value):
+        return (
+            inspect.cleandoc(vars(value).get("__doc__") or "")
+            if inspect.isclass(value)
+            else inspect.getdoc(value) or ""
+        )
+    return constant(module, name)[1]
+
+
+def is_code(value: Any) -> bool:
+    """True for a class or a function of addnorm; types of other libraries are constants here."""
+    return (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("addnorm")
+
+
+def constant(module: str, name: str) -> tuple[str, str]:
+    """The module that defines a constant or a type, and the string after its definition."""
+    body = ast.parse(inspect.getsource(importlib.import_module(module))).body
+    for place, statement in enumerate(body):
+        if isinstance(statement, ast.ImportFrom) and name in {alias.asname or alias.name for alias in statement.names}:
+            return constant(str(statement.module), name)
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            match body[place + 1 : place + 2]:
+                case [ast.Expr(value=ast.Constant(value=str(text)))]:
+                    return module, inspect.cleandoc(text)
+            return module, ""
+    raise LookupError(f"{module}.{name}: no definition")
+
+
+def _summary(module: str, name: str) -> str:
+    text = " ".join(docstring(module, name).partition("\n\n")[0].split())
     return text.replace("|", "\\|")
 
 

@@ -2,31 +2,35 @@
 
 import html
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 import addnorm
-from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.errors import AddnormError
 from addnorm.reporting.formats.formula import typeset
+from addnorm.study.loading import load_study, study_names
 
 SIZES = {"vocab": 32, "width": 16, "depth": 4, "heads": 2, "kv_heads": 2, "hidden": 32, "max_seq": 16}
 _WITH_MATRIX = ("residual", "scores", "values")
 """Rooms whose mechanisms say which layer reads which."""
+_FIELDS = {"bias": "qk_bias"}
+"""Fields of a model's spec that are not named after their room."""
+_MOST_VARIANTS = 6
+"""Named per study."""
 
 
 def write(root: Path, folder: Path) -> dict[str, str]:
     """Write a page per room. Returns them for the navigation."""
     folder.mkdir(parents=True)
-    studies = {
-        path.stem: path.read_text(encoding="utf-8") for path in sorted((root / "src/addnorm/studies").glob("*.yaml"))
-    }
+    used = users(study_names())
     reports = {path.stem for path in (root / "docs/studies").glob("*.md")}
     navigation, rows = {}, []
     for name in MECHANISM_ROOMS:
         room = ROOMS[name]
-        parts = [_mechanism(root, name, kind, studies, reports) for kind in room.kinds()]
+        parts = [_mechanism(root, name, kind, used.get((name, kind), {}), reports) for kind in room.kinds()]
         (folder / f"{name}.md").write_text(f"# Mechanisms: {name}\n\n{''.join(parts)}", encoding="utf-8")
         navigation[name] = f"mechanisms/{name}.md"
         rows.append(f"| [{name}]({name}.md) | {', '.join(f'[`{k}`]({name}.md#{k})' for k in room.kinds())} |\n")
@@ -36,7 +40,7 @@ def write(root: Path, folder: Path) -> dict[str, str]:
     return {"All": "mechanisms/index.md", **navigation}
 
 
-def _mechanism(root: Path, room: str, kind: str, studies: dict[str, str], reports: set[str]) -> str:
+def _mechanism(root: Path, room: str, kind: str, studies: Mapping[str, Sequence[str]], reports: set[str]) -> str:
     doc = ROOMS[room].doc(kind)
     file = root / "src" / "addnorm" / room / f"{kind}.py"
     parts = [f"## `{kind}` {{ #{kind} }}\n\n{doc.summary}\n\n"]
@@ -46,14 +50,32 @@ def _mechanism(root: Path, room: str, kind: str, studies: dict[str, str], report
     if doc.differs and doc.differs != "nothing.":
         parts.append(f"**Differs from the source.** {doc.differs}\n\n")
     parts.append(_matrix(room, kind))
-    used = [
-        study for study, text in studies.items() if re.search(rf"\b{room}: *(?:\{{ *kind: *)?{re.escape(kind)}\b", text)
-    ]
-    if used:
-        named = [f"[{s}](../docs/studies/{s}.md)" if s in reports else f"`{s}`" for s in used]
-        parts.append(f"**Used by the built-in studies** {', '.join(named)}.\n\n")
+    parts.append(_studies(studies, reports))
     parts.append(f'```python title="src/addnorm/{room}/{kind}.py"\n{_code(file)}\n```\n\n')
     return "".join(parts)
+
+
+def users(studies: Sequence[str]) -> dict[tuple[str, str], dict[str, list[str]]]:
+    """By room and kind: the studies with a variant of it, each with these variants; presets are resolved."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for study in studies:
+        for variant, spec in load_study(study).variants.items():
+            for room in MECHANISM_ROOMS:
+                mechanism = getattr(spec, _FIELDS.get(room, room), None)
+                if isinstance(mechanism, Spec) and (room != "bias" or spec.bias.q or spec.bias.k):
+                    found.setdefault((room, mechanism.kind), {}).setdefault(study, []).append(variant)
+    return found
+
+
+def _studies(studies: Mapping[str, Sequence[str]], reports: set[str]) -> str:
+    if not studies:
+        return "**Studies.** No built-in study uses it.\n\n"
+    named = []
+    for study, variants in studies.items():
+        shown = f"[{study}](../docs/studies/{study}.md)" if study in reports else f"`{study}`"
+        more = f" and {len(variants) - _MOST_VARIANTS} more" if len(variants) > _MOST_VARIANTS else ""
+        named.append(f"{shown} ({', '.join(f'`{variant}`' for variant in variants[:_MOST_VARIANTS])}{more})")
+    return f"**Studies** with it, and their variants: {'; '.join(named)}.\n\n"
 
 
 def _formula(room: str, text: str) -> str:

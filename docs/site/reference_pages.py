@@ -1,11 +1,10 @@
 """Reference: a page per public module, every name of its `__all__` with signature, arguments, errors and example."""
 
 import importlib
-import inspect
 from pathlib import Path
 from typing import Any
 
-from reference import MODULES
+from reference import MODULES, constant, is_code
 
 
 def write(folder: Path) -> dict[str, str]:
@@ -22,8 +21,6 @@ def write(folder: Path) -> dict[str, str]:
 
 def _entry(module: str, name: str, value: Any) -> str:
     heading = f"## `{name}` {{ #{name.strip('_')} }}\n\n"
-    if (inspect.isclass(value) or inspect.isfunction(value)) and value.__module__.startswith("addnorm"):
-        # The public name may be imported lazily, which the generator, which reads files, cannot follow.
-        return f"{heading}::: {value.__module__}.{value.__qualname__}\n\n"
-    shown = repr(value) if isinstance(value, str | int | float | tuple | frozenset) else str(value)
-    return f"{heading}Type annotation or constant of `{module}`.\n\n    {shown[:400]}\n\n"
+    # The public name may be imported lazily, which the generator, which reads files, cannot follow.
+    home = f"{value.__module__}.{value.__qualname__}" if is_code(value) else f"{constant(module, name)[0]}.{name}"
+    return f"{heading}::: {home}\n\n"

@@ -7,6 +7,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.2.0"
+"""Version of the package.
+
+Example:
+    >>> len(addnorm.__version__.split("."))
+    3
+"""
 
 # torch takes seconds to import and half of the commands do not need it, so public names are imported when first used.
 # No submodule of addnorm may have one of these names: importing it would replace the name here.

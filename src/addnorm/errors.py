@@ -13,15 +13,36 @@ __all__ = ["AddnormError", "AddnormWarning", "InputError", "JobError", "UnknownN
 
 
 class AddnormError(Exception):
-    """Base of every error that addnorm raises on purpose."""
+    """Base of every error that addnorm raises on purpose.
+
+    Example:
+        >>> try:
+        ...     addnorm.preset("lama")
+        ... except AddnormError as error:
+        ...     print(error)
+        no preset 'lama'. Did you mean 'llama'? Known: ...
+    """
 
 
 class InputError(AddnormError, ValueError):
-    """Wrong input of the user: a name, a field, a file, a size. The command line exits with 2."""
+    """Wrong input of the user: a name, a field, a file, a size. The command line exits with 2.
+
+    Example:
+        >>> try:
+        ...     addnorm.rank("runs/nothing")
+        ... except InputError as error:
+        ...     print(error)
+        runs/nothing...
+    """
 
 
 class UnknownName(InputError):
-    """A name that is not among the known ones."""
+    """A name that is not among the known ones.
+
+    Example:
+        >>> print(UnknownName("norm", "rsm", ["layer", "rms"]))
+        no norm 'rsm'. Did you mean 'rms'? Known: layer, rms.
+    """
 
     def __init__(self, kind: str, name: object, known: Iterable[str]) -> None:
         known = sorted(known)
@@ -29,7 +50,12 @@ class UnknownName(InputError):
 
 
 class JobError(AddnormError, RuntimeError):
-    """Failed work on correct input: a run died, the disk is full. The command line exits with 1."""
+    """Failed work on correct input: a run died, the disk is full. The command line exits with 1.
+
+    Example:
+        >>> issubclass(JobError, RuntimeError)
+        True
+    """
 
 
 def did_you_mean(name: object, known: Iterable[str]) -> str:
@@ -45,7 +71,15 @@ def nearest_name(name: object, known: Iterable[object]) -> str | None:
 
 
 class AddnormWarning(UserWarning):
-    """A side effect failed, such as writing a file beside the result; the result itself is valid."""
+    """A side effect failed, such as writing a file beside the result; the result itself is valid.
+
+    Example:
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     warn("the page will not show these verdicts")
+        >>> caught[0].category.__name__
+        'AddnormWarning'
+    """
 
 
 def warn(message: str) -> None:

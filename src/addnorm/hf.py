@@ -55,10 +55,10 @@ def load_plugins(paths: Sequence[str | Path]) -> None:
     Raises:
         InputError: a file is missing, fails to import, or breaks a law of its room.
 
-    Example::
-
-        addnorm.hf.load_plugins(["damped.py"])
-        model = AutoModelForCausalLM.from_pretrained("exported/damped")
+    Example:
+        >>> load_plugins(["my_residual.py"])
+        >>> addnorm.preset("base", residual="my_residual").residual.kind
+        'my_residual'
     """
     study_plugins.load_plugins([str(path) for path in paths], Path.cwd())
 
@@ -66,9 +66,9 @@ def load_plugins(paths: Sequence[str | Path]) -> None:
 class AddnormConfig(transformers.PretrainedConfig):
     """config.json of a model: its spec, and its sizes under the names of Transformers.
 
-    Example::
-
-        AddnormConfig(spec=addnorm.preset("llama", scores="sum"))
+    Example:
+        >>> AddnormConfig(spec=addnorm.preset("llama", scores="sum")).model_spec().scores.kind
+        'sum'
     """
 
     model_type = MODEL_TYPE
@@ -106,10 +106,14 @@ class _Group:
 class AddnormCache(transformers.Cache):
     """Cache of `generate`: one cache of ours for all rows of the batch that have the same left padding.
 
-    Example::
-
-        output = model(tokens, use_cache=True)
-        model(next_tokens, past_key_values=output.past_key_values)
+    Example:
+        >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16)
+        >>> model = AddnormForCausalLM(AddnormConfig(spec=spec)).eval()
+        >>> output = model(torch.tensor([[1, 2, 3]]), use_cache=True)
+        >>> output.past_key_values.get_seq_length()
+        3
+        >>> model(torch.tensor([[4]]), past_key_values=output.past_key_values).logits.shape
+        torch.Size([1, 1, 64])
     """
 
     def __init__(self) -> None:
@@ -243,9 +247,11 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
 class AddnormForCausalLM(AddnormPreTrainedModel, transformers.GenerationMixin):
     """Causal language model.
 
-    Example::
-
-        model = AddnormForCausalLM(AddnormConfig(spec=addnorm.preset("base", scores="sum")))
+    Example:
+        >>> spec = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16)
+        >>> model = AddnormForCausalLM(AddnormConfig(spec=spec)).eval()
+        >>> model.generate(torch.tensor([[1, 2, 3]]), max_new_tokens=5, do_sample=False).shape
+        torch.Size([1, 8])
     """
 
     def forward(
@@ -330,9 +336,11 @@ class AddnormForCausalLM(AddnormPreTrainedModel, transformers.GenerationMixin):
 class AddnormForMaskedLM(AddnormPreTrainedModel):
     """Masked language model.
 
-    Example::
-
-        model = AddnormForMaskedLM(AddnormConfig(spec=addnorm.preset("realformer")))
+    Example:
+        >>> spec = addnorm.preset("realformer", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16)
+        >>> model = AddnormForMaskedLM(AddnormConfig(spec=spec)).eval()
+        >>> model(torch.tensor([[1, 2, 3]])).logits.shape
+        torch.Size([1, 3, 64])
     """
 
     def forward(

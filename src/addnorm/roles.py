@@ -28,13 +28,26 @@ from addnorm.errors import InputError, UnknownName, did_you_mean
 __all__ = ["MATRIX_ROLES", "ParameterRole", "roles"]
 
 ParameterRole = Literal["embedding", "head", "hidden_matrix", "vector", "scalar", "bias", "table"]
-"""`embedding`: a row of the stream's width per token or position. `head`: the matrix that gives the logits.
+"""Use of a parameter in its module.
+
+`embedding`: a row of the stream's width per token or position. `head`: the matrix that gives the logits.
 `hidden_matrix`: any other map between activations, or a stack of such maps along the leading axes. `vector`: acts entry by
 entry, as a norm's gain does; also one per layer or head. `scalar`: a learned number, or one per branch, layer or head.
-`bias`: added to activations. `table`: numbers that are looked up, for instance by distance."""
+`bias`: added to activations. `table`: numbers that are looked up, for instance by distance.
+
+Example:
+    >>> role: ParameterRole = roles(nn.Linear(2, 3))["weight"]
+    >>> role
+    'hidden_matrix'
+"""
 
 MATRIX_ROLES: frozenset[ParameterRole] = frozenset({"embedding", "head", "hidden_matrix"})
-"""Roles of the parameters that are matrices; all others act element by element."""
+"""Roles of the parameters that are matrices; all others act element by element.
+
+Example:
+    >>> sorted(MATRIX_ROLES)
+    ['embedding', 'head', 'hidden_matrix']
+"""
 
 _MAPS = (nn.Linear, nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase, _ConvNd)
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)

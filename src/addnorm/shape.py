@@ -9,12 +9,23 @@ __all__ = ["Place", "Role", "Shape"]
 
 Role = Literal["attention", "feedforward", "parallel"]
 """Kind of a site: what its branch is, or, of a pair of gated attention units, what each stands for; "parallel" for a site with
-both."""
+both.
+
+Example:
+    >>> role: Role = "feedforward"
+    >>> Place(index=1, layer=0, role=role).role
+    'feedforward'
+"""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The place of one site in depth, where one branch, or several in parallel, read and write the stream."""
+    """The place of one site in depth, where one branch, or several in parallel, read and write the stream.
+
+    Example:
+        >>> Place(index=3, layer=1, role="feedforward").layer
+        1
+    """
 
     index: int
     """Number of sites before this one."""

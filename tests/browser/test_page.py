@@ -180,6 +180,16 @@ def test_models_scale_and_seeds_are_chosen_without_a_reload(tmp_path, window):
     seen.wait(f"({legend}).length === 6")
 
 
+def test_the_legend_of_a_models_own_page_names_that_model(tmp_path, window):
+    """There the model is no choice: its input has no label, only the form around it."""
+    seen = window(made_study.finished(tmp_path / "study").path).go("/model?variant=v4m5")
+    legend = "[...document.querySelectorAll('[data-legend] li')].map((one) => one.innerText.trim()).join()"
+    seen.wait(f"{legend} !== ''")
+    assert seen.tab.evaluate(legend) == "v4m5"
+    seen.tab.get_by_label("every seed").check()
+    seen.wait(f"{legend} === 'v4m5 · 0,v4m5 · 1,v4m5 · 2'")
+
+
 def test_without_script_the_page_says_as_much(tmp_path, window):
     made_study.finished(tmp_path / "study")
     made = window(tmp_path / "study", java_script_enabled=False)

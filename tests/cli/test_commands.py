@@ -311,7 +311,7 @@ class Terminal(io.StringIO):
     [
         ["status", "DIR"],
         ["rank", "DIR"],
-        ["explain", "DIR"],
+        ["explain", "DIR", "--entries"],
         ["inspect", "DIR"],
         ["list"],
         pytest.param(["plan", "residual-scores"], marks=pytest.mark.thorough),

@@ -59,12 +59,36 @@ def test_an_executed_notebook_joins_if_it_is_there(tmp_path: Path) -> None:
 def test_an_entry_of_the_gallery_has_formula_code_and_matrix() -> None:
     from gallery import _mechanism
 
-    entry = _mechanism(ROOT, "residual", "cumulative", {"made": "residual: cumulative"}, {"made"})
+    entry = _mechanism(ROOT, "residual", "cumulative", {"made": ["one", "two"]}, {"made"})
     formula, matrix = '<div class="formula"><div><div class="statement"><math', '<figure class="depth"><svg'
     for part in (formula, matrix, "```python title=", "**Why.**"):
         assert part in entry, part
-    assert "[made](../docs/studies/made.md)" in entry
+    assert "[made](../docs/studies/made.md) (`one`, `two`)" in entry
     assert '"""Cumulative' not in entry, "the docstring is said once"
+
+
+def test_the_gallery_has_every_mechanism_with_its_parts_and_the_studies_that_use_it(tmp_path: Path) -> None:
+    from gallery import users, write
+
+    from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+    from addnorm.study.loading import study_names
+
+    write(ROOT, tmp_path / "gallery")
+    used = users(study_names())
+    assert used["scores", "weighted"]["residual-scores"], "also those that a preset sets"
+    for room in MECHANISM_ROOMS:
+        page = (tmp_path / "gallery" / f"{room}.md").read_text(encoding="utf-8")
+        entries = dict(zip(ROOMS[room].kinds(), page.split("\n## ")[1:], strict=True))
+        for kind, entry in entries.items():
+            assert entry.startswith(f"`{kind}`")
+            assert bool(ROOMS[room].doc(kind).formula) == ('<div class="formula">' in entry), (room, kind)
+            assert "```python title=" in entry
+            assert ("No built-in study" in entry) == ((room, kind) not in used)
+            for study in used.get((room, kind), ()):
+                assert study in entry
+            if room in ("residual", "scores", "values"):
+                shown = ('<figure class="depth">', "Every read has the weight 1", "No depth matrix at plain sizes")
+                assert any(words in entry for words in shown), (room, kind)
 
 
 def test_every_public_name_has_its_place() -> None:

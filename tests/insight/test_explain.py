@@ -134,6 +134,55 @@ def test_the_command_on_a_study_a_run_and_a_wrong_folder(decaying, capsys, tmp_p
     assert "expected the folder of a study or of a run" in capsys.readouterr().err
 
 
+@pytest.fixture(scope="module")
+def several_seeds(tmp_path_factory):
+    """Softmax weights without and pairs with weight decay, four seeds each."""
+    folder = tmp_path_factory.mktemp("seeds")
+    text = DECAYING.replace("seeds: [0]", "seeds: [0, 1, 2, 3]").replace("  v4m4: {preset: v4m4}\n", "")
+    (folder / "seeds.yaml").write_text(text, encoding="utf-8")
+    train_here(load_study(folder / "seeds.yaml"), folder / "runs")
+    return folder / "runs"
+
+
+def test_the_command_counts_over_seeds_and_keeps_the_entries_back(several_seeds, capsys):
+    assert main(["explain", str(several_seeds), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    families = {(row["variant"], row["parameter"]): row for row in found["families"]}
+    softmax = families["v2m3", "residual.mix"]
+    assert (softmax["numbers"], softmax["directions"], softmax["seeds"]) == (5, 2, 4)
+    pair = families["v4m6", "scores.log_a"]
+    assert (pair["numbers"], pair["directions"], pair["shared_directions"]) == (6, 0, 6)
+    assert pair["shared_with"] == ["scores.b"]
+    assert main(["explain", str(several_seeds)]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "Redundant directions, left out of these counts: 2, so 3 are free;" in printed
+    assert "Redundant directions with scores.b: 6, also left out." in printed
+    assert "residual.mix.0[0]" not in printed
+    assert "5 numbers. Different over 4 seeds from what weight decay alone would have left: " in printed
+    assert main(["explain", str(several_seeds), "--entries"]) == 0
+    entries = capsys.readouterr().out
+    assert all(row["entry"] in entries for row in found["spread"])
+    assert max(map(len, entries.splitlines())) <= 100
+
+
+def test_no_number_is_called_learned_that_changes_sides_between_seeds(several_seeds):
+    from addnorm.insight.scalars.explain import explain
+
+    found = explain(several_seeds)
+    runs = [run for run in found["runs"] if run["variant"] == "v2m3"]
+    departed = {(row["variant"], row["parameter"]): row["departed"] for row in found["families"]}
+    for row in found["spread"]:
+        assert row["verdict"] in ("learned", "decayed", "undriven", "open")
+    for (variant, parameter), count in departed.items():
+        own = [row["verdict"] for row in found["spread"] if (row["variant"], row["parameter"]) == (variant, parameter)]
+        assert sum(verdict in ("learned", "decayed") for verdict in own) <= count
+    sides = {
+        scalar: {np.sign(run["scalars"][scalar]["final"] - run["scalars"][scalar]["decay_only"]) for run in runs}
+        for scalar in range(len(runs[0]["scalars"]))
+    }
+    assert any(len(each) > 1 for each in sides.values()), "some number lies on either side in different seeds"
+
+
 def test_too_few_steps_are_said():
     assert redundant_directions(np.eye(4), 7, range(4)) is None
     assert redundant_directions(np.eye(4), 8, range(4)) == ()

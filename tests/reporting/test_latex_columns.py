@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import made_files
-import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.report import write_report
 from addnorm.reporting.sections import terms as score_terms
@@ -20,12 +19,12 @@ COLUMN_PT = 241.0
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed (Debian: texlive-latex-base)")
 @pytest.mark.usefixtures("blank_pictures")
 def test_every_table_compiles_and_fits_a_column(tmp_path: Path) -> None:
-    folder = made_study.finished(tmp_path / "study").path
+    folder = made_files.everything(tmp_path / "study").path
     write_report(Reader(folder).look(), tmp_path / "report.html", "en")
     (terms,) = score_terms.latex(made_files.four_terms()["rows"]).values()
     (tmp_path / "score_terms.tex").write_text(terms)
     tables = sorted(path.stem for path in tmp_path.glob("*.tex"))
-    assert {"ranking", "ranking-base", "curves-loss", "costs"} <= set(tables)
+    assert {"ranking", "ranking-base", "curves-loss", "costs", "scalars-v4m5"} <= set(tables)
     # booktabs is not part of every installation; its rules are lines across, without width of their own.
     rules = "\n".join(rf"\newcommand{{\{rule}}}{{\hline}}" for rule in ("toprule", "midrule", "bottomrule"))
     boxes = "\n".join(

@@ -10,7 +10,7 @@ import pytest
 
 import made_files
 import made_study
-from addnorm.reporting.drawing.line_styles import dash, shape
+from addnorm.reporting.drawing.line_styles import dash, distinct, shape
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
 from addnorm.reporting.report import Written, write_report
@@ -197,6 +197,15 @@ def test_lines_differ_without_their_colour() -> None:
     assert len({(dash(style), shape(style)) for style in range(20)}) == 20
     assert len({(dash(style), style % 10) for style in range(40)}) == 40
     assert all(dash(style) != dash(style + 1) for style in range(200) if style % 20 != 19)
+
+
+def test_lines_that_are_drawn_together_differ_in_a_study_of_any_size() -> None:
+    for places in ([4, 54, 104, 154], list(range(0, 400, 10)), list(range(100, 140))):
+        assert len(set(distinct(places).values())) == len(places)
+    assert distinct(list(range(40))) == {place: (place % 10, dash(place)) for place in range(40)}, "each its own"
+    by_colour = distinct([4, 54, 104, 154, 7], by_colour=True)
+    assert len({colour for colour, _ in by_colour.values()}) == 5
+    assert len(distinct(list(range(60)))) == 60, "beyond forty lines, looks are used again"
 
 
 def test_the_style_sheet_and_the_script_know_every_pattern() -> None:

@@ -1,60 +1,15 @@
 """Learned scalars over seeds: what is counted first, before the single numbers."""
 
-import random
 import re
 
 import pytest
-from scipy import stats
 
 import made_files
 import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.render import Pages
-from addnorm.reporting.sections.scalars.over_seeds import over_seeds
-from addnorm.reporting.sections.scalars.record import Entry
 from addnorm.reporting.view import View
 from addnorm.store import write_json
-
-
-def entry(*values: float, decay_only: float = 1.0) -> Entry:
-    return Entry(
-        name="a[0]",
-        label="0",
-        layer=0,
-        init=1.0,
-        decay_only=decay_only,
-        finals=tuple(enumerate(values)),
-        mean=sum(values) / len(values),
-        effective=None,
-        by_decay=None,
-        snr=None,
-        x=0.0,
-        y_mean=0.0,
-        y_init=0.0,
-        y_decay=0.0,
-        y_finals=(),
-    )
-
-
-def test_what_moved_the_same_way_in_every_seed_is_counted():
-    found = over_seeds([entry(2.0, 2.1, 1.9), entry(0.9, 1.1, 1.0), entry(1.0, 1.0, 1.0), entry(0.5, 0.5, 0.5)])
-    assert (found.numbers, found.seeds, found.moved, found.mixed) == (4, 3, 2, 1)
-
-
-def test_two_seeds_are_not_tested():
-    found = over_seeds([entry(2.0, 2.1), entry(0.9, 1.1)])
-    assert (found.moved, found.mixed) == (None, 1)
-
-
-def test_noise_alone_is_seldom_called_moved():
-    """Holm keeps the chance of one false count or more in a family of twenty below 5 %; 3.3 standard errors above it."""
-    noise, trials = random.Random(0), 400
-    false = sum(
-        bool(over_seeds([entry(*(noise.gauss(1, 1) for _ in range(5))) for _ in range(20)]).moved)
-        for _ in range(trials)
-    )
-    assert false <= stats.binom.ppf(0.9995, trials, 0.05)
-    assert false > 0, "the test is not deaf"
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
@@ -67,7 +22,7 @@ def test_the_page_counts_over_seeds_before_the_numbers(tmp_path, language):
         {
             "variant": run.spec["variant"],
             "scalars": [],
-            "directions": [{"parameters": ["residual.alpha[0]", "residual.alpha[1]"], "coefficients": [1.0, 1.0]}],
+            "directions": [{"parameters": ["residual.alpha[0]", "residual.alpha[1]"], "coefficients": [1.0, -1.0]}],
         }
         for run in study.runs()
     ]
@@ -78,7 +33,24 @@ def test_the_page_counts_over_seeds_before_the_numbers(tmp_path, language):
     assert said is not None
     assert html.index("over-seeds") < html.index("<table")
     if language == "en":
-        assert said[1].startswith("3 numbers, of which ")
-        assert said[1].endswith("Redundant directions: 1, so 2 are free; the numbers in them say nothing one by one.")
+        assert said[1].startswith("3 numbers. Different over 3 seeds from what weight decay alone would have left: 3 (")
+        assert said[1].endswith(
+            "Redundant directions, left out of these counts: 1, so 2 are free; the numbers in them say nothing one by one."
+        )
     else:
-        assert "冗余方向 1 个，因此自由的为 2 个" in said[1]
+        assert "冗余方向 1 个（不计入以上数目），因此自由的为 2 个" in said[1]
+
+
+def test_a_verdict_over_seeds_stands_before_those_of_single_seeds(tmp_path):
+    study = made_study.finished(tmp_path / "study")
+    for run in study.runs():
+        made_files.record_scalars(run, ("scores.log_a.1[0, 2]",))
+    content = made_files.verdicts("learned", "learned", "decayed")
+    over = [{"variant": "v4m5", "entry": "scores.log_a.1[0, 2]", "verdict": "open"}]
+    write_json(study.path / "explain.json", content | {"spread": over})
+    view = View(page="scalars", language="en", link=lambda page, **query: f"/{page}", variant="v4m5")
+    html = Pages().section("scalars", Reader(study.path).look(), view)
+    (cell,) = re.findall(r"<td>(open over seeds.*?)</td>", html)
+    assert re.sub(r"<[^>]+>", "", cell) == "open over seeds (learned ×2, decayed)"
+    assert html.count('class="icon told-open"') == 1, "beside the chart; in it, a row of them would look like a line"
+    assert "told-learned" not in html

@@ -33,7 +33,17 @@ __all__ = ["Attended", "AttendedSpec"]
 
 
 class Attended(nn.Module, ABC):
-    """Change of one layer's attended values, before its output matrix."""
+    """Change of one layer's attended values, before its output matrix.
+
+    Example:
+        >>> import torch
+        >>> class Halved(Attended):
+        ...     def forward(self, y, x, value):
+        ...         return 0.5 * y
+        >>> y = torch.ones(1, 2, 5, 8)
+        >>> Halved()(y, torch.zeros(1, 5, 16), y).mean().item()
+        0.5
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
@@ -56,7 +66,14 @@ class Attended(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class AttendedSpec(Reducible, Spec):
-    """Base of every specification of the room."""
+    """Base of every specification of the room.
+
+    Example:
+        >>> from addnorm.attended.head_scale import HeadScale
+        >>> shape = Shape(width=16, depth=2, heads=2, kv_heads=2, hidden=32, max_seq=8)
+        >>> HeadScale().build(shape, layer=0, std=0.02).gamma.tolist()
+        [1.0, 1.0]
+    """
 
     @abstractmethod
     def build(self, shape: Shape, layer: int, *, std: float) -> Attended | None:

@@ -27,10 +27,26 @@ from addnorm.shape import Shape
 __all__ = ["Biases", "PerHeadBias", "QKBias", "QKBiasSpec", "Vectors"]
 
 Vectors = tuple[Float[Tensor, " q_width"] | None, Float[Tensor, " k_width"] | None]
+"""Biases of queries and keys; None where switched off.
+
+Example:
+    >>> vectors: Vectors = (torch.zeros(16), None)  # queries have a bias, keys have none
+    >>> vectors[1] is None
+    True
+"""
 
 
 class QKBias(nn.Module, ABC):
-    """The query and key biases of one layer."""
+    """The query and key biases of one layer.
+
+    Example:
+        >>> class Constant(QKBias):
+        ...     def vectors(self):
+        ...         return torch.ones(16), None
+        >>> queries, keys = Constant().vectors()
+        >>> keys is None
+        True
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`."""
@@ -43,7 +59,14 @@ class QKBias(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class QKBiasSpec(Reducible, Spec):
-    """Base of every q/k bias shape."""
+    """Base of every q/k bias shape.
+
+    Example:
+        >>> from addnorm.bias.scalar import Scalar
+        >>> shape = Shape(width=16, depth=2, heads=2, kv_heads=1, hidden=32, max_seq=8)
+        >>> sum(parameter.numel() for parameter in Scalar().build(shape, q=True, k=True).parameters())
+        2
+    """
 
     @abstractmethod
     def build(self, shape: Shape, *, q: bool, k: bool) -> QKBias:
@@ -61,10 +84,11 @@ class Biases:
     Raises:
         InputError: a switch that is not true or false.
 
-    Example::
-
-        Biases(q=True, k=True)
-        Biases.all(True, head=False)
+    Example:
+        >>> Biases(q=True, k=True).q
+        True
+        >>> Biases.all(True, head=False).head
+        False
     """
 
     q: bool = False
@@ -89,7 +113,17 @@ class Biases:
 
 
 class PerHeadBias(QKBias):
-    """Base of the shapes in which q and k have parameters of their own, of `q_size` and `k_size` entries."""
+    """Base of the shapes in which q and k have parameters of their own, of `q_size` and `k_size` entries.
+
+    Example:
+        >>> class OnePerHead(PerHeadBias):
+        ...     def spread(self, bias, heads):
+        ...         return bias.repeat_interleave(self.head_dim)
+        >>> shape = Shape(width=16, depth=2, heads=2, kv_heads=1, hidden=32, max_seq=8)
+        >>> queries, keys = OnePerHead(shape, q_size=2, k_size=1).vectors()
+        >>> queries.shape, keys.shape
+        (torch.Size([16]), torch.Size([8]))
+    """
 
     parameter_roles = {"q": "bias", "k": "bias"}
 

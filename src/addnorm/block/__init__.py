@@ -32,11 +32,23 @@ from addnorm.shape import Role, Shape
 __all__ = ["BlockSpec", "BodyName", "BranchPlan", "SitePlan", "sequence"]
 
 BodyName = Literal["attention", "feedforward", "gated_attention_unit"]
+"""Computation of a branch.
+
+Example:
+    >>> body: BodyName = "attention"
+    >>> BranchPlan(name="attention", body=body).attends
+    True
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BranchPlan:
-    """One branch of a layer."""
+    """One branch of a layer.
+
+    Example:
+        >>> BranchPlan(name="feedforward", body="feedforward", factor=0.5).attends
+        False
+    """
 
     name: str
     """Name of its parameters in the layer; branches of one name start equal in all blocks."""
@@ -53,7 +65,13 @@ class BranchPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SitePlan:
-    """The branches that read the stream together and whose outputs are written together."""
+    """The branches that read the stream together and whose outputs are written together.
+
+    Example:
+        >>> branches = (BranchPlan(name="attention", body="attention"), BranchPlan(name="feedforward", body="feedforward"))
+        >>> SitePlan(role="parallel", branches=branches, input_norm="shared").attends
+        True
+    """
 
     role: Role
     """Kind of the site, by which residuals and placements tell sites apart."""
@@ -69,7 +87,15 @@ class SitePlan:
 
 
 def sequence(*branches: BranchPlan) -> tuple[SitePlan, ...]:
-    """Give every branch a site of its own, with the role of its body."""
+    """Give every branch a site of its own, with the role of its body.
+
+    Example:
+        >>> plans = sequence(
+        ...     BranchPlan(name="attention", body="attention"), BranchPlan(name="feedforward", body="feedforward")
+        ... )
+        >>> [plan.role for plan in plans]
+        ['attention', 'feedforward']
+    """
     return tuple(
         SitePlan(role="attention" if branch.attends else "feedforward", branches=(branch,)) for branch in branches
     )
@@ -77,7 +103,13 @@ def sequence(*branches: BranchPlan) -> tuple[SitePlan, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockSpec(Reducible, Spec):
-    """Base of every block's specification."""
+    """Base of every block's specification.
+
+    Example:
+        >>> from addnorm.block.parallel import Parallel
+        >>> [plan.role for plan in Parallel().sites(layer=0, depth=2)]
+        ['parallel']
+    """
 
     @abstractmethod
     def sites(self, layer: int, depth: int) -> tuple[SitePlan, ...]:

@@ -4,6 +4,7 @@ The result of a whole study is written to explain.json in its folder, from which
 
 For example:
     addnorm explain runs/first
+    addnorm explain runs/first --entries
     addnorm explain runs/first/v4m5-s0-1a2b3c4d --tables
 """
 
@@ -22,6 +23,8 @@ class Options:
     """Folder of a study's runs, or of one run; or `kuang-2025` for the values that Kuang (2025) prints."""
     norms: bool = False
     """Include the gains and shifts of norms."""
+    entries: bool = False
+    """Add a line per scalar, with its verdict over seeds."""
     tables: bool = False
     """Print, per layer, the vector with mean, std, min and max, as Kuang's (2025) appendix does."""
     plugin: tuple[str, ...] = ()
@@ -38,5 +41,9 @@ def command(options: Options) -> int:
     if options.json:
         print_json(explained)
     else:
-        print(scalars.tables(explained) if options.tables else scalars.text(explained, page_width()))
+        print(
+            scalars.tables(explained)
+            if options.tables
+            else scalars.text(explained, page_width(), entries=options.entries)
+        )
     return 0

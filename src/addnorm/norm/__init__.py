@@ -27,7 +27,13 @@ __all__ = ["NormSpec"]
 
 @dataclass(frozen=True, kw_only=True)
 class NormSpec(Reducible, Spec):
-    """Base of every norm's specification."""
+    """Base of every norm's specification.
+
+    Example:
+        >>> from addnorm.norm.rms import RMS
+        >>> RMS(eps=1e-6).build(16, shift=False).weight.shape
+        torch.Size([16])
+    """
 
     @abstractmethod
     def build(self, dim: int, *, shift: bool) -> nn.Module:

@@ -28,7 +28,12 @@ METRICS = (
     "eval.perplexity",
     "eval.bits_per_byte",
 )
-"""Metrics of curves: losses in nats per token, accuracy as a share of scored tokens."""
+"""Metrics of curves: losses in nats per token, accuracy as a share of scored tokens.
+
+Example:
+    >>> "eval.loss" in METRICS
+    True
+"""
 
 
 class StudyRuns(StudyFolder):

@@ -34,7 +34,12 @@ __all__ = ["PlacementSpec", "Sockets"]
 
 @dataclass(frozen=True, kw_only=True)
 class Sockets:
-    """The sockets that hold a norm (True); the others pass their input through."""
+    """The sockets that hold a norm (True); the others pass their input through.
+
+    Example:
+        >>> Sockets(branch_input=True, branch_output=True, final=True).stream
+        False
+    """
 
     embedding: bool = False
     branch_input: bool = False
@@ -50,7 +55,13 @@ class Sockets:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementSpec(Reducible, Spec):
-    """Base of every placement."""
+    """Base of every placement.
+
+    Example:
+        >>> from addnorm.placement.pre import Pre
+        >>> Pre().sockets() == Sockets(branch_input=True, final=True)
+        True
+    """
 
     @abstractmethod
     def sockets(self) -> Sockets:

@@ -40,7 +40,15 @@ __all__ = ["DistancePosition", "Position", "PositionSpec"]
 
 
 class Position(nn.Module, ABC):
-    """A position encoding."""
+    """A position encoding.
+
+    Example:
+        >>> class LastFour(Position):
+        ...     def window(self, prepared):
+        ...         return 4
+        >>> LastFour().window(None)
+        4
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
@@ -89,7 +97,17 @@ class Measured(NamedTuple):
 
 
 class DistancePosition(Position):
-    """Base of the encodings that add a function of the distance to the summed scores."""
+    """Base of the encodings that add a function of the distance to the summed scores.
+
+    Example:
+        >>> class Slope(DistancePosition):
+        ...     def bias(self, layer, measured):
+        ...         return -0.5 * measured.abs()[None]
+        >>> slope = Slope()
+        >>> bias = slope.score_bias(0, slope.prepare(start=0, seq=3, like=torch.zeros(1)))
+        >>> bias.first, bias.values.tolist()  # distances -2, -1, 0, 1, 2
+        (-2, [[-1.0, -0.5, -0.0, -0.5, -1.0]])
+    """
 
     def prepare(self, start: int, seq: int, like: Tensor) -> Measured:
         distance = torch.arange(1 - seq, start + seq, device=like.device)
@@ -113,7 +131,14 @@ class DistancePosition(Position):
 
 @dataclass(frozen=True, kw_only=True)
 class PositionSpec(Reducible, Spec):
-    """Base of every position encoding's specification."""
+    """Base of every position encoding's specification.
+
+    Example:
+        >>> from addnorm.position.learned import Learned
+        >>> shape = Shape(width=16, depth=2, heads=2, kv_heads=2, hidden=32, max_seq=8)
+        >>> [parameter.shape for parameter in Learned().build(shape).parameters()]
+        [torch.Size([8, 16])]
+    """
 
     @property
     def refuses_qk_norm(self) -> str | None:

@@ -21,6 +21,13 @@ class Audit:
 
     The verdicts describe the model at a generic point. Weights at a special initial value (all zeros, all ones) are
     moved off it on a copy, because a parameter that is redundant only there becomes effective during training.
+
+    Example:
+        >>> import torch
+        >>> layer = torch.nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, dropout=0.0).eval()
+        >>> result = addnorm.audit(layer, torch.randn(2, 5, 16))
+        >>> isinstance(result, Audit), result.joint_null
+        (True, 50)
     """
 
     model: str

@@ -6,6 +6,7 @@ from typing import Any
 
 from addnorm.reporting.drawing.figure_style import drawable
 from addnorm.reporting.drawing.image import saved
+from addnorm.reporting.drawing.two_processes import in_two_processes
 from addnorm.reporting.section import Figure, Rows
 from addnorm.reporting.sections import sections
 from addnorm.reporting.snapshot import Snapshot
@@ -43,23 +44,32 @@ def write_figures(snapshot: Snapshot, folder: Path, language: str) -> list[Drawn
     """
     make_folder(folder)
     labels = drawable(language)
+    figures = all_figures(of_study=snapshot.is_study)
     drawn = []
-    for figure in all_figures(of_study=snapshot.is_study):
-        rows = figure.rows(snapshot, phrases(labels))
-        if not any(_is_number(row.get(key)) for row in rows for key in figure.numbers):
-            continue
-        picture = figure.draw(rows, labels)
-        svg = saved(picture, "svg")
-        picture.set_layout_engine(
-            "none"
-        )  # the image keeps the places of the drawing, whose layout took as long as drawing it
-        contents = {f"{figure.name}.svg": svg, f"{figure.name}.png": saved(picture, "png")}
-        contents |= {name: text.encode() for name, text in figure.files(snapshot, rows).items()}
-        files = tuple(folder / name for name in contents)
-        for path, content in zip(files, contents.values(), strict=True):
-            write_atomic(path, content)
-        drawn.append(Drawn(figure=figure, rows=rows, svg=svg, files=files))
+    for figure, done in zip(
+        figures, in_two_processes(lambda figure: _draw(snapshot, figure, labels), figures), strict=True
+    ):
+        if done is not None:
+            rows, svg, contents = done
+            files = tuple(folder / name for name in contents)
+            for path, content in zip(files, contents.values(), strict=True):
+                write_atomic(path, content)
+            drawn.append(Drawn(figure=figure, rows=rows, svg=svg, files=files))
     return drawn
+
+
+def _draw(snapshot: Snapshot, figure: Figure, language: str) -> tuple[Rows, bytes, dict[str, bytes]] | None:
+    """Rows, picture and files of a figure; None if the study has no numbers for it."""
+    rows = figure.rows(snapshot, phrases(language))
+    if not any(_is_number(row.get(key)) for row in rows for key in figure.numbers):
+        return None
+    picture = figure.draw(rows, language)
+    svg = saved(picture, "svg")
+    # The image keeps the places of the drawing, whose layout took as long as drawing it.
+    picture.set_layout_engine("none")
+    contents = {f"{figure.name}.svg": svg, f"{figure.name}.png": saved(picture, "png")}
+    contents |= {name: text.encode() for name, text in figure.files(snapshot, rows).items()}
+    return rows, svg, contents
 
 
 def write_tables(snapshot: Snapshot, folder: Path) -> list[Path]:

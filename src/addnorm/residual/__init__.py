@@ -57,13 +57,33 @@ __all__ = [
 ]
 
 Stream = Float[Tensor, "batch seq width"]
+"""The hidden stream, or an input or output of a branch.
+
+Example:
+    >>> import torch
+    >>> isinstance(torch.zeros(2, 5, 16), Stream)
+    True
+"""
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 Replay = Callable[[Stream], Float[Tensor, "earlier batch seq width"]]
+"""Outputs of every earlier layer on a new input.
+
+Example:
+    >>> import torch
+    >>> site = Site(index=2, layer=1, role="attention", replay_layers=lambda x: torch.stack([2 * x]))
+    >>> site.replay_layers(torch.ones(1, 3, 4)).shape
+    torch.Size([1, 1, 3, 4])
+"""
 
 
 @dataclass(frozen=True)
 class Site(Place):
-    """The place of one branch, in a pass of the model."""
+    """The place of one branch, in a pass of the model.
+
+    Example:
+        >>> Site(index=3, layer=1, role="feedforward").layer
+        1
+    """
 
     replay_layers: Replay | None = None
     """Runs every earlier layer again on a new input, each with the attention that it computed on its own input."""
@@ -72,7 +92,14 @@ class Site(Place):
 
 
 class SeparateReads(NamedTuple):
-    """Inputs of an attention branch whose queries, keys and values read the state differently; each gets the input norm."""
+    """Inputs of an attention branch whose queries, keys and values read the state differently; each gets the input norm.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(1, 3, 4)
+        >>> SeparateReads(query=x, key=2 * x, value=3 * x).value.mean().item()
+        3.0
+    """
 
     query: Stream
     key: Stream
@@ -80,10 +107,24 @@ class SeparateReads(NamedTuple):
 
 
 Read = Stream | SeparateReads
+"""Result of `Residual.read`: one input of a branch, or one for each of queries, keys and values.
+
+Example:
+    >>> import torch
+    >>> isinstance(SeparateReads(*torch.zeros(3, 1, 5, 16)), Read)
+    True
+"""
 
 
 def separate(read: Read) -> SeparateReads:
-    """The inputs of queries, keys and values, which are one input unless the residual reads them separately."""
+    """The inputs of queries, keys and values, which are one input unless the residual reads them separately.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(1, 3, 4)
+        >>> separate(x).key is x
+        True
+    """
     return read if isinstance(read, SeparateReads) else SeparateReads(read, read, read)
 
 
@@ -92,7 +133,14 @@ Change = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The model around a residual, for which it is built."""
+    """The model around a residual, for which it is built.
+
+    Example:
+        >>> places = (Place(index=0, layer=0, role="attention"), Place(index=1, layer=0, role="feedforward"))
+        >>> parts = Parts(sites=places, norm=nn.LayerNorm, std=0.02)
+        >>> parts.norm(16).weight.shape
+        torch.Size([16])
+    """
 
     sites: tuple[Place, ...]
     """Every site of the model, in order of depth."""
@@ -103,7 +151,17 @@ class Parts:
 
 
 class Residual(nn.Module, ABC):
-    """A residual of the hidden stream. One instance serves all sites of a model."""
+    """A residual of the hidden stream. One instance serves all sites of a model.
+
+    Example:
+        >>> import torch
+        >>> class Halved(Residual):
+        ...     def write(self, state, y, site):
+        ...         return state + 0.5 * y
+        >>> x = torch.ones(1, 3, 4)
+        >>> Halved().write(x, x, Site(index=0, layer=0, role="attention")).mean().item()
+        1.5
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
@@ -169,7 +227,14 @@ class Residual(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualSpec(Reducible, Spec):
-    """Base of every residual's specification."""
+    """Base of every residual's specification.
+
+    Example:
+        >>> from addnorm.residual.rezero import ReZero
+        >>> model = addnorm.preset("base", depth=2, residual=ReZero(alpha_init=0.5)).build(seed=0)
+        >>> model.residual.alpha.tolist()  # one per branch
+        [0.5, 0.5, 0.5, 0.5]
+    """
 
     replays: ClassVar[bool] = False
     """True if `write` calls a site's replay; the model then keeps what every layer's attention was computed from."""

@@ -47,13 +47,44 @@ from addnorm.shape import Shape
 __all__ = ["Keys", "Queries", "Scores", "ScoresSpec", "SharedScores", "Weights", "WindowedScores", "WindowedSpec"]
 
 Queries = Float[Tensor, "batch heads seq head_dim"]
+"""Queries of one layer.
+
+Example:
+    >>> isinstance(torch.zeros(1, 4, 5, 8), Queries)
+    True
+"""
 Keys = Float[Tensor, "batch kv_heads seq head_dim"]
+"""Keys of one layer.
+
+Example:
+    >>> isinstance(torch.zeros(1, 2, 5, 8), Keys)
+    True
+"""
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 Weights = tuple[float, ...] | Float[Tensor, " terms"] | Float[Tensor, "heads terms"]
+"""Weights of the joining layers, earliest first: numbers, or learned ones for all heads or for each.
+
+Example:
+    >>> from addnorm.scores.sum import Sum
+    >>> shape = Shape(width=16, depth=3, heads=1, kv_heads=1, hidden=32, max_seq=8)
+    >>> weights: Weights = Sum().build(shape).weights(2)
+    >>> weights
+    (0.25, 0.25, 0.25)
+"""
 
 
 class Scores(nn.Module, ABC):
-    """A score residual. One instance serves all layers of a model; layers count from 0."""
+    """A score residual. One instance serves all layers of a model; layers count from 0.
+
+    Example:
+        >>> class LastTwo(Scores):
+        ...     def terms(self, layer):
+        ...         return min(layer + 1, 2)
+        ...     def weights(self, layer):
+        ...         return (0.25,) * self.terms(layer)
+        >>> LastTwo().looks_back(0), LastTwo().looks_back(1)
+        (False, True)
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
@@ -113,7 +144,13 @@ class SingleTermScores(Scores):
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresSpec(Reducible, Spec):
-    """Base of every score residual's specification."""
+    """Base of every score residual's specification.
+
+    Example:
+        >>> from addnorm.scores.mean import Mean
+        >>> addnorm.preset("base", scores=Mean()) == addnorm.preset("base", scores="mean")
+        True
+    """
 
     @classmethod
     def reduces_to(cls) -> tuple[Reduction, ...]:
@@ -130,6 +167,12 @@ class WindowedSpec(ScoresSpec):
 
     Raises:
         InputError: a window below 1.
+
+    Example:
+        >>> from addnorm.scores.sum import Sum
+        >>> shape = Shape(width=16, depth=4, heads=1, kv_heads=1, hidden=32, max_seq=8)
+        >>> [Sum(window=2).build(shape).terms(layer) for layer in range(4)]
+        [1, 2, 2, 2]
     """
 
     window: int | None = None
@@ -143,7 +186,15 @@ class WindowedSpec(ScoresSpec):
 
 
 class WindowedScores(Scores, ABC):
-    """The scores of the last `window` layers, the present one included."""
+    """The scores of the last `window` layers, the present one included.
+
+    Example:
+        >>> class Halved(WindowedScores):
+        ...     def weights(self, layer):
+        ...         return tuple(0.5**age for age in reversed(range(self.terms(layer))))
+        >>> Halved(window=3).weights(5)
+        (0.25, 0.5, 1.0)
+    """
 
     def __init__(self, window: int | None) -> None:
         super().__init__()
@@ -154,7 +205,15 @@ class WindowedScores(Scores, ABC):
 
 
 class SharedScores(WindowedScores, ABC):
-    """Scores of several layers that all get one weight."""
+    """Scores of several layers that all get one weight.
+
+    Example:
+        >>> class Mean(SharedScores):
+        ...     def weight(self, layer):
+        ...         return 1 / self.terms(layer)
+        >>> Mean(window=None).weights(1)
+        (0.5, 0.5)
+    """
 
     @abstractmethod
     def weight(self, layer: int) -> float | Float[Tensor, ""]:

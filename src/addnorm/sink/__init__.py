@@ -43,7 +43,16 @@ Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 
 
 class Sinks(nn.Module, ABC):
-    """The sinks of a model. One instance serves all layers; layers count from 0."""
+    """The sinks of a model. One instance serves all layers; layers count from 0.
+
+    Example:
+        >>> import torch
+        >>> class ByDepth(Sinks):
+        ...     def logits(self, layer):
+        ...         return torch.full((4,), float(layer))
+        >>> ByDepth().logits(2).tolist()
+        [2.0, 2.0, 2.0, 2.0]
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
@@ -59,7 +68,14 @@ class Sinks(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class SinkSpec(Reducible, Spec):
-    """Base of every sink's specification."""
+    """Base of every sink's specification.
+
+    Example:
+        >>> from addnorm.sink.constant import Constant
+        >>> shape = Shape(width=16, depth=2, heads=2, kv_heads=2, hidden=32, max_seq=8)
+        >>> Constant(value=-1.0).build(shape).logits(0).tolist()
+        [-1.0, -1.0]
+    """
 
     @abstractmethod
     def build(self, shape: Shape) -> Sinks | None:

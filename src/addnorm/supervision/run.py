@@ -48,14 +48,6 @@ def run(
 ) -> StudyFolder:
     """Train the runs of a study, or resume them after an interruption. Returns when every run has ended or is blocked.
 
-    Example::
-
-        import addnorm
-
-        study = addnorm.load_study("residual-scores", settings=["seeds=[0]", "training.steps=20"])
-        folder = addnorm.run(study, out="runs/first", workers=2)
-        print([(status.run, status.state) for status in folder.statuses()])
-
     Args:
         study: the study to train.
         out: folder of the runs; `runs/NAME` by default.
@@ -79,6 +71,12 @@ def run(
             or its settings are wrong. Nothing has been started or submitted.
         UnknownName: no such executor.
         JobError: another supervisor works on the folder, or a file cannot be written.
+
+    Example:
+        >>> study = addnorm.load_study("damping.yaml")
+        >>> folder = run(study, out="runs/damping", workers=2)
+        >>> [(status.run, status.state) for status in folder.statuses()]
+        [('base-s0-...', 'finished'), ('damped-s0-...', 'finished')]
     """
     if not isinstance(study, Study):
         raise InputError(

@@ -22,12 +22,10 @@ def check(mechanism: Spec | type[Spec] | str | Path) -> None:
         BrokenLaw: the first law that the mechanism breaks, with the numbers and advice (an `InputError`).
         InputError: no mechanism, a field without a default, or a file that cannot be imported.
 
-    Example::
-
-        from addnorm import testing
-        from addnorm.residual.scale import Scale
-        testing.check(Scale(alpha=0.3))
-        testing.check("my_residual.py")
+    Example:
+        >>> from addnorm.residual.scale import Scale
+        >>> check(Scale(alpha=0.3))
+        >>> check("my_residual.py")
     """
     from addnorm.testing.contract import check_any  # torch takes seconds to import
 

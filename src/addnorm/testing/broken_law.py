@@ -11,6 +11,13 @@ class BrokenLaw(InputError):
         finding: the observation, with numbers.
         advice: how to correct it.
         offender: the mechanism, for the message.
+
+    Example:
+        >>> try:
+        ...     raise BrokenLaw("causal", "position 3 reads position 4.", "Mask later positions.", "residual 'mine'")
+        ... except BrokenLaw as error:
+        ...     print(error)
+        residual 'mine' breaks the law 'causal': position 3 reads position 4. Mask later positions.
     """
 
     def __init__(self, law: str, finding: str, advice: str, offender: str = "the model") -> None:

@@ -38,11 +38,30 @@ from addnorm.shape import Shape
 __all__ = ["LayerValues", "Values", "ValuesSpec"]
 
 LayerValues = Float[Tensor, "batch kv_heads seq value_dim"]
+"""Values of one layer.
+
+Example:
+    >>> import torch
+    >>> isinstance(torch.zeros(1, 2, 5, 8), LayerValues)
+    True
+"""
 Coefficients = dict[str, tuple[list[int], Float[Tensor, " entries"]]]
 
 
 class Values(nn.Module, ABC):
-    """A value residual. One instance serves all layers of a model; layers count from 0."""
+    """A value residual. One instance serves all layers of a model; layers count from 0.
+
+    Example:
+        >>> import torch
+        >>> class Averaged(Values):
+        ...     def sources(self, layer):
+        ...         return (layer - 1,) if layer else ()
+        ...     def join(self, layer, own, earlier, x, tokens):
+        ...         return (own + earlier[0]) / 2 if layer else own
+        >>> own, tokens = torch.ones(1, 2, 5, 8), torch.arange(5)[None]
+        >>> Averaged().join(1, own, [3 * own], x=torch.zeros(1, 5, 16), tokens=tokens).mean().item()
+        2.0
+    """
 
     parameter_roles: ClassVar[Mapping[str, ParameterRole]] = {}
     """Role of each parameter, by name; see `addnorm.roles`. A parameter without a role is not treated as a matrix."""
@@ -86,7 +105,13 @@ class Values(nn.Module, ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class ValuesSpec(Reducible, Spec):
-    """Base of every value residual's specification."""
+    """Base of every value residual's specification.
+
+    Example:
+        >>> from addnorm.values.first import First
+        >>> [First(weights="shared").projects(layer) for layer in range(3)]
+        [True, False, False]
+    """
 
     def projects(self, layer: int) -> bool:
         """True if the layer has a matrix for values of its own."""

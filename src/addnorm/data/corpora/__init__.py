@@ -16,7 +16,12 @@ __all__ = ["CorpusSpec", "Document", "FileText"]
 
 @dataclass(frozen=True)
 class Document:
-    """A document of a corpus."""
+    """A document of a corpus.
+
+    Example:
+        >>> Document(name="a.txt", text="Once upon a time", held_out=False).read()
+        'Once upon a time'
+    """
 
     name: str
     """Stable and unique within the corpus; it determines the side of the split."""
@@ -43,7 +48,16 @@ class Document:
 
 @dataclass(frozen=True, kw_only=True)
 class CorpusSpec(Spec, ABC):
-    """Base of every corpus's spec."""
+    """Base of every corpus's spec.
+
+    Example:
+        >>> class Two(CorpusSpec):
+        ...     def documents(self):
+        ...         yield Document(name="one", text="for training", held_out=False)
+        ...         yield Document(name="two", text="for evaluation", held_out=True)
+        >>> [document.held_out for document in Two().documents()]
+        [False, True]
+    """
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:

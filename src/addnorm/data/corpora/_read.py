@@ -14,7 +14,14 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class FileText:
-    """Text that is read when it is used: a part of a UTF-8 file."""
+    """Text that is read when it is used: a part of a UTF-8 file.
+
+    Example:
+        >>> Path("two_lines.txt").write_text("first\\nsecond\\n")
+        13
+        >>> "".join(FileText(Path("two_lines.txt"), first=6).chunks())
+        'second\\n'
+    """
 
     path: Path
     first: int = 0

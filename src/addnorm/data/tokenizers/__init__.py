@@ -14,7 +14,14 @@ __all__ = ["Tokenizer", "TokenizerSpec"]
 
 
 class Tokenizer(ABC):
-    """A fixed map from text to ids in [0, vocab)."""
+    """A fixed map from text to ids in [0, vocab).
+
+    Example:
+        >>> from addnorm.data.tokenizers.bytes import ByteTokenizer
+        >>> tokenizer = ByteTokenizer()
+        >>> tokenizer.encode("Ada").tolist(), tokenizer.vocab
+        ([65, 100, 97], 256)
+    """
 
     vocab: int
     hash: str
@@ -41,7 +48,13 @@ class Tokenizer(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizerSpec(Spec, ABC):
-    """Base of every tokenizer's spec."""
+    """Base of every tokenizer's spec.
+
+    Example:
+        >>> from addnorm.data.tokenizers.bytes import Bytes
+        >>> Bytes().size, Bytes().fit([]).decode(np.array([65, 100, 97]))
+        (256, 'Ada')
+    """
 
     @property
     @abstractmethod

@@ -25,9 +25,13 @@ def save_patch(model: nn.Module, path: str | Path) -> Path:
     Raises:
         InputError: the model has no patch.
 
-    Example::
-
-        addnorm.save_patch(model, "signed.safetensors")
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=64, max_position_embeddings=16)).eval()
+        >>> made = patch(model, residual="rezero")
+        >>> save_patch(model, "rezero.safetensors").name
+        'rezero.safetensors'
     """
     made = patch_of(model)
     path = Path(path)
@@ -43,10 +47,15 @@ def load_patch(model: nn.Module, path: str | Path) -> Patch:
     Raises:
         InputError: the file is missing, damaged, no patch, or made for a model of other sizes. The model is then as it was.
 
-    Example::
-
-        model = AutoModelForCausalLM.from_pretrained("models/Qwen2.5-0.5B")
-        addnorm.load_patch(model, "signed.safetensors")
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=64, max_position_embeddings=16)).eval()
+        >>> made = patch(model, residual="rezero")
+        >>> file = save_patch(model, "patch.safetensors")
+        >>> unpatch(model)
+        >>> [name for name, _ in load_patch(model, file).named_parameters()]
+        ['residual.alpha']
     """
     path = Path(path)
     specs, tensors = _read(path)

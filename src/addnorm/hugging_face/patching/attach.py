@@ -73,10 +73,13 @@ def patch(
         InputError: the mechanism cannot begin where the model is, or the model's layers are joined in a way that a patch does
             not know. The model is then as it was.
 
-    Example::
-
-        model = AutoModelForCausalLM.from_pretrained("models/Qwen2.5-0.5B")
-        patch = addnorm.patch(model, scores="signed", residual="rezero")
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=64, max_position_embeddings=16)).eval()
+        >>> made = patch(model, scores="signed", residual="rezero")
+        >>> sorted(made.specs)
+        ['residual', 'scores']
     """
     _require_patchable(model)
     asked = {"residual": residual, "scores": scores, "values": values}
@@ -112,9 +115,16 @@ def unpatch(model: nn.Module) -> None:
     Raises:
         InputError: the model has no patch.
 
-    Example::
-
-        addnorm.unpatch(model)
+    Example:
+        >>> from transformers import LlamaConfig, LlamaForCausalLM
+        >>> sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+        >>> model = LlamaForCausalLM(LlamaConfig(**sizes, intermediate_size=64, max_position_embeddings=16)).eval()
+        >>> tokens = torch.arange(8)[None]
+        >>> before = model(tokens).logits
+        >>> made = patch(model, residual="rezero")
+        >>> unpatch(model)
+        >>> torch.equal(model(tokens).logits, before)
+        True
     """
     made = patch_of(model)
     if made.guard is not None:

@@ -6,11 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import addnorm
 from addnorm.errors import InputError, JobError, warn
 from addnorm.insight.scalars.explanation import Explanation
+from addnorm.insight.scalars.over_seeds import over_seeds
 from addnorm.insight.scalars.published import explain_published, judge_conclusions, read_published_scalars
 from addnorm.insight.scalars.run_record import explain_run
 from addnorm.references import names_printed_results
@@ -38,8 +37,10 @@ def explain(
         say: receives a message if `explain.json` cannot be written; by default a Python warning.
 
     Returns:
-        `runs` (see `Explanation.to_json`), `spread` over seeds per variant and scalar, `skipped` runs with the reason, and
-        for published values their `conclusions` with a verdict each.
+        `families`: per variant and parameter, how many numbers depart over seeds from what weight decay alone would have
+        left, and their redundant directions; `spread`: per variant and scalar, mean, deviation and verdict over seeds;
+        `runs` (see `Explanation.to_json`), `skipped` runs with the reason, and for published values their `conclusions`
+        with a verdict each.
 
     Raises:
         InputError: the path is neither a study nor a run, or none of its runs has a record of its scalars.
@@ -75,7 +76,7 @@ def explain(
         raise InputError(f"no run in {folder} can be explained: {next(iter(skipped.values()))}")
     result = {
         "runs": [explanation.to_json() for explanation in explanations],
-        "spread": spread(explanations),
+        **_over_seeds(explanations),
         "skipped": skipped,
     }
     if is_study and not norms:
@@ -105,30 +106,19 @@ def explain_kuang_2025() -> dict[str, Any]:
         explanations[variant] = explain_published(content, spec, variant)
     return {
         "runs": [explanation.to_json() for explanation in explanations.values()],
-        "spread": [],
+        **_over_seeds(list(explanations.values())),
         "skipped": {},
         "conclusions": judge_conclusions(content, explanations),
     }
 
 
-def spread(explanations: Sequence[Explanation]) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of every scalar's end value and coefficient."""
+def _over_seeds(explanations: Sequence[Explanation]) -> dict[str, list[dict[str, Any]]]:
+    """`families` and `spread` of all variants."""
     by_variant: dict[str, list[Explanation]] = defaultdict(list)
     for explanation in explanations:
         by_variant[explanation.variant].append(explanation)
-    return [
-        {
-            "variant": variant,
-            "entry": first.name,
-            "seeds": len(runs),
-            **_moments("final", [run.scalars[position].final for run in runs]),
-            **_moments("effective", [run.scalars[position].effective for run in runs]),
-        }
-        for variant, runs in by_variant.items()
-        for position, first in enumerate(runs[0].scalars)
-    ]
-
-
-def _moments(name: str, values: Sequence[float]) -> dict[str, float | None]:
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else None
-    return {f"{name}_mean": float(np.mean(values)), f"{name}_sd": deviation}
+    summaries = [over_seeds(runs) for runs in by_variant.values()]
+    return {
+        "families": [row for _, families in summaries for row in families],
+        "spread": [row for spread, _ in summaries for row in spread],
+    }

@@ -26,6 +26,12 @@ class OptimizerSpec(Spec, ABC):
 
     Raises:
         FieldError: a field is out of range.
+
+    Example:
+        >>> from addnorm.optimization.optimizers.adamw import AdamW
+        >>> spec = AdamW(learning_rate=1e-3, weight_decay=0.1)
+        >>> [group["weight_decay"] for group in spec.build(spec.groups(nn.Linear(2, 3))).param_groups]
+        [0.1, 0.0]
     """
 
     entrywise: ClassVar[bool] = False

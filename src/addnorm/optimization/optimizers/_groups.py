@@ -18,11 +18,30 @@ from torch import nn
 from addnorm.roles import MATRIX_ROLES, ParameterRole, roles
 
 DecayOn = Literal["matrices", "everything"]
+"""The parameters that decay.
+
+Example:
+    >>> decay_on: DecayOn = "everything"
+    >>> len(parameter_groups(nn.Linear(2, 3), weight_decay=0.1, decay_on=decay_on))
+    2
+"""
 Role = Literal["hidden_matrix", "matrix", "elementwise"]
+"""Use of the parameters of a group.
+
+Example:
+    >>> [group["role"] for group in parameter_groups(nn.Linear(2, 3), weight_decay=0.1, decay_on="matrices")]
+    ['matrix', 'elementwise']
+"""
 
 
 class Group(TypedDict):
-    """A parameter group, as `OptimizerSpec.build` takes it."""
+    """A parameter group, as `OptimizerSpec.build` takes it.
+
+    Example:
+        >>> group = Group(params=list(nn.Linear(2, 3).parameters()), weight_decay=0.1, role="matrix")
+        >>> group["weight_decay"]
+        0.1
+    """
 
     params: list[nn.Parameter]
     weight_decay: float
@@ -44,6 +63,11 @@ def parameter_groups(
 
     Raises:
         InputError: a module declares a role for a parameter that it does not have, or an unknown role.
+
+    Example:
+        >>> groups = parameter_groups(nn.Linear(2, 3), weight_decay=0.1, decay_on="matrices")
+        >>> [(group["role"], group["weight_decay"]) for group in groups]
+        [('matrix', 0.1), ('elementwise', 0.0)]
     """
     marked = _marked(model)
     by_role: dict[Role, list[nn.Parameter]] = {"hidden_matrix": [], "matrix": [], "elementwise": []}

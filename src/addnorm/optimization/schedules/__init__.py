@@ -30,6 +30,11 @@ class ScheduleSpec(Spec, ABC):
 
     Raises:
         FieldError: a field is out of range.
+
+    Example:
+        >>> from addnorm.optimization.schedules.constant import Constant
+        >>> [float(factor) for factor in Constant(warmup=2).factors(5)]
+        [0.0, 0.5, 1.0, 1.0, 1.0]
     """
 
     warmup: float = 0.015

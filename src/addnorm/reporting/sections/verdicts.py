@@ -75,7 +75,7 @@ class Verdicts:
     rows: tuple[Row, ...]
     references: tuple[str, ...]
     scale: float
-    """Largest end of an interval, in thousandths of a nat: what 0 and 100 of the boxes stand for, below and above zero."""
+    """Distance from zero to 0 and to 100 of the boxes, in thousandths of a nat; an arrow is drawn for what lies beyond."""
     margin: float
     """In thousandths of a nat."""
 

@@ -156,7 +156,9 @@
   const name = (lines) => {
     const keys = lines.map((line) => {
       const item = document.createElement("li");
-      const label = form.querySelector(`input[name=variant][value="${CSS.escape(line.variant)}"]`)?.parentElement.textContent ?? line.variant;
+      const choice = form.querySelector(`input[name=variant][value="${CSS.escape(line.variant)}"]`)?.closest("label");
+      const label = choice?.textContent.trim() ?? line.variant;
+      if (line.seed == null) choice?.querySelector("line").setAttribute("class", `line s${line.style % 10} d${line.dash}`);
       item.innerHTML = `<svg class="key" width="30" height="8" aria-hidden="true" focusable="false"><line class="line s${line.style % 10} d${line.dash}" x1="0" x2="30" y1="4" y2="4"/></svg>`;
       item.append(line.seed == null ? label : `${label} · ${line.seed}`);
       item.title = line.label;

@@ -25,6 +25,10 @@ class Reach:
 
     Raises:
         InputError: a length is not positive.
+
+    Example:
+        >>> Reach(trained=128, length=512, causal=True).scale
+        4.0
     """
 
     trained: int
@@ -48,7 +52,16 @@ class Reach:
 
 @dataclass(frozen=True, kw_only=True)
 class SwitchSpec(Spec):
-    """Base of every switch's configuration."""
+    """Base of every switch's configuration.
+
+    Example:
+        >>> from addnorm.insight.extrapolation.switches.local_window import LocalWindow
+        >>> from addnorm.position.alibi import Alibi
+        >>> from addnorm.shape import Shape
+        >>> position = Alibi().build(Shape(width=16, depth=2, heads=2, kv_heads=2, hidden=32, max_seq=64))
+        >>> LocalWindow(window=8).wrap(position, Reach(trained=16, length=64, causal=True)).size
+        8
+    """
 
     changes: ClassVar[str]
     """The changed part in one word. At most one switch that changes the rotation can be applied at a time."""

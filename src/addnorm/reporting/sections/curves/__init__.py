@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from addnorm.reporting.drawing.chart import Chart, chart
+from addnorm.reporting.drawing.line_styles import dash
 from addnorm.reporting.formats.listing import MOST_CARDS
 from addnorm.reporting.section import Figure, Section
 from addnorm.reporting.sections.curves.figure import curve_rows, figure, figure_files, figure_table, latex, long_curves
@@ -41,7 +42,8 @@ class CurvesSection(Section):
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         selection = view.selection if view.variant is None else replace(view.selection, variants=(view.variant,))
         found = charts(snapshot, selection)
-        choices = [(place, name) for place, name in enumerate(snapshot.variants)] if view.variant is None else []
+        looks = {line.variant: (line.style % 10, line.pattern) for line in reversed(found[0].series)}
+        choices = [(*looks.get(name, (place, dash(place))), name) for place, name in enumerate(snapshot.variants)]
         form_action, _, query = view.link(view.page).partition("?")
         hidden = [tuple(pair.split("=", 1)) for pair in query.split("&") if "=" in pair]
         if view.variant is not None:
@@ -52,8 +54,8 @@ class CurvesSection(Section):
             "metrics": METRICS,
             "axes": AXES,
             "smoothing": SMOOTHING,
-            "choices": choices,
-            "is_long": len(choices) > MOST_CARDS,
+            "choices": choices if view.variant is None else [],
+            "is_long": view.variant is None and len(choices) > MOST_CARDS,
             "most": MOST_SHOWN,
             "source": view.link("curves.json") if view.is_live else None,
             "files": {kind: view.link(f"curves.{kind}") for kind in ("csv", "svg", "png")} if view.is_live else {},

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from addnorm.reporting.drawing.line_styles import dash
+from addnorm.reporting.drawing.line_styles import dash, distinct
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.sections.curves.axis import Axis, axis_of
 from addnorm.reporting.snapshot import RunView, Snapshot
@@ -101,7 +101,21 @@ def chosen(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_
 
 def charts(snapshot: Snapshot, selection: Selection) -> tuple[Curves, ...]:
     """Read what the selection asks for, a chart per metric."""
-    return tuple(curves(snapshot, replace(selection, metrics=(metric,))) for metric in selection.metrics)
+    return tuple(_told_apart(curves(snapshot, replace(selection, metrics=(metric,)))) for metric in selection.metrics)
+
+
+def _told_apart(found: Curves) -> Curves:
+    """With colours and patterns that differ between the models that are drawn; a study may have more models than there are."""
+    asked = found.selection
+    if len(asked.variants) == 1:
+        return found
+    by_seeds = asked.mode == "seeds"
+    looks = distinct(list(dict.fromkeys(line.style for line in found.series)), by_colour=by_seeds)
+    lines = [
+        replace(line, style=looks[line.style][0], pattern=line.pattern if by_seeds else looks[line.style][1])
+        for line in found.series
+    ]
+    return replace(found, series=tuple(lines))
 
 
 def curves(snapshot: Snapshot, selection: Selection, *, most: int | None = MOST_SHOWN) -> Curves:

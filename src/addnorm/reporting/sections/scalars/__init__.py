@@ -9,13 +9,13 @@ from addnorm.reporting.formats.numbers import fixed
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.figure import figure
-from addnorm.reporting.sections.scalars.over_seeds import over_seeds
+from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
 from addnorm.reporting.sections.scalars.record import Family, families
 from addnorm.reporting.sections.scalars.table import latex
-from addnorm.reporting.sections.scalars.verdicts import explained
+from addnorm.reporting.sections.scalars.verdicts import Explained, explained
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import MODEL_PAGE, View
-from addnorm.words import Phrases
+from addnorm.words import Phrases, phrases
 
 _MOST_FAMILIES = 12
 _MOST_ICONS = 40
@@ -110,17 +110,25 @@ class ScalarsSection(Section):
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         names = snapshot.variants if view.variant is None else (view.variant,)
-        found: list[Family] = []
+        verdicts_found = explained(snapshot)
+        t = phrases(view.language)
+        found: list[tuple[Family, list[str]]] = []
         left_out: list[str] = []
         for name in names:
             if len(found) < _MOST_FAMILIES:
-                found += families(snapshot, [name])
+                own = families(snapshot, [name])
+                counted = over_seeds(own, _directions(verdicts_found, name, own))
+                found += [(family, sentences(of, t)) for family, of in zip(own, counted, strict=True)]
             else:
                 left_out.append(name)
         return {
-            "families": [(family, over_seeds(family.entries)) for family in found],
+            "families": found,
             "left_out": left_out,
-            "explained": explained(snapshot),
+            "explained": verdicts_found,
             "most_icons": _MOST_ICONS,
             "one_model": view.variant is not None,
         }
+
+
+def _directions(found: Explained | None, variant: str, own: Sequence[Family]) -> list[dict[str, float]]:
+    return found.directions_of(variant, [entry.name for family in own for entry in family.entries]) if found else []

@@ -1,56 +1,53 @@
-"""Learned scalars of one family over seeds: how many of them training moved the same way in every seed.
+"""Learned scalars of one family over seeds: counts, and the sentences that say them on the page and in `addnorm explain`."""
 
-A number is moved if its values over seeds differ in the mean from what weight decay alone would have left: Student's test of
-one sample at each number, with Holm's correction over the numbers of the family.
-"""
-
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from scipy.special import stdtr
 
-from addnorm.reporting.sections.scalars.record import Entry
-from addnorm.statistics.multiple_testing import holm
-
-LEVEL = 0.05
-FEWEST_SEEDS = 3
-"""Below, nothing is tested."""
+from addnorm.reporting.sections.scalars.record import Family
+from addnorm.statistics.departures import FamilyDepartures, by_family, departures
+from addnorm.words import Phrases
 
 
-@dataclass(frozen=True, kw_only=True)
-class OverSeeds:
-    """One family over its seeds."""
+def over_seeds(families: Sequence[Family], directions: Sequence[Mapping[str, float]] = ()) -> list[FamilyDepartures]:
+    """Count each family of a variant over the seeds that all its numbers have.
 
-    numbers: int
-    seeds: int
-    moved: int | None
-    """Numbers whose mean differs from what weight decay alone would have left; None with too few seeds."""
-    mixed: int
-    """Numbers that lie above it in one seed and below it in another."""
+    Args:
+        families: all of one variant.
+        directions: redundant directions, each as the change of its scalars by name.
+    """
+    names = [family.name for family in families for _ in family.entries]
+    entries = [entry for family in families for entry in family.entries]
+    if not entries:
+        return []
+    seeds = sorted(set.intersection(*(set(dict(entry.finals)) for entry in entries)))
+    finals = np.array([[dict(entry.finals)[seed] for entry in entries] for seed in seeds]).reshape(-1, len(entries))
+    expected = np.broadcast_to([entry.decay_only for entry in entries], finals.shape)
+    known = {entry.name for entry in entries}
+    vectors = [
+        np.array([direction.get(entry.name, 0.0) for entry in entries])
+        for direction in directions
+        if direction.keys() <= known
+    ]
+    steps = max(family.step for family in families)
+    found = departures(finals, expected, families=names, steps=steps, directions=vectors)
+    return by_family(found, names, vectors)
 
 
-def over_seeds(entries: Sequence[Entry]) -> OverSeeds:
-    """Count over seeds."""
-    away = [[value - entry.decay_only for _, value in entry.finals] for entry in entries]
-    seeds = min(len(each) for each in away)
-    p_values = np.array([_p_value(each) for each in away])
-    return OverSeeds(
-        numbers=len(entries),
-        seeds=seeds,
-        moved=int((holm(p_values, len(entries)) < LEVEL).sum()) if seeds >= FEWEST_SEEDS else None,
-        mixed=sum(min(each) < 0 < max(each) for each in away),
-    )
-
-
-def _p_value(values: Sequence[float]) -> float:
-    """Two-sided, of the mean being zero."""
-    count = len(values)
-    if count < FEWEST_SEEDS:
-        return 1.0
-    mean = sum(values) / count
-    error = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
-    if error == 0:
-        return float(mean == 0)
-    return float(2 * stdtr(count - 1, -abs(mean) / error))
+def sentences(family: FamilyDepartures, t: Phrases) -> list[str]:
+    """Say how many numbers of a family departed, and how many directions of it are redundant."""
+    if family.seeds == 1:
+        found = [t("scalars.one_seed", numbers=family.numbers)]
+    elif family.departed is None:
+        found = [t("scalars.few_seeds", numbers=family.numbers, seeds=family.seeds)]
+    else:
+        found = [t("scalars.over_seeds", numbers=family.numbers, seeds=family.seeds, moved=family.departed)]
+    if family.mixed:
+        found.append(t("scalars.mixed", mixed=family.mixed))
+    if family.directions:
+        left = family.numbers - family.directions
+        found.append(t("scalars.directions", directions=family.directions, left=left))
+    if family.shared_directions:
+        others = t("joint.comma").join(family.shared_with)
+        found.append(t("scalars.shared", directions=family.shared_directions, names=others))
+    return found

@@ -3,26 +3,41 @@
 import math
 import statistics
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from addnorm.reporting.formats.latex import NONE, escaped, number, tabular
 from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.sections.scalars.over_seeds import sentences
+from addnorm.reporting.sections.scalars.verdicts import VERDICTS
+from addnorm.statistics.departures import FamilyDepartures
+from addnorm.words import phrases
 
 Json = dict[str, Any]
 
 
-def text(explained: Json, width: int = 100) -> str:
-    """One block per run: final value, value that weight decay alone would have left, and verdict of each scalar."""
-    spreads = {(row["variant"], row["entry"]): row["final_sd"] for row in explained["spread"]}
-    blocks = [_run(run, spreads, width) for run in explained["runs"] if run["scalars"]]
-    empty = [run["run"] for run in explained["runs"] if not run["scalars"]]
+def text(explained: Json, width: int = 100, *, entries: bool = False) -> str:
+    """One block per variant: counts over seeds of each family of scalars.
+
+    Args:
+        explained: JSON of `addnorm explain`.
+        width: columns of the terminal.
+        entries: add a line per scalar: value, value that weight decay alone would have left, and verdict over seeds.
+    """
+    by_variant: dict[str, list[Json]] = defaultdict(list)
+    for run in explained["runs"]:
+        if run["scalars"]:
+            by_variant[run["variant"]].append(run)
+    blocks = [_variant(explained, runs, width, entries=entries) for runs in by_variant.values()]
+    empty = dict.fromkeys(run["variant"] for run in explained["runs"] if not run["scalars"])
     if empty:
         blocks.append(f"No learned scalars in: {', '.join(empty)}.")
     blocks += [f"! {name} was left out: {reason}" for name, reason in explained["skipped"].items()]
     if explained.get("conclusions"):
         blocks.append(_conclusions(explained["conclusions"]))
+    if by_variant and not entries:
+        blocks.append("Every number: --entries.")
     return "\n\n".join(blocks)
 
 
@@ -78,53 +93,108 @@ def _about(variant: str, rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _run(run: Json, spreads: dict[tuple[str, str], float | None], width: int) -> str:
-    rows = [("layer", "scalar", "effective", "init", "final", "± seeds", "decay only", "by decay", "SNR", "verdict")]
-    for entry in run["scalars"]:
-        name = f"{entry['parameter']}[{', '.join(map(str, entry['index']))}]"
+def _variant(explained: Json, runs: list[Json], width: int, *, entries: bool) -> str:
+    first = runs[0]
+    steps = sorted({run["steps"] for run in runs})
+    seeds = [str(run["seed"]) for run in runs if run["seed"] is not None]
+    of = f" (seed{'s' * (len(seeds) > 1)} {', '.join(seeds)})" if seeds else ""
+    counted = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+    left = f"{first['decay_factor']:.6f}"
+    lines = [f"{first['variant']}{of}, {counted} steps: weight decay alone would leave {left} of each number."]
+    spread = [row for row in explained["spread"] if row["variant"] == first["variant"]]
+    for row in explained["families"]:
+        if row["variant"] == first["variant"]:
+            lines += ["", f"{row['parameter']}", *_indented(_family_in_words(row, spread), width)]
+    for each in (_lockstep(first), _gauges(first), _undriven(runs), _too_few_steps(first)):
+        lines += ["", *textwrap.wrap(each, width)] if each else []
+    if entries:
+        lines += ["", _entries(spread, {f"{e['parameter']}{e['index']}": e for e in first["scalars"]}, width)]
+    return "\n".join(lines)
+
+
+def _family_in_words(row: Json, spread: list[Json]) -> str:
+    """The sentences of the page, then how many numbers have each verdict; those of a redundant direction are said before."""
+    t = phrases("en")
+    of = FamilyDepartures(**{key: value for key, value in row.items() if key != "variant"})
+    verdicts = Counter(entry["verdict"] for entry in spread if entry["parameter"] == row["parameter"])
+    counts = [
+        f"{t(f'scalars.{key}')} {verdicts[name]}"
+        for name, key in VERDICTS.items()
+        if verdicts[name] and key != "redundant"
+    ]
+    return " ".join([*sentences(of, t), *([f"Verdicts: {', '.join(counts)}."] if counts else [])])
+
+
+def _entries(spread: list[Json], scalars: Mapping[str, Json], width: int) -> str:
+    head = (
+        "layer",
+        "scalar",
+        "effective",
+        "init",
+        "final",
+        "± seeds",
+        "decay only",
+        "by decay",
+        "SNR",
+        "redundant direction",
+    )
+    rows: list[Sequence[str]] = [(*head, "verdict")]
+    for row in spread:
+        first = scalars[row["entry"]]
         rows.append(
             (
-                "-" if entry["layer"] is None else str(entry["layer"]),
-                name,
-                f"{entry['effective']:.4f}",
-                f"{entry['init']:.4f}",
-                f"{entry['final']:.4f}",
-                _number(spreads.get((run["variant"], name)), ".4f"),
-                f"{entry['decay_only']:.4f}",
-                _number(entry["decay_share"], ".0%"),
-                _number(entry["snr"], ".1f"),
-                entry["verdict"],
+                "-" if first["layer"] is None else str(first["layer"]),
+                row["entry"],
+                f"{row['effective_mean']:.4f}",
+                f"{first['init']:.4f}",
+                f"{row['final_mean']:.4f}",
+                _number(row["final_sd"], ".4f"),
+                f"{row['decay_only']:.4f}",
+                _number(row["decay_share"], ".0%"),
+                _number(row["snr"], ".1f"),
+                ", ".join(map(str, row["directions"])) or "-",
+                row["verdict"],
             )
         )
-    lines = [
-        f"{run['run']}: {run['steps']} steps, of which weight decay alone leaves {run['decay_factor']:.6f}",
-        "",
-        aligned(rows, left={1, 9}, width=width, names=2),
-    ]
-    if run["lockstep"]:
-        differences = [pair["difference_final"] for pair in run["lockstep"]]
-        first = run["lockstep"][0]
-        lines += [
-            "",
-            f"{len(differences)} pairs moved in lockstep: their differences ({min(differences):.4f} to "
-            f"{max(differences):.4f}) are what decay leaves ({first['difference_decay_only']:.4f}) of "
-            f"{first['difference_init']:g}.",
-        ]
-    if run.get("directions"):
-        lines.append(f"{len(run['directions'])} redundant directions: no gradient ever pointed along them.")
-    if run.get("gauges"):
-        lines.append(
-            textwrap.fill(
-                f"Gauges: {', '.join(run['gauges'])}. The matrices around could take over their sizes, so their values say "
-                "nothing alone: read the shares and the weights free of scale of `addnorm inspect`.",
-                width,
-            )
-        )
-    if run["undriven"]:
-        lines.append(f"Undriven (no gradient at all): {', '.join(run['undriven'])}.")
-    if run.get("too_few_steps"):
-        lines.append(f"Too few steps to tell redundant directions of: {', '.join(run['too_few_steps'])}.")
-    return "\n".join(lines)
+    if not any(row["directions"] for row in spread):
+        rows = [(*row[:9], row[10]) for row in rows]
+    return aligned(rows, left={1, len(rows[0]) - 1}, width=width, names=2)
+
+
+def _lockstep(run: Json) -> str:
+    if not run["lockstep"]:
+        return ""
+    differences = [pair["difference_final"] for pair in run["lockstep"]]
+    first = run["lockstep"][0]
+    where = "" if run["seed"] is None else f" in seed {run['seed']}"
+    return (
+        f"{len(differences)} pairs moved in lockstep{where}: their differences ({min(differences):.4f} to "
+        f"{max(differences):.4f}) are what decay leaves ({first['difference_decay_only']:.4f}) of "
+        f"{first['difference_init']:g}."
+    )
+
+
+def _gauges(run: Json) -> str:
+    if not run.get("gauges"):
+        return ""
+    return (
+        f"Gauges: {', '.join(run['gauges'])}. The matrices around could take over their sizes, so their values say "
+        "nothing alone: read the shares and the weights free of scale of `addnorm inspect`."
+    )
+
+
+def _undriven(runs: list[Json]) -> str:
+    names = [name for name in runs[0]["undriven"] if all(name in run["undriven"] for run in runs)]
+    return f"Undriven (no gradient at all): {', '.join(names)}." if names else ""
+
+
+def _too_few_steps(run: Json) -> str:
+    owners = run.get("too_few_steps")
+    return f"Too few steps to tell redundant directions of: {', '.join(owners)}." if owners else ""
+
+
+def _indented(words: str, width: int) -> list[str]:
+    return textwrap.wrap(words, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def _layer(layer: int, rows: list[Json]) -> str:

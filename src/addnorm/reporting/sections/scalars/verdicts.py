@@ -10,7 +10,13 @@ from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
 
 NAME = "explain.json"
-VERDICTS = {"learned": "learned", "decayed": "decayed", "undriven": "undriven", "redundant direction": "redundant"}
+VERDICTS = {
+    "learned": "learned",
+    "decayed": "decayed",
+    "open": "open",
+    "undriven": "undriven",
+    "redundant direction": "redundant",
+}
 """Each verdict as `addnorm explain` writes it, and the key of its phrase."""
 
 
@@ -22,23 +28,33 @@ class Explained:
     """Time of the computation, in seconds since 1970."""
     verdicts: Mapping[tuple[str, str], tuple[tuple[str, int], ...]]
     """By variant and number: each verdict's key, and how many seeds have it."""
-
-    directions: Mapping[str, Sequence[Sequence[frozenset[str]]]]
-    """By variant, of each seed: the numbers of each redundant direction."""
-
-    def redundant(self, variant: str, names: Sequence[str]) -> int:
-        """Redundant directions within several numbers that every seed has."""
-        own = frozenset(map(_bare, names))
-        return min((sum(of <= own for of in seed) for seed in self.directions.get(variant, ())), default=0)
+    overall: Mapping[tuple[str, str], str]
+    """By variant and number: the key of the verdict over seeds. Files of earlier versions have none."""
+    directions: Mapping[str, Sequence[Mapping[str, float]]]
+    """By variant: the redundant directions of the seed with the fewest, as the change of their numbers by name."""
 
     def of(self, variant: str, name: str) -> tuple[tuple[str, int], ...]:
-        """The verdicts on one number, named as in `scalars.safetensors`."""
+        """The verdicts of the seeds on one number, named as in `scalars.safetensors`."""
         return self.verdicts.get((variant, _bare(name)), ())
 
+    def over(self, variant: str, name: str) -> str | None:
+        """The verdict over seeds on one number, or else that of most seeds; None if there is none."""
+        of_seeds = self.of(variant, name)
+        return self.overall.get((variant, _bare(name)), of_seeds[0][0] if of_seeds else None)
+
     def counts(self, variant: str, names: Sequence[str]) -> tuple[tuple[str, int], ...]:
-        """Of several numbers, how many have each verdict in most of their seeds."""
-        found = Counter(verdicts[0][0] for name in names if (verdicts := self.of(variant, name)))
+        """Of several numbers, how many have each verdict over seeds."""
+        found = Counter(self.over(variant, name) for name in names)
         return tuple((key, found[key]) for key in VERDICTS.values() if found[key])
+
+    def directions_of(self, variant: str, names: Sequence[str]) -> list[dict[str, float]]:
+        """The redundant directions of a variant, whose numbers are named as in `scalars.safetensors`."""
+        full = {_bare(name): name for name in names}
+        return [
+            {full[name]: change for name, change in direction.items()}
+            for direction in self.directions.get(variant, ())
+            if direction.keys() <= full.keys()
+        ]
 
 
 def explained(snapshot: Snapshot) -> Explained | None:
@@ -52,17 +68,25 @@ def explained(snapshot: Snapshot) -> Explained | None:
 
 def _read(content: Mapping[str, Any]) -> Explained:
     found: dict[tuple[str, str], Counter[str]] = {}
+    directions: dict[str, list[dict[str, float]]] = {}
     for run in content["runs"]:
+        variant = str(run["variant"])
         for scalar in run["scalars"]:
             name = f"{scalar['parameter']}[{','.join(map(str, scalar['index']))}]"
-            found.setdefault((str(run["variant"]), _bare(name)), Counter())[VERDICTS[scalar["verdict"]]] += 1
-    directions: dict[str, list[list[frozenset[str]]]] = {}
-    for run in content["runs"]:
-        of_run = [frozenset(map(_bare, each["parameters"])) for each in run.get("directions", ())]
-        directions.setdefault(str(run["variant"]), []).append(of_run)
+            found.setdefault((variant, _bare(name)), Counter())[VERDICTS[scalar["verdict"]]] += 1
+        of_run = [
+            {_bare(name): float(change) for name, change in zip(of["parameters"], of["coefficients"], strict=True)}
+            for of in run.get("directions", ())
+        ]
+        directions[variant] = min(directions.get(variant, of_run), of_run, key=len)
     return Explained(
         time=float(content["time"]),
         verdicts={key: tuple(of.most_common()) for key, of in found.items()},
+        overall={
+            (str(row["variant"]), _bare(row["entry"])): VERDICTS[row["verdict"]]
+            for row in content.get("spread", ())
+            if "verdict" in row
+        },
         directions=directions,
     )
 
