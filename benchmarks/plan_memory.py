@@ -8,6 +8,9 @@ torch's kernels set aside at their first use does not count, builds the model, r
 one forward and backward pass; the number is that peak above what the process held before. The plan's number is `addnorm plan`'s
 without weights and optimizer state, which the process holds before, or not yet. Exit code 1 if a plan is further off than
 --allowed.
+
+The C library's heap keeps freed tensors for later ones of other sizes, which no plan can know: by default every tensor above 64
+KiB gets memory of its own (MALLOC_MMAP_THRESHOLD_), which is returned when it is freed. With --heap the library decides.
 """
 
 import argparse
@@ -30,6 +33,7 @@ from addnorm.supervision.cost_estimate import step_cost
 VOCAB = 256
 SIZES = {"width 256, length 256": (256, 6, 256, 8), "width 128, length 512": (128, 8, 512, 4)}
 """Width, depth, length, batch."""
+_THRESHOLD = "MALLOC_MMAP_THRESHOLD_"
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "streams": [{"mixing": mixing} for mixing in ("sinkhorn", "permutations", "identity")],
     "attention": [{"block": 4}],
@@ -91,10 +95,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rooms", nargs="+", default=["residual", "values", "scores"])
     parser.add_argument("--kinds", nargs="+", default=None, help="all of the rooms if not given")
-    parser.add_argument("--settings", action="store_true", help="also the settings of residuals that change what is held")
+    parser.add_argument(
+        "--settings", action="store_true", help="also the settings of residuals that change what is held"
+    )
+    parser.add_argument("--heap", action="store_true", help="leave it to the C library what returns to the system")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--allowed", type=float, default=0.1)
     options = parser.parse_args()
+    if not options.heap and _THRESHOLD not in os.environ:  # the library reads it when a program starts
+        os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, _THRESHOLD: "65536"})
     torch.set_num_threads(options.threads)
     print(f"| mechanism | {' | '.join(f'{size}: plan, MB | measured, MB | plan / measured' for size in SIZES)} |")
     print("|---" + "|---:" * (3 * len(SIZES)) + "|")

@@ -96,7 +96,9 @@ def test_gradients_of_some_inputs_alone(case: str) -> None:
 
 
 @every_case
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script. is deprecated:DeprecationWarning")  # torch's own, at the first dual
+@pytest.mark.filterwarnings(
+    "ignore:.*torch.jit.script. is deprecated:DeprecationWarning"
+)  # torch's own, at the first dual
 def test_transformations_get_the_same_numbers(case: str) -> None:
     function, inputs = given(case)
     out, *expected = with_gradients(function, inputs)

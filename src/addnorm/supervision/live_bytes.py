@@ -17,16 +17,14 @@ class LiveBytes(TorchDispatchMode):
     """
 
     def __init__(self, before: Iterable[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._changes: list[tuple[int, int]] = []
         """Number of a storage, and the bytes that it adds or, negative, frees; in order of time."""
         self._number_of = {tensor.untyped_storage()._cdata: -1 for tensor in before}
         """By the address of a storage that lives."""
         self._watching: dict[int, weakref.ref[Any]] = {}
 
-    def __torch_dispatch__(
-        self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_dispatch__(self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = function(*args, **(kwargs or {}))
         for value in tree_leaves(out):
             if isinstance(value, Tensor):
