@@ -129,7 +129,7 @@ def saying(expected: str, message: str) -> None:
         (
             "base: {}",
             "base: {residual: {kind: streams, streams: 0}}",
-            "$.variants.base.residual: streams.streams: expected at least 1, got 0",
+            "$.variants.base.residual.streams: expected at least 1, got 0",
         ),
         (
             "base: {}",
