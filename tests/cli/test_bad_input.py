@@ -126,6 +126,26 @@ def saying(expected: str, message: str) -> None:
         ("seeds: [0]", "seeds: [0]\nseeds: [1]", "expected each name once, got 'seeds' in line 2 and in line 3"),
         ("seeds: [0]", "seeds: [0", "s.yaml, line 3, column"),
         ("seeds: [0]", "plugins: [nowhere.py]", "nowhere.py: no such file"),
+        (
+            "base: {}",
+            "base: {residual: {kind: streams, streams: 0}}",
+            "$.variants.base.residual.streams: expected at least 1, got 0",
+        ),
+        (
+            "base: {}",
+            "base: {residual: {kind: attention, block: 3}}",
+            "$.variants.base: attention.block: expected a divisor of the 4 branches, got 3",
+        ),
+        (
+            "base: {}",
+            "base: {residual: {kind: schedule, steps: 2}}",
+            "$.variants.base: residual.steps: expected at most 1, so that 2 layers have joined within 2 training steps, got 2",
+        ),
+        (
+            "base: {}",
+            "base: {residual: attention, placement: post}",
+            "because every branch reads the whole history, so that there is no stream between branches",
+        ),
     ],
 )
 def test_a_wrong_study_file(old: str, new: str, expected: str, refused: Callable[..., str]) -> None:

@@ -11,9 +11,10 @@ from torch.nn import functional as F
 from addnorm import preset
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.kernels.depth_mixing import sinkhorn
 from addnorm.model.spec import ModelSpec
 from addnorm.residual import Residual, SeparateReads, Site
-from addnorm.residual._mixing import permutation_matrices, sinkhorn
+from addnorm.residual._mixing import permutation_matrices
 from addnorm.testing.laws import some_tokens, subject
 
 WIDTH, DEPTH = 6, 3
@@ -212,8 +213,12 @@ def test_it_computes_its_formula(
     residual: Any, reference: Any, branches: list[Callable[[Tensor], Tensor]], x: Tensor
 ) -> None:
     built = moved(residual)
-    with torch.no_grad():
-        torch.testing.assert_close(run(built, branches, x), reference(built, branches, x), rtol=1e-10, atol=1e-10)
+    inputs = [x.requires_grad_(), *built.parameters()]
+    found, expected = (
+        (out, *torch.autograd.grad(out.square().sum(), inputs, materialize_grads=True))
+        for out in (run(built, branches, x), reference(built, branches, x))
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.parametrize("streams", [1, 2, 4])

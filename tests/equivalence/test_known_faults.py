@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from addnorm import ModelSpec, preset
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
+from addnorm.kernels.depth_mixing import sinkhorn
 from addnorm.residual import Site
-from addnorm.residual._mixing import sinkhorn
 from addnorm.roles import MATRIX_ROLES, roles
 from addnorm.testing.laws import some_tokens, subject
 

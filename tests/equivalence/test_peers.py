@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from addnorm import preset
+from addnorm.kernels.depth_mixing import sinkhorn
 from addnorm.residual import Residual, Site
-from addnorm.residual._mixing import sinkhorn
 from addnorm.testing.laws import subject
 
 # What is compared is whole residuals in float64; other libraries' imports are made once, in the session that has them anyway.

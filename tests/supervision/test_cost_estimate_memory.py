@@ -78,6 +78,16 @@ def test_a_plans_peak_is_that_of_a_real_step(peaks: dict[str, dict[str, int]], v
     assert grown["measured"] / 2 < grown["planned"] < grown["measured"] * 2, grown
 
 
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the kernel's peak of a process is Linux's own")
+@pytest.mark.thorough
+def test_a_plan_of_hundreds_of_megabytes_is_within_a_tenth() -> None:
+    benchmark = Path(__file__).parents[2] / "benchmarks/plan_memory.py"
+    command = [sys.executable, str(benchmark), "--rooms", "residual", "--kinds", "add", "attention", "streams"]
+    found = subprocess.run(command, capture_output=True, text=True)
+    assert found.returncode == 0, found.stdout + found.stderr
+    assert "further off than 10%: none" in found.stdout
+
+
 def test_a_plan_says_what_each_way_of_summing_scores_costs() -> None:
     study = load_study("residual-scores", settings=("seeds=[0]", "variants=[base, v4m1, v4m5]", "references=[base]"))
     found = {cost.variant: cost.ways for cost in estimate_cost(fit_models(study, 256), workers=1).variants}

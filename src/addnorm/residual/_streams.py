@@ -5,12 +5,12 @@ from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
+from addnorm.kernels.depth_mixing import normed_product, sinkhorn, write_streams
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.residual import Residual, Site, Stream
 from addnorm.residual._arithmetic import wide
-from addnorm.residual._mixing import permutation_matrices, sinkhorn
+from addnorm.residual._mixing import permutation_matrices
 
 Mixing = Literal["free", "sinkhorn", "permutations", "identity"]
 _FACTOR = 0.01
@@ -48,11 +48,7 @@ class StreamsResidual(Residual):
 
     def write(self, state: Wired, y: Stream, site: Site) -> Wired:
         assert state.post is not None  # set by the read at the same site
-        joined = state.post.unsqueeze(-1) * y.unsqueeze(-2)
-        if state.mix is None:
-            return Wired(state.streams + joined)
-        with without_autocast(state.streams):
-            return Wired(torch.matmul(state.mix, state.streams) + joined)
+        return Wired(write_streams(state.streams, state.mix, state.post, y))
 
     def view(self, state: Wired) -> Stream:
         return state.streams.mean(dim=-2)
@@ -75,8 +71,9 @@ class FreeStreams(StreamsResidual):
         pre, mix, post = (part[site.index].to(dtype) for part in (self.pre, self.mix, self.post))
         if self.weight is None or self.factor is None:
             return pre, mix, post
-        normed = F.rms_norm(streams, streams.shape[-1:], eps=_EPS)
-        moved = torch.tanh(F.linear(normed, self.weight[site.index].to(dtype)))  # [batch, seq, streams, streams + 2]
+        moved = torch.tanh(normed_product(streams, self.weight[site.index], _EPS)).to(
+            dtype
+        )  # [.. streams, streams + 2]
         factor = self.factor[site.index].to(dtype)
         return (
             pre + factor[0] * moved[..., 0],
@@ -110,8 +107,7 @@ class BalancedStreams(StreamsResidual):
     def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
         pre, post, mixed = wide(self.offset[site.index]).split(self.sizes)
         if self.weight is not None and self.factor is not None:
-            flat = streams.flatten(-2)
-            moved = wide(F.linear(F.rms_norm(flat, flat.shape[-1:], eps=_EPS), self.weight[site.index].to(flat.dtype)))
+            moved = normed_product(streams.flatten(-2), self.weight[site.index], _EPS)
             factor = wide(self.factor[site.index])
             of_pre, of_post, of_mixed = moved.split(self.sizes, dim=-1)
             pre, post, mixed = pre + factor[0] * of_pre, post + factor[1] * of_post, mixed + factor[2] * of_mixed
@@ -121,7 +117,7 @@ class BalancedStreams(StreamsResidual):
 
     def _matrix(self, mixed: Tensor) -> Tensor:
         if self.mixing == "permutations":
-            matrices = self.permutations.to(mixed.dtype)
-            return torch.einsum("...k,kij->...ij", torch.softmax(mixed, dim=-1), matrices)
+            matrices = self.permutations.to(mixed.dtype).flatten(1)
+            return torch.matmul(torch.softmax(mixed, dim=-1), matrices).unflatten(-1, (self.streams, self.streams))
         square = mixed.unflatten(-1, (self.streams, self.streams))
         return sinkhorn(square.movedim((-2, -1), (0, 1)), self.rounds).movedim((0, 1), (-2, -1))

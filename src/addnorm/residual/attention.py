@@ -24,10 +24,9 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError
 from addnorm.fields import require, require_positive
-from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels.depth_mixing import normed_product, weighted_sum
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._arithmetic import reciprocal_rms, weighted_sum, wide
 from addnorm.shape import Shape
 
 
@@ -69,10 +68,11 @@ class Attention(ResidualSpec):
 
 
 class Sources(NamedTuple):
-    """The embeddings and the outputs or sums that are complete, each with the reciprocal of its root mean square."""
+    """The embeddings and the outputs or sums that are complete."""
 
     vectors: tuple[Tensor, ...]
-    reciprocals: tuple[Tensor, ...]
+    logits: tuple[tuple[Tensor, ...], ...]
+    """Of every source: its logit in each later read, the close last."""
     unfinished: Tensor | None
     """Sum of the outputs of the present block."""
 
@@ -87,29 +87,29 @@ class AttentionResidual(Residual):
         self.gain = nn.Parameter(torch.ones(sites + 1, width))
 
     def open(self, x: Stream) -> Sources:
-        return Sources((x,), (reciprocal_rms(x, self.eps),), None)
+        return Sources((x,), (self._logits(x, slice(0, None)),), None)
 
     def read(self, state: Sources, site: Site) -> tuple[Stream, Sources]:
         return self._mix(state, site.index), state
 
     def write(self, state: Sources, y: Stream, site: Site) -> Sources:
-        total = y if state.unfinished is None else state.unfinished + y
+        total, reads = y if state.unfinished is None else state.unfinished + y, slice(site.index + 1, None)
         if (site.index + 1) % self.block:
             return state._replace(unfinished=total)
-        return Sources((*state.vectors, total), (*state.reciprocals, reciprocal_rms(total, self.eps)), None)
+        return Sources((*state.vectors, total), (*state.logits, self._logits(total, reads)), None)
 
     def view(self, state: Sources) -> Stream:
         return self._mix(state, len(self.query) - 1)
 
+    def _logits(self, source: Tensor, reads: slice) -> tuple[Tensor, ...]:
+        """The logits of one source in these reads, from one product."""
+        probes = self.query[reads] * self.gain[reads]
+        return normed_product(self.seen(source), probes, self.eps).unbind(dim=-1)
+
     def _mix(self, state: Sources, index: int) -> Stream:
-        vectors, reciprocals = state.vectors, state.reciprocals
+        vectors, logits = state.vectors, [of_source[index - len(self.query)] for of_source in state.logits]
         if state.unfinished is not None:
             vectors = (*vectors, state.unfinished)
-            reciprocals = (*reciprocals, reciprocal_rms(state.unfinished, self.eps))
-        stacked = torch.stack(vectors)
-        probe = (self.query[index] * self.gain[index]).to(stacked.dtype)
-        with without_autocast(stacked):
-            seen = self.seen(stacked)
-            logits = wide(seen @ probe) * self.seen(torch.stack(reciprocals))
-        weights = torch.softmax(logits, dim=0)
-        return weighted_sum(weights * len(vectors) if self.total == "sum" else weights, stacked)
+            logits += self._logits(state.unfinished, slice(index, index + 1))
+        weights = torch.softmax(torch.stack(logits), dim=0)
+        return weighted_sum(weights * len(vectors) if self.total == "sum" else weights, vectors)

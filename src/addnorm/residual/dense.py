@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.fields import require
+from addnorm.kernels.depth_mixing import weighted_sum
 from addnorm.reduction import Reduction
 from addnorm.residual import Coefficients, Parts, Residual, ResidualSpec, Site, Stream
-from addnorm.residual._arithmetic import weighted_sum
 from addnorm.residual._layers import last_sites
 from addnorm.shape import Shape
 
@@ -92,7 +92,7 @@ class DenseResidual(Residual):
         if site.layer not in self.averaging:
             return Layers(stream, outputs)
         weights = self.weights[self.averaging.index(site.layer)]
-        counted = torch.stack([outputs[index] for index in self._counted(site.layer)])
+        counted = [outputs[index] for index in self._counted(site.layer)]
         return Layers(weighted_sum(weights, counted), outputs)
 
     def _counted(self, layer: int) -> list[int]:

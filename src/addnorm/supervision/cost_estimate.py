@@ -1,12 +1,11 @@
 """Estimate of what a study costs before it starts: runs, tokens, parameters, FLOPs, memory and time.
 
-FLOPs and saved activations are counted by one training step of each variant on torch's meta device, which has shapes but no
-numbers. Time is estimated from the measured speed of a real step of the first variant on this machine.
+FLOPs and memory are counted by one training step of each variant on torch's meta device, which has shapes but no numbers.
+Time is estimated from the measured speed of a real step of the first variant on this machine.
 """
 
 import time
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,6 +19,7 @@ from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.foreign import ForeignSpec
+from addnorm.supervision.live_bytes import LiveBytes
 from addnorm.supervision.trial_step import call_plugin, try_plugins
 
 _MEASURED_FLOPS = 3e10
@@ -41,7 +41,7 @@ class VariantCost:
     flops: float
     """Training FLOPs of one run."""
     peak_bytes: int
-    """Weights, gradients, optimizer state, saved activations and buffers of one step, without Python and torch."""
+    """Weights, gradients, optimizer state, activations and buffers at the peak of one step, without Python and torch."""
     seconds: float
     """Estimated time of one run's training steps."""
     relative: float
@@ -251,23 +251,27 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
     built.recompute = training.recompute
     parameters = {id(p): p for p in built.parameters()}.values()
     weight_bytes = sum(p.numel() * p.element_size() for p in parameters)
-    storages = {p.untyped_storage()._cdata for p in parameters}
-    with FlopCounterMode(display=False) as flops, _saved_bytes(storages) as saved, counting_at_once():
+    live = LiveBytes([*parameters, *built.buffers(), tokens])
+    with FlopCounterMode(display=False) as flops, live, counting_at_once():
         logits = built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        del logits
         loss.backward()
-    logits_bytes = logits.numel() * logits.element_size() * rows
     buffer_bytes = built.score_buffers.nbytes if isinstance(built, Transformer) else 0
+    step_bytes, without_gradients = live.peak(), live.peak(without=[p.grad for p in parameters])
     optimizer_bytes = state_bytes(training.optimizer, built.to("meta"))
     gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
-    held_bytes = (1 + gradients) * weight_bytes + optimizer_bytes
     if training.parallel == "sharded" and training.devices > 1 and isinstance(built, Transformer):
-        held_bytes = held_bytes // training.devices + _gathered_bytes(built, weight_bytes)
+        held_bytes = ((1 + gradients) * weight_bytes + optimizer_bytes) // training.devices
+        peak_bytes = without_gradients + held_bytes + _gathered_bytes(built, weight_bytes)
+    elif rows > 1:  # activations grow with the sequences, gradients do not
+        peak_bytes = without_gradients * rows + (1 + gradients) * weight_bytes + optimizer_bytes
+    else:
+        peak_bytes = step_bytes + gradients * weight_bytes + optimizer_bytes  # the newest gradients are in the step
     return StepCost(
         parameters=sum(p.numel() for p in parameters),
         flops=flops.get_total_flops() * rows * shards,
-        # When the backward pass begins, the gradient of the logits exists beside the saved logits.
-        peak_bytes=sum(saved.values()) * rows + held_bytes + logits_bytes + buffer_bytes,
+        peak_bytes=peak_bytes,
         buffer_bytes=buffer_bytes,
         weight_bytes=weight_bytes,
         state_bytes=optimizer_bytes,
@@ -296,21 +300,6 @@ def state_bytes(optimizer: OptimizerSpec, model: nn.Module) -> int:
     built: torch.optim.Optimizer = call_plugin(optimizer, stepped)
     tensors = [value for state in built.state.values() for value in state.values() if isinstance(value, Tensor)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-@contextmanager
-def _saved_bytes(excluded: set[int]) -> Iterator[dict[int, int]]:
-    """Bytes of every storage that autograd saves for the backward pass, except the `excluded` ones."""
-    saved: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage._cdata not in excluded:
-            saved[storage._cdata] = storage.nbytes()
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        yield saved
 
 
 def measured_speed(model: AnyModel, training: Training, flops: int) -> float:

@@ -1,0 +1,98 @@
+"""Operations with two forms: a plain one of ordinary operations, which defines the result, and a fast one.
+
+The fast form goes through the rows in chunks that stay in a processor's cache, writes into place and keeps its inputs alone for
+the backward pass. Tracers, transformations of torch.func, forward-mode differentiation and tensors narrower than float32 get
+the plain form; a second derivative is the derivative of the plain form's derivative.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from addnorm.kernels.grouped_attention.precision import without_autocast
+
+_CHUNK = 2**17
+"""Entries of a chunk: with its operands it fits the second-level caches of two cores."""
+Gradients = Sequence[Tensor | None]
+
+
+class TwoForms(ABC):
+    """An operation on tensors of one dtype. `needed` says of every input whether its gradient is asked for."""
+
+    @abstractmethod
+    def plain(self, *tensors: Any) -> Tensor:
+        """Compute the result in ordinary operations."""
+
+    @abstractmethod
+    def fast(self, *tensors: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Compute the same without recording, with what `gradients` needs besides the inputs."""
+
+    @abstractmethod
+    def gradients(self, grad: Tensor, needed: Sequence[bool], kept: tuple[Tensor, ...], *tensors: Any) -> Gradients:
+        """Compute the gradients of the inputs; None where none is needed."""
+
+    def __call__(self, *tensors: Tensor | None) -> Tensor:
+        given = [tensor for tensor in tensors if tensor is not None]
+        with without_autocast(given[0]):
+            if _takes_plain_form(given):
+                return self.plain(*tensors)
+            out: Tensor = _Fast.apply(self, *tensors)  # type: ignore[no-untyped-call]
+            return out
+
+
+def spans(x: Tensor) -> Iterator[slice]:
+    """Cut the rows of a matrix into chunks; on other devices than a CPU one chunk has all."""
+    rows = len(x) if x.device.type != "cpu" else max(1, _CHUNK * len(x) // max(1, x.numel()))
+    for start in range(0, len(x), max(1, rows)):
+        yield slice(start, min(len(x), start + rows))
+
+
+def _takes_plain_form(tensors: Sequence[Tensor]) -> bool:
+    first = tensors[0]
+    return (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or first.dtype not in (torch.float32, torch.float64)
+        or any(tensor.dtype != first.dtype for tensor in tensors)
+        or any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    )
+
+
+class _Fast(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, form: TwoForms, *tensors: Tensor | None) -> Tensor:
+        out, kept = form.fast(*tensors)
+        ctx.form, ctx.inputs = form, len(tensors)
+        ctx.save_for_backward(*tensors, *kept)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        tensors, kept = ctx.saved_tensors[: ctx.inputs], ctx.saved_tensors[ctx.inputs :]
+        needed = ctx.needs_input_grad[1:]
+        with without_autocast(grad):
+            if torch.is_grad_enabled() or _is_batched(grad):
+                return None, *_differentiated(ctx.form.plain, tensors, needed, grad)
+            return None, *ctx.form.gradients(grad, needed, kept, *tensors)
+
+
+def _is_batched(grad: Tensor) -> bool:
+    """Return True for several gradients that torch computes at once, as of a Jacobian: they cannot be written into place."""
+    return torch._C._are_functorch_transforms_active() or torch._C._functorch.is_legacy_batchedtensor(grad)
+
+
+def _differentiated(
+    plain: Callable[..., Tensor], tensors: Sequence[Tensor | None], needed: Sequence[bool], grad: Tensor
+) -> Iterator[Tensor | None]:
+    """Differentiate the plain form, so that the gradients can be differentiated again."""
+    again = torch.is_grad_enabled()
+    with torch.enable_grad():
+        # Aliases: one input may have been computed from another, which is no part of this operation's derivative.
+        own = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
+        wanted = [tensor for tensor, is_needed in zip(own, needed, strict=True) if tensor is not None and is_needed]
+        found = iter(torch.autograd.grad(plain(*own), wanted, grad, create_graph=again, allow_unused=True))
+    return (next(found) if is_needed else None for is_needed in needed)
