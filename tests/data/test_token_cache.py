@@ -4,16 +4,17 @@ import json
 import os
 import shutil
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from addnorm.data import Dataset, prepare, token_files
+from addnorm.data import Dataset, preparation, prepare, token_files
 from addnorm.data.corpora.text import Text
 from addnorm.data.token_files import Progress
 from addnorm.data.tokenizers import bpe
-from addnorm.data.tokenizers.bpe import Bpe
+from addnorm.data.tokenizers.bpe import Bpe, BpeTokenizer
 from addnorm.data.tokenizers.bytes import Bytes, ByteTokenizer
 from addnorm.errors import InputError
 
@@ -154,6 +155,31 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
         assert dataset.train_bytes + dataset.held_bytes == size
         assert peaks[-1] < size * 4
     assert peaks[1] < 1.1 * peaks[0]
+
+
+@pytest.mark.parametrize(("largest", "share"), [(2**28, 1), (2**15, 1 / 4)])
+def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus_that_is_spread_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, share: float
+) -> None:
+    monkeypatch.setattr(token_files, "_PIECE", 2**9)
+    monkeypatch.setattr(preparation, "_FITTED_BYTES", largest)
+    seen: list[str] = []
+    fit = Bpe.fit
+
+    def noting(spec: Bpe, texts: Iterable[str]) -> BpeTokenizer:
+        seen.extend(texts)
+        return fit(spec, seen)
+
+    monkeypatch.setattr(Bpe, "fit", noting)
+    dataset = prepare(corpus_of(tmp_path / "text"), Bpe(vocab=280), tmp_path / "data")
+    whole = tmp_path / "text" / "a.txt"
+    size = whole.stat().st_size
+    fitted = "".join(seen)
+    assert len(fitted.encode()) == pytest.approx(share * dataset.train_bytes, rel=0.05)
+    lines = [int(line.partition(" ")[0]) for line in fitted.splitlines()]
+    quarters = np.histogram(lines, bins=4, range=(0, 0.95 * 2000))[0]
+    assert quarters.min() > 0.8 * quarters.max()
+    assert 3 * 2**15 < size <= 4 * 2**15
 
 
 def test_encoding_in_parallel_gives_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
