@@ -46,7 +46,9 @@ def words(chance: np.random.Generator) -> bytes:
         used.append(ranks > 0)
         digits.append(ranks % 26)
         ranks = ranks // 26
-    ends = np.array([list(end.ljust(3, b"\0")) for end in _ENDS], dtype=np.uint8)[chance.integers(len(_ENDS), size=_WORDS)]
+    ends = np.array([list(end.ljust(3, b"\0")) for end in _ENDS], dtype=np.uint8)[
+        chance.integers(len(_ENDS), size=_WORDS)
+    ]
     letters = np.concatenate([_LETTERS[np.stack(digits, axis=1)], ends], axis=1)
     return letters[np.concatenate([np.stack(used, axis=1), ends > 0], axis=1)].tobytes()
 

@@ -17,7 +17,11 @@ LONG = ("--set", "training.checkpoint_every=1000000", "--set", "training.steps=2
 @pytest.mark.parametrize(
     ("lacks", "arguments", "message"),
     [
-        ("sbatch", SLURM, "executor slurm: expected a machine that submits to Slurm, got no command sbatch on the PATH."),
+        (
+            "sbatch",
+            SLURM,
+            "executor slurm: expected a machine that submits to Slurm, got no command sbatch on the PATH.",
+        ),
         ("ray", RAY, "executor ray: expected Ray, got no module ray; install it with: pip install 'addnorm[ray]'."),
         (None, (*SLURM, "--executor.partition", "gpu"), "executor.partition: expected one of high, low, got 'gpu'."),
         (None, (*WIDE, "--set", "training.devices=1024"), "training.devices: expected at most the "),
@@ -31,11 +35,27 @@ LONG = ("--set", "training.checkpoint_every=1000000", "--set", "training.steps=2
             (*RAY, "--executor.gpus", "0.5", "--set", "training.devices=2"),
             "training.devices: expected at most the GPUs of a run, 0.5, got 2. Raise executor.gpus.",
         ),
-        (None, (*RAY, "--executor.gpus", "2"), "executor: expected at most what one node of the cluster has, got CPU 1, GPU 2"),
-        (None, (*SLURM, "--set", "training.shards=4"), "training.shards: expected a power of two that divides the batch, got 4."),
-        (None, (*RAY, "--set", "training.shards=3"), "training.shards: expected a power of two that divides the batch, got 3."),
+        (
+            None,
+            (*RAY, "--executor.gpus", "2"),
+            "executor: expected at most what one node of the cluster has, got CPU 1, GPU 2",
+        ),
+        (
+            None,
+            (*SLURM, "--set", "training.shards=4"),
+            "training.shards: expected a power of two that divides the batch, got 4",
+        ),
+        (
+            None,
+            (*RAY, "--set", "training.shards=3"),
+            "training.shards: expected a power of two that divides the batch, got 3",
+        ),
         ("the folder", SLURM, "executor slurm: expected a folder that every node sees, got "),
-        ("the folder", RAY, "executor ray: expected a study's folder and a Python that every node sees, got: node two "),
+        (
+            "the folder",
+            RAY,
+            "executor ray: expected a study's folder and a Python that every node sees, got: node two ",
+        ),
         (
             None,
             (*SLURM, *LONG, "--executor.time-limit", "2"),

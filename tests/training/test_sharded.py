@@ -75,7 +75,9 @@ def as_rank(dataset: Dataset, case: dict[str, Any], place: Place, results: Any) 
         results.put(found)
 
 
-@pytest.mark.parametrize(("case", "size"), sampled(len(CASES), [*((case, 2) for case in CASES), (CASES[0], 4)]), ids=str)
+@pytest.mark.parametrize(
+    ("case", "size"), sampled(len(CASES), [*((case, 2) for case in CASES), (CASES[0], 4)]), ids=str
+)
 def test_ranks_compute_the_bits_of_one(dataset: Dataset, case: dict[str, Any], size: int, tmp_path: Path) -> None:
     import torch.distributed.fsdp
 
