@@ -157,11 +157,11 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     assert peaks[1] < 1.1 * peaks[0]
 
 
-@pytest.mark.parametrize(("largest", "share"), [(2**28, 1), (2**15, 1 / 4)])
+@pytest.mark.parametrize(("largest", "share"), [(2**26, 1), (2**15, 1 / 4)])
 def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus_that_is_spread_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, share: float
 ) -> None:
-    monkeypatch.setattr(token_files, "_PIECE", 2**9)
+    monkeypatch.setattr(preparation, "_FITTED_PIECE", 2**9)
     monkeypatch.setattr(preparation, "_FITTED_BYTES", largest)
     seen: list[str] = []
     fit = Bpe.fit

@@ -1,7 +1,7 @@
 """Byte-pair encoding: the most frequent pairs of adjacent tokens are merged until the vocabulary is full.
 
 Why: a quarter of the tokens of `bytes` for the same text, and the tokenizer of published models. It is trained on the study's
-training text only, so it does not depend on the held-out text; of a larger text, on a quarter of a gigabyte spread over it.
+training text only, so it does not depend on the held-out text; of more than 64 MiB, on a part of that size, spread over it.
 
 Source: Sennrich et al. 2016, arXiv:1508.07909; byte level as in Radford et al. 2019 (GPT-2), trained by
 https://github.com/huggingface/tokenizers.
