@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import tracemalloc
 from collections.abc import Iterable
@@ -185,9 +186,35 @@ def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus_that_is_spread_over_
 def test_encoding_in_parallel_gives_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = corpus_of(tmp_path / "text", 300)
     tokenizer = Bpe(vocab=280).fit([document.read() for document in corpus.documents()])
-    texts = [LINE, "", "<|end|> 中", LINE * 3]
-    expected = [tokenizer.encode(text).tolist() for text in texts]
+    chance = random.Random(0)
+    marks = [
+        "a",
+        "ab",
+        "é",
+        "中",
+        "'s",
+        "1",
+        ".",
+        "<|end|>",
+        *(["\n"] * 6),
+        " ",
+        "  ",
+        "\t",
+        "\r\n",
+        "\u00a0",
+        "\u2028",
+        "\x1c",
+        "\x85",
+        "\u200b",
+    ]
+    texts = [LINE, "", "<|end|> 中", LINE * 3, *("".join(chance.choices(marks, k=300)) for _ in range(200))]
+    expected = [tokenizer._engine.encode(text, add_special_tokens=False).ids for text in texts]
+    monkeypatch.setattr(bpe, "_PART", 5)
+    assert len(bpe._parts(texts[3])) == 3
+    assert sum(len(bpe._parts(text)) for text in texts) > 2000
+    assert [tokenizer.encode(text).tolist() for text in texts] == expected
     assert [ids.tolist() for ids in tokenizer.encode_all(texts)] == expected
     monkeypatch.setattr(bpe, "_LEAST_IN_PARALLEL", 0)
+    monkeypatch.setattr(bpe, "_CHARACTERS_PER_THREAD", 400)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # else later forks of this process would be warned about
     assert [ids.tolist() for ids in tokenizer.encode_all(texts)] == expected
