@@ -3,10 +3,11 @@
     python benchmarks/cluster_plan.py                  # about five minutes on two cores
     python benchmarks/cluster_plan.py --rounds 1 --steps 4
 
-The cluster is this machine: one device of the speed that `addnorm plan` measures for each size. Time: steps x tokens of a step
-/ `tokens_per_s` of the worker's own events, the median of its windows without the first; the worker has one thread, and nothing
-else should run. Storage: the files of `checkpoints/` and the final weights. Rounds of both sizes in turn; medians. Memory is
-checked by tests/supervision/test_cost_estimate_memory.py, bytes sent between ranks by tests/training/test_rank_sums.py.
+The cluster is this machine: one device of the speed that `addnorm plan` measures for each size. Both sides have one thread, and
+processor seconds are compared, so that other programs do not decide: the plan times its step in them, and the worker's events
+have `tokens_per_s` and the cores that it had (median of the windows without the first). Storage: the files of `checkpoints/`
+and the final weights. Rounds of both sizes in turn; medians. Memory is checked by
+tests/supervision/test_cost_estimate_memory.py, bytes sent between ranks by tests/training/test_rank_sums.py.
 """
 
 import argparse
@@ -16,7 +17,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
 
 from addnorm.store import RunFolder, StudyFolder, read_events
 from addnorm.study.expansion import fit_models
@@ -30,7 +34,7 @@ name: size
 seeds: [0]
 corpus: {{kind: synthetic, task: induction}}
 tokenizer: bytes
-training: {{steps: {steps}, batch: 8, seq: 128, log_every: 1, eval_every: 100000, eval_sequences: 8, checkpoint_every: 2}}
+training: {{steps: {steps}, batch: 8, seq: 128, log_every: 1, eval_every: 100000, eval_sequences: 8, checkpoint_every: {every}}}
 model: {{preset: base, width: {width}, depth: {depth}, heads: 8, kv_heads: 4, hidden: {hidden}, max_seq: 128}}
 variants: {{base: {{}}}}
 """
@@ -42,12 +46,13 @@ VOCABULARY = 258
 def planned(file: Path) -> VariantOnCluster:
     """What the plan says of one run here, at the speed that it measures for this size."""
     study = fit_models(load_study(file), VOCABULARY)
-    speed = estimate_cost(study, workers=1).flops_per_second
+    with patch("addnorm.supervision.cost_estimate.time", SimpleNamespace(perf_counter=time.process_time)):
+        speed = estimate_cost(study, workers=1).flops_per_second
     return estimate_on_cluster(study, Cluster(gpus=1, flops_per_second=speed, memory_bytes=10**12)).variants[0]
 
 
 def trained(file: Path, out: Path) -> tuple[float, int]:
-    """Seconds of a run's training steps, and bytes of what it leaves."""
+    """Processor seconds of a run's training steps, and bytes of what it leaves."""
     command = [sys.executable, "-m", "addnorm", "run", str(file), "--out", str(out), "--workers", "1", "--json"]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     (run,) = StudyFolder(out).runs()
@@ -58,8 +63,9 @@ def trained(file: Path, out: Path) -> tuple[float, int]:
 
 def seconds(run: RunFolder) -> float:
     training = run.spec["spec"]["training"]
-    windows = [event["tokens_per_s"] for event in read_events(run.events_path)[0] if event["type"] == "train"]
-    return float(training["steps"] * training["batch"] * training["seq"] / statistics.median(windows[1:]))
+    windows = [event for event in read_events(run.events_path)[0] if event["type"] == "train"]
+    speeds = [event["tokens_per_s"] / event["uses"]["cpu_cores"] for event in windows[1:]]
+    return float(training["steps"] * training["batch"] * training["seq"] / statistics.median(speeds))
 
 
 def main() -> int:
@@ -73,10 +79,20 @@ def main() -> int:
         for _ in range(options.rounds):
             for name, (width, depth) in SIZES.items():
                 file, out = Path(folder) / f"{name}.yaml", Path(folder) / name
-                file.write_text(STUDY.format(steps=options.steps, width=width, depth=depth, hidden=2 * width))
+                file.write_text(
+                    STUDY.format(
+                        steps=options.steps,
+                        every=max(1, options.steps // 3),
+                        width=width,
+                        depth=depth,
+                        hidden=2 * width,
+                    )
+                )
                 found[name].append((planned(file), *trained(file, out)))
                 shutil.rmtree(out)
-    print("| width x depth | parameters | seconds of a run, plan | here | plan / here | MB of a run, plan | here |")
+    print(
+        "| width x depth | parameters | processor seconds of a run, plan | here | plan / here | MB of a run, plan | here |"
+    )
     print("|---|---|---|---|---|---|---|")
     for name, (width, depth) in SIZES.items():
         plans, times, sizes = zip(*found[name], strict=True)
