@@ -3,7 +3,7 @@ BIN := $(VENV)/bin
 PYTHON ?= python3
 STAMP := $(VENV)/installed
 
-.PHONY: install demo test plain-tests shape-tests thorough lint docs dist notebook harness soak bench clean
+.PHONY: install demo test plain-tests shape-tests thorough clusters lint docs dist notebook harness soak bench clean
 
 install: $(STAMP)
 
@@ -44,6 +44,10 @@ shape-tests: $(STAMP)
 # The cases that `make test` samples: products of settings, whole families of models, programs of other libraries. CI runs both.
 thorough: $(STAMP)
 	JAXTYPING_DISABLE=1 $(PYTEST) -m "thorough and not gpu and not soak"
+
+# Real clusters of two nodes (Slurm, Ray) and runs of several processes; `make test` and `make thorough` together have them too.
+clusters: $(STAMP)
+	JAXTYPING_DISABLE=1 $(PYTEST) -m "(slurm or ray or ranks) and not gpu and not soak"
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

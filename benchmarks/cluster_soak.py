@@ -62,6 +62,7 @@ class Weather:
         self.code: int | None = None
         self.unmade: list[tuple[float, Callable[[], None]]] = []
         """What mends a fault, and when."""
+        self.started_before = self.started()
         self.supervisor = self.begin_supervisor()
 
     def begin_supervisor(self, host: str = "login1") -> Supervisor:
@@ -72,11 +73,14 @@ class Weather:
     def kill_supervisor(self) -> bool:
         """Kill -9 the supervisor; another host's takes over."""
         self.supervisor.kill()
+        self.started_before = self.started()
         self.supervisor = self.begin_supervisor(f"login{self.begun % 3}")
         return True
 
     def second_supervisor(self) -> bool:
         """Start a second supervisor on another host while the first is at work: it must be refused."""
+        if self.started() == self.started_before:  # the first is not at work yet, and would itself be refused
+            return False
         second = self.begin_supervisor("elsewhere")
         if second.wait(120) == 0:  # the study had ended before it looked
             end = time.monotonic() + 10
@@ -87,6 +91,11 @@ class Weather:
         told = (self.folder / f"supervisor-{os.getpid()}-{self.begun}.txt").read_text()
         assert "expected no other supervisor" in told, told
         return True
+
+    def started(self) -> int:
+        """Number of supervisors that have worked on the study."""
+        log = self.out / "supervisor.jsonl"
+        return sum(entry["type"] == "supervisor started" for entry in read_lines(log)[0]) if log.exists() else 0
 
     def runs(self) -> list[RunFolder]:
         return StudyFolder(self.out).runs() if (self.out / "study.json").exists() else []

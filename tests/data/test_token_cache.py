@@ -2,18 +2,20 @@
 
 import json
 import os
+import random
 import shutil
 import tracemalloc
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from addnorm.data import Dataset, prepare, token_files
+from addnorm.data import Dataset, preparation, prepare, token_files
 from addnorm.data.corpora.text import Text
 from addnorm.data.token_files import Progress
 from addnorm.data.tokenizers import bpe
-from addnorm.data.tokenizers.bpe import Bpe
+from addnorm.data.tokenizers.bpe import Bpe, BpeTokenizer
 from addnorm.data.tokenizers.bytes import Bytes, ByteTokenizer
 from addnorm.errors import InputError
 
@@ -156,12 +158,63 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path: Path, monkeypatch: pytes
     assert peaks[1] < 1.1 * peaks[0]
 
 
+@pytest.mark.parametrize(("largest", "share"), [(2**26, 1), (2**15, 1 / 4)])
+def test_a_tokenizer_is_trained_on_a_part_of_a_large_corpus_that_is_spread_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest: int, share: float
+) -> None:
+    monkeypatch.setattr(preparation, "_FITTED_PIECE", 2**9)
+    monkeypatch.setattr(preparation, "_FITTED_BYTES", largest)
+    seen: list[str] = []
+    fit = Bpe.fit
+
+    def noting(spec: Bpe, texts: Iterable[str]) -> BpeTokenizer:
+        seen.extend(texts)
+        return fit(spec, seen)
+
+    monkeypatch.setattr(Bpe, "fit", noting)
+    dataset = prepare(corpus_of(tmp_path / "text"), Bpe(vocab=280), tmp_path / "data")
+    whole = tmp_path / "text" / "a.txt"
+    size = whole.stat().st_size
+    fitted = "".join(seen)
+    assert len(fitted.encode()) == pytest.approx(share * dataset.train_bytes, rel=0.05)
+    lines = [int(line.partition(" ")[0]) for line in fitted.splitlines()]
+    quarters = np.histogram(lines, bins=4, range=(0, 0.95 * 2000))[0]
+    assert quarters.min() > 0.8 * quarters.max()
+    assert 3 * 2**15 < size <= 4 * 2**15
+
+
 def test_encoding_in_parallel_gives_the_same_ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = corpus_of(tmp_path / "text", 300)
     tokenizer = Bpe(vocab=280).fit([document.read() for document in corpus.documents()])
-    texts = [LINE, "", "<|end|> 中", LINE * 3]
-    expected = [tokenizer.encode(text).tolist() for text in texts]
+    chance = random.Random(0)
+    marks = [
+        "a",
+        "ab",
+        "é",
+        "中",
+        "'s",
+        "1",
+        ".",
+        "<|end|>",
+        *(["\n"] * 6),
+        " ",
+        "  ",
+        "\t",
+        "\r\n",
+        "\u00a0",
+        "\u2028",
+        "\x1c",
+        "\x85",
+        "\u200b",
+    ]
+    texts = [LINE, "", "<|end|> 中", LINE * 3, *("".join(chance.choices(marks, k=300)) for _ in range(200))]
+    expected = [tokenizer._engine.encode(text, add_special_tokens=False).ids for text in texts]
+    monkeypatch.setattr(bpe, "_PART", 5)
+    assert len(bpe._parts(texts[3])) == 3
+    assert sum(len(bpe._parts(text)) for text in texts) > 2000
+    assert [tokenizer.encode(text).tolist() for text in texts] == expected
     assert [ids.tolist() for ids in tokenizer.encode_all(texts)] == expected
     monkeypatch.setattr(bpe, "_LEAST_IN_PARALLEL", 0)
+    monkeypatch.setattr(bpe, "_CHARACTERS_PER_THREAD", 400)
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "true")  # else later forks of this process would be warned about
     assert [ids.tolist() for ids in tokenizer.encode_all(texts)] == expected

@@ -158,7 +158,7 @@ def test_explain_separates_what_the_scalars_of_a_patch_learned(trained: StudyFol
         moved = entry["final"] - entry["init"]
         assert entry["verdict"] in ("learned", "decayed", "undriven", "redundant direction")
         assert entry["decay_share"] is None or moved != 0
-    assert main(["explain", str(run.path)]) == 0
+    assert main(["explain", str(run.path), "--entries"]) == 0
     assert "residual.alpha[0]" in capsys.readouterr().out
     html = addnorm.report(trained.path).html.read_text(encoding="utf-8")
     assert "residual.alpha" in html

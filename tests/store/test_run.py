@@ -29,6 +29,7 @@ def test_a_new_run_is_queued(run: RunFolder) -> None:
         "perplexity": None,
         "attempts": 0,
         "reason": None,
+        "uncompiled": None,
     }
 
 

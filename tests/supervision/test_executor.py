@@ -115,6 +115,7 @@ def test_eight_workers_at_once_finish_on_an_empty_folder(out: Path) -> None:
         "perplexity": 1.6,
         "attempts": 1,
         "reason": None,
+        "uncompiled": None,
     }
 
 

@@ -76,14 +76,15 @@ def joined(*processes: BaseProcess) -> list[int | None]:
     return [process.exitcode for process in processes]
 
 
-@pytest.mark.parametrize("devices", [2, 4])
-def test_ranks_that_the_worker_starts_train_to_the_bits_of_one(single: Path, tmp_path: Path, devices: int) -> None:
+@pytest.mark.parametrize(("devices", "parallel"), [(2, "replicated"), (4, "replicated"), (4, "sharded")])
+def test_ranks_that_the_worker_starts_train_to_the_bits_of_one(
+    single: Path, tmp_path: Path, devices: int, parallel: str
+) -> None:
     run = untrained(single, tmp_path / "out")
-    assert joined(begin_worker(run.path, CALM, ("--devices", str(devices)))) == [ExitCode.DONE], (
-        run.log_path.read_text()
-    )
+    options = ("--devices", str(devices), *(["--sharded"] if parallel == "sharded" else []))
+    assert joined(begin_worker(run.path, CALM, options)) == [ExitCode.DONE], run.log_path.read_text()
     assert result(tmp_path / "out") == result(single)
-    assert (run.env or {})["ranks"] == devices
+    assert [(run.env or {})[name] for name in ("ranks", "parallel")] == [devices, parallel]
     assert len(result(single)[1]) == 12 + 2
 
 
@@ -117,6 +118,18 @@ def test_a_run_stopped_on_two_devices_goes_on_with_one(single: Path, tmp_path: P
     assert result(out) == result(single)
     assert run_of(out).status().attempts == 2
     assert events(run_of(out), "replayed") == []
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_steps_of_one_number_of_ranks_are_compared_when_another_repeats_them(
+    single: Path, tmp_path: Path, before: int, after: int
+) -> None:
+    run = untrained(single, tmp_path / "out")
+    dies = Trouble(befalls={run.name: "dies"}, at=6)
+    assert joined(begin_worker(run.path, dies, ("--devices", str(before)))) == [-signal.SIGKILL]
+    assert joined(begin_worker(run.path, CALM, ("--devices", str(after)))) == [ExitCode.DONE], run.log_path.read_text()
+    assert [(event["first"], event["last"], event["equal"]) for event in events(run, "replayed")] == [(5, 6, True)]
+    assert result(tmp_path / "out") == result(single)
 
 
 def test_a_rank_that_is_killed_ends_all_and_the_run_goes_on_to_the_same_bits(single: Path, tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_ray import FakeRay
 from kills import wait_until
 
 from addnorm import cli
@@ -17,61 +17,11 @@ from addnorm.fields import FieldError
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.claim import Claims
 from addnorm.supervision.executors import Work, _ray_actor
-from addnorm.supervision.executors import ray as room
 from addnorm.supervision.executors._ray_actor import Task, _work
-from addnorm.supervision.executors._ray_cluster import Node, RayCluster
+from addnorm.supervision.executors._ray_cluster import RayCluster
 from addnorm.supervision.executors.ray import Ray, RayExecutor
 from addnorm.supervision.supervisor import supervise
 from addnorm.training.exit_code import ExitCode
-
-
-@dataclass
-class FakeRay:
-    """Actors, which the test moves."""
-
-    actors: dict[str, dict[str, Any]] = field(default_factory=dict)
-    created: list[str] = field(default_factory=list)
-    killed: list[str] = field(default_factory=list)
-    away: bool = False
-    missing: str | None = None
-    ends: bool = False
-    """Actors are over as soon as they are created."""
-    asked: list[str] = field(default_factory=list)
-    """Nodes that were asked what they see."""
-
-    def nodes(self) -> list[Node]:
-        return [
-            Node(id="a", host="one", resources={"CPU": 8.0, "GPU": 1.0}),
-            Node(id="b", host="two", resources={"CPU": 2.0}),
-        ]
-
-    def names(self) -> set[str]:
-        if self.away:
-            raise JobError("Ray failed: no answer")
-        return set(self.actors)
-
-    def create(self, name: str, resources: Mapping[str, float], **task: Any) -> None:
-        if self.away:
-            raise JobError("Ray failed: no answer")
-        self.created.append(name.rpartition("/")[2])
-        if not self.ends:
-            self.actors[name] = {"resources": dict(resources), **task}
-
-    def kill(self, name: str) -> None:
-        self.killed.append(name.rpartition("/")[2])
-        self.actors.pop(name, None)
-
-    def blind(self, nodes: Sequence[Node], folder: Path, program: str, timeout_s: float) -> str | None:
-        self.asked = [node.id for node in nodes]
-        return self.missing
-
-
-@pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
-    cluster = FakeRay()
-    monkeypatch.setattr(room, "RayCluster", lambda address: cluster)
-    monkeypatch.setattr(room, "missing_module", lambda: False)
-    return cluster
 
 
 @pytest.fixture
@@ -90,14 +40,14 @@ def name_in(actors: Mapping[str, Any], run: RunFolder) -> str:
 
 
 def test_every_run_is_an_actor_by_its_folder_and_name(
-    fake: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+    ray: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"ADDNORM_CACHE": "/c", "ADDNORM_HOST": "login", "HF_HOME": "/h", "SECRET": "s"}.items():
         monkeypatch.setenv(name, value)
     runs = study.runs()
     answers = executor(study, gpus=0.25, environment=("HF_HOME",)).start(runs)
-    assert answers == {run.name: f"ray:{name_in(fake.actors, run)}" for run in runs}
-    actor = fake.actors[name_in(fake.actors, runs[0])]
+    assert answers == {run.name: f"ray:{name_in(ray.actors, run)}" for run in runs}
+    actor = ray.actors[name_in(ray.actors, runs[0])]
     assert actor["resources"] == {"CPU": 1.0, "GPU": 0.25}
     assert actor["command"][-1] == actor["folder"] == str(runs[0].path.absolute())
     given = {name: value for name, value in actor["environment"].items() if "THREADS" not in name}
@@ -108,19 +58,19 @@ def test_every_run_is_an_actor_by_its_folder_and_name(
         "PYTHONUNBUFFERED": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
-    assert fake.asked == ["a"]  # the other node cannot train
+    assert ray.asked == ["a"]  # the other node cannot train
     other = StudyFolder.create(study.path.with_name("other"), study.plan)
-    assert name_in(fake.actors, runs[0]) not in executor(other).start(other.runs()[:1]).values()
+    assert name_in(ray.actors, runs[0]) not in executor(other).start(other.runs()[:1]).values()
 
 
-def test_without_gpus_workers_see_none(fake: FakeRay, study: StudyFolder) -> None:
+def test_without_gpus_workers_see_none(ray: FakeRay, study: StudyFolder) -> None:
     executor(study).start(study.runs()[:1])
-    (actor,) = fake.actors.values()
+    (actor,) = ray.actors.values()
     assert actor["environment"]["CUDA_VISIBLE_DEVICES"] == ""
-    assert fake.asked == ["a", "b"]
+    assert ray.asked == ["a", "b"]
 
 
-def test_at_once_limits_the_actors(fake: FakeRay, study: StudyFolder) -> None:
+def test_at_once_limits_the_actors(ray: FakeRay, study: StudyFolder) -> None:
     runs, starter = study.runs(), executor(study, at_once=2)
     assert list(starter.start(runs)) == [run.name for run in runs[:2]]
     assert starter.start(runs[2:]) == {}
@@ -129,7 +79,7 @@ def test_at_once_limits_the_actors(fake: FakeRay, study: StudyFolder) -> None:
     assert list(starter.start(runs[2:])) == [runs[2].name]
 
 
-def test_another_supervisor_finds_the_actors(fake: FakeRay, study: StudyFolder) -> None:
+def test_another_supervisor_finds_the_actors(ray: FakeRay, study: StudyFolder) -> None:
     runs = study.runs()
     first = executor(study).start(runs[:2])
     second = executor(study)
@@ -138,7 +88,7 @@ def test_another_supervisor_finds_the_actors(fake: FakeRay, study: StudyFolder) 
     assert {state.phase for state in second.poll(runs[:2]).values()} == {"waiting"}
 
 
-def test_how_an_actor_ended_is_told_by_its_files(fake: FakeRay, study: StudyFolder) -> None:
+def test_how_an_actor_ended_is_told_by_its_files(ray: FakeRay, study: StudyFolder) -> None:
     runs, starter = study.runs(), executor(study)
     starter.start(runs)
     states = starter.poll(runs)
@@ -146,26 +96,26 @@ def test_how_an_actor_ended_is_told_by_its_files(fake: FakeRay, study: StudyFold
     assert states[runs[0].name].note == "for a node with CPU 1, GPU 0 free, or about to begin"
     (study.path / "ray" / f"{runs[0].name}.code").write_text("74\n")
     Claims(runs[1].path / "claims").acquire().release()  # began, and was killed
-    fake.actors.clear()
+    ray.actors.clear()
     states = starter.poll(runs)
     assert [state.code for state in states.values()] == [ExitCode.BLOCKED, None, ExitCode.STOPPED]
     assert states[runs[2].name].note == f"its actor has ended before its worker began, see {runs[2].log_path}"
 
 
-def test_a_code_of_an_earlier_attempt_is_not_believed(fake: FakeRay, study: StudyFolder) -> None:
+def test_a_code_of_an_earlier_attempt_is_not_believed(ray: FakeRay, study: StudyFolder) -> None:
     run, starter = study.runs()[0], executor(study)
     (study.path / "ray").mkdir()
     (study.path / "ray" / f"{run.name}.code").write_text("74\n")
     starter.start([run])
-    fake.actors.clear()
+    ray.actors.clear()
     assert starter.poll([run])[run.name].code == ExitCode.STOPPED
 
 
-def test_while_ray_is_away_the_last_answer_stands(fake: FakeRay, study: StudyFolder) -> None:
+def test_while_ray_is_away_the_last_answer_stands(ray: FakeRay, study: StudyFolder) -> None:
     runs, starter = study.runs(), executor(study)
     starter.start(runs[:2])
     starter.poll(runs[:2])
-    fake.away = True
+    ray.away = True
     state = starter.poll(runs[:2])[runs[0].name]
     assert (state.phase, state.note) == ("waiting", "Ray failed: no answer")
     assert {name: str(answer) for name, answer in starter.start(runs[2:]).items()} == {
@@ -175,20 +125,20 @@ def test_while_ray_is_away_the_last_answer_stands(fake: FakeRay, study: StudyFol
         executor(study).find(runs)
 
 
-def test_stop_leaves_a_file_and_ends_what_has_not_begun_and_kill_ends_all(fake: FakeRay, study: StudyFolder) -> None:
+def test_stop_leaves_a_file_and_ends_what_has_not_begun_and_kill_ends_all(ray: FakeRay, study: StudyFolder) -> None:
     runs, starter = study.runs(), executor(study)
     starter.start(runs)
     with runs[1].claim():
         starter.stop(runs)
-        assert fake.killed == [runs[0].name, runs[2].name]
+        assert ray.killed == [runs[0].name, runs[2].name]
         assert starter.poll(runs[1:2])[runs[1].name].phase == "working"
     assert all(run.stop_path.exists() for run in runs)
     starter.kill(runs[1:2])
-    assert fake.killed[2:] == [runs[1].name]
+    assert ray.killed[2:] == [runs[1].name]
 
 
 def test_a_worker_that_ray_does_not_know_is_known_by_its_claim(
-    fake: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
+    ray: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = study.runs()[0]
     monkeypatch.setenv("ADDNORM_HOST", "laptop")
@@ -201,32 +151,30 @@ def test_a_worker_that_ray_does_not_know_is_known_by_its_claim(
     assert starter.poll([run])[run.name].phase == "working"
     claim.release()
     assert starter.poll([run])[run.name].phase == "ended"
-    assert fake.killed == []
+    assert ray.killed == []
 
 
-def test_runs_that_vanish_are_started_again_a_few_times(fake: FakeRay, study: StudyFolder) -> None:
-    fake.ends = True
+def test_runs_that_vanish_are_started_again_a_few_times(ray: FakeRay, study: StudyFolder) -> None:
+    ray.ends = True
     statuses = supervise(study, executor(study), on_tick=lambda _: None, tick_s=0.0, backoff_s=0.0, retries=2)
     assert [status.state for status in statuses] == ["queued"] * 3  # ended from outside: not the run's fault
-    assert len(fake.created) == 9
+    assert len(ray.created) == 9
 
 
-def test_what_cannot_work_is_refused_before_anything_is_started(
-    fake: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_started(ray: FakeRay, study: StudyFolder) -> None:
     with pytest.raises(InputError, match=r"got CPU 1, GPU 2 for each run; the nodes have CPU 2, GPU 0; CPU 8, GPU 1\."):
         executor(study, gpus=2)
     with pytest.raises(InputError, match=r"training\.devices: expected at most the GPUs of a run, 0\.5, got 2"):
         RayExecutor.of(Ray(gpus=0.5), Work(folder=study.path, devices=2))
-    fake.missing = "node two does not see the folder /x"
+    ray.missing = "node two does not see the folder /x"
     with pytest.raises(InputError, match="that every node sees, got: node two does not see the folder /x"):
         supervise(study, executor(study), on_tick=lambda _: None)
-    monkeypatch.setattr(room, "missing_module", lambda: True)
+    ray.not_installed = True
     with pytest.raises(
         InputError, match=r"expected Ray, got no module ray; install it with: pip install 'addnorm\[ray\]'"
     ):
         executor(study)
-    assert fake.created == []
+    assert ray.created == []
     assert list((study.path / "ray").iterdir()) == []
 
 

@@ -1,15 +1,14 @@
 """The Slurm executor with a scheduler that is a few lines of this file."""
 
 import os
-import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_slurm import FakeSlurm
 
 from addnorm.errors import InputError, JobError
 from addnorm.fields import FieldError
@@ -21,72 +20,6 @@ from addnorm.supervision.executors import _slurm_commands as commands
 from addnorm.supervision.executors.slurm import Slurm, SlurmExecutor
 from addnorm.supervision.supervisor import supervise
 from addnorm.training.exit_code import ExitCode
-
-
-@dataclass
-class FakeSlurm:
-    """Jobs in a queue, which the test moves."""
-
-    largest: int = 1001
-    refuses: str | None = None
-    away: bool = False
-    unseen: bool = False
-    slow: bool = False
-    """Cancelled jobs stay in the queue, as they do for some seconds."""
-    arrays: list[tuple[str, str]] = field(default_factory=list)
-    """Name and `--array` of what was submitted."""
-    queue: dict[str, tuple[str, str, str, str]] = field(default_factory=dict)
-    """By id: state, reason, node, name."""
-    questions: int = 0
-    cancelled: list[str] = field(default_factory=list)
-    on_submit: Callable[["FakeSlurm", str], None] = lambda slurm, number: None
-
-    def ask(self, *command: str, stdin: str | None = None) -> "subprocess.CompletedProcess[str]":
-        output, error = "", ""
-        if self.away:
-            error = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
-        elif command[:2] == ("sbatch", "--test-only") and self.refuses:
-            error = self.refuses
-        elif command[:2] == ("sbatch", "--parsable"):
-            output = self.submit(Path(command[2]).read_text())
-        elif command[0] == "squeue":
-            self.questions += 1
-            names = command[-1].removeprefix("--name=").split(",")
-            output = "".join(f"{id}|{'|'.join(job)}\n" for id, job in self.queue.items() if job[3] in names)
-        elif command[0] == "scancel":
-            waiting = "--state=PENDING" in command
-            gone = [id for id in command[1:] if id in self.queue and (not waiting or not self.queue[id][2])]
-            self.cancelled += gone
-            for id in gone if not self.slow else ():
-                del self.queue[id]
-        elif command[0] == "scontrol":
-            output = f"MaxArraySize            = {self.largest}\n"
-        elif command[0] == "sinfo":
-            output = "low\nhigh\nlow\n"
-        elif command[0] == "srun":
-            output = "not seen by n1\n" if self.unseen else "seen\n"
-        return subprocess.CompletedProcess(command, 1 if error else 0, output, error)
-
-    def submit(self, script: str) -> str:
-        (name,) = re.findall(r"--job-name=(\S+)", script)
-        (array,) = re.findall(r"--array=(\S+)", script)
-        number = str(len(self.arrays) + 10)
-        self.arrays.append((name, array))
-        last = int(array.partition("%")[0].partition("-")[2])
-        self.queue |= {f"{number}_{task}": ("PENDING", "Priority", "", name) for task in range(last + 1)}
-        self.on_submit(self, number)
-        return f"{number};cluster\n"
-
-    def run(self, id: str) -> None:
-        self.queue[id] = ("RUNNING", "None", "n1", self.queue[id][3])
-
-
-@pytest.fixture
-def slurm(monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
-    fake = FakeSlurm()
-    monkeypatch.setattr(commands, "ask", fake.ask)
-    monkeypatch.setattr(commands, "missing_command", lambda: None)
-    return fake
 
 
 @pytest.fixture
@@ -338,9 +271,7 @@ def test_waiting_jobs_are_shown_with_the_reason(slurm: FakeSlurm, study: StudyFo
     assert shown[1] == ("queued", "slurm:10_0: PENDING, Priority")
 
 
-def test_what_cannot_work_is_refused_before_anything_is_submitted(
-    slurm: FakeSlurm, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_work_is_refused_before_anything_is_submitted(slurm: FakeSlurm, study: StudyFolder) -> None:
     with pytest.raises(InputError, match=r"executor\.partition: expected one of high, low, got 'gpu'\."):
         executor(study, partition="gpu")
     slurm.refuses = "sbatch: 1\nsbatch: error: Invalid account"
@@ -350,7 +281,7 @@ def test_what_cannot_work_is_refused_before_anything_is_submitted(
     slurm.unseen = True
     with pytest.raises(InputError, match=r"expected a folder that every node sees, got .*out, which is not seen by n1"):
         supervise(study, executor(study), on_tick=lambda _: None)
-    monkeypatch.setattr(commands, "missing_command", lambda: "sbatch")
+    slurm.missing = "sbatch"
     with pytest.raises(InputError, match="expected a machine that submits to Slurm, got no command sbatch on the PATH"):
         executor(study)
     assert slurm.arrays == []

@@ -53,6 +53,8 @@ class Trouble:
     retries: int = 1000
     pace_s: float = 0.0
     """Wait before each step, for tests that must act while a run is at work."""
+    paced_from: int = 0
+    """Number of steps without that wait."""
 
 
 CALM = Trouble()
@@ -229,7 +231,7 @@ def befall(run: RunFolder, trouble: Trouble) -> None:
     train_step = Trainer.train_step
 
     def troubled(trainer: Trainer) -> Any:
-        time.sleep(trouble.pace_s)
+        time.sleep(trouble.pace_s if trainer.step >= trouble.paced_from else 0)
         if trainer.step >= trouble.at:
             if how == "nan":
                 next(trainer.model.parameters()).data.fill_(float("nan"))

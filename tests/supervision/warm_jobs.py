@@ -15,6 +15,8 @@ import socket
 import sys
 from contextlib import suppress
 
+_RECORDED = 4
+"""Steps after which runs have recorded some: tests wait for that before they interrupt them."""
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -138,7 +140,7 @@ def _work(request: dict) -> int:
     # A run's first attempt is slow: it must still be at work when its job is interrupted, however slow the scheduler is.
     first = not run.events_path.exists()
     pace = os.environ.get("TEST_PACE_S" if first else "TEST_LATER_PACE_S", "0")
-    befall(run, Trouble(pace_s=float(pace)))
+    befall(run, Trouble(pace_s=float(pace), paced_from=_RECORDED))
     ranks.spawn = fork_rank
     return worker.main(request["arguments"])
 

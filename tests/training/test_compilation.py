@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from addnorm import preset
+from addnorm import cli, preset
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.study.definition import Study, Training
 from addnorm.study.expansion import run_identity
@@ -87,7 +87,9 @@ def study(name: str, **training: Any) -> Study:
     )
 
 
-def test_a_run_without_a_compiler_says_why_and_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_without_a_compiler_says_why_and_trains(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def none(model: torch.nn.Module, **settings: Any) -> torch.nn.Module:
         class Uncompilable(torch.nn.Module):
             def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -110,6 +112,9 @@ def test_a_run_without_a_compiler_says_why_and_trains(tmp_path: Path, monkeypatc
     assert (run.env or {})["compile"] == f"no: {why}"
     assert (plain.env or {})["compile"] == "no"
     assert run_identity(run_spec(run)) != run_identity(run_spec(plain)), "compiled training changes the last bits"
+    assert [of.status().uncompiled for of in (run, plain)] == [why, None]
+    assert [cli.main(["status", str(tmp_path / name)]) for name in ("without", "plain")] == [0, 0]
+    assert capsys.readouterr().out.count(f"training.compile: trained uncompiled: {run.name}\n  | {why}\n") == 1
 
 
 @pytest.mark.thorough

@@ -1,13 +1,17 @@
 """What a training asks of a device is set for the process, and recorded."""
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from addnorm.errors import InputError
 from addnorm.study.definition import Training
+from addnorm.study.loading import load_study
 from addnorm.training.numerics import set_numerics
+from train_here import train_here
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -41,3 +45,20 @@ def test_deterministic_algorithms_are_those_of_the_training() -> None:
     assert torch.are_deterministic_algorithms_enabled()
     set_numerics(Training(), CPU)
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_a_run_records_how_it_computed(tmp_path: Path, tiny_study_text: str) -> None:
+    (tmp_path / "s.yaml").write_text(tiny_study_text)
+    study = load_study(tmp_path / "s.yaml", settings=["seeds=[0]", "training.precision=bfloat16"])
+    base = replace(study, variants={"base": study.variants["base"]})
+    (run,) = train_here(base, tmp_path / "out").runs()
+    assert run.env is not None
+    chosen = {name: run.env[name] for name in ("precision", "deterministic", "compile", "threads", "ranks", "parallel")}
+    assert chosen == {
+        "precision": "bfloat16",
+        "deterministic": False,
+        "compile": "no",
+        "threads": 1,
+        "ranks": 1,
+        "parallel": "replicated",
+    }

@@ -41,8 +41,9 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return prepare(Synthetic(), Bytes(), tmp_path_factory.mktemp("data") / "data")
 
 
-def trained(dataset: Dataset, case: dict[str, Any], ranks: Ranks | None = None) -> list[Any]:
-    """Every measurement of four steps and an evaluation, and the hash of the weights."""
+def trained(dataset: Dataset, case: dict[str, Any], ranks: Ranks | None = None) -> tuple[list[Any], int]:
+    """Every measurement of four steps and an evaluation, and the hash of the weights; and the numbers that the optimizer
+    updates here."""
     changes = {name: value for name, value in case.items() if name != "training"}
     settings = {"steps": 6, "batch": 4, "seq": 16, "shards": 4, "eval_sequences": 12, **case.get("training", {})}
     spec = RunSpec(
@@ -61,8 +62,9 @@ def trained(dataset: Dataset, case: dict[str, Any], ranks: Ranks | None = None) 
         step = trainer.train_step()
         found.append((step.loss.item(), step.grad_norm.item()))
     found.append(trainer.evaluate())  # three batches: in the last round one rank has none of its own
+    held = sum(tensor.numel() for group in trainer.optimizer.param_groups for tensor in group["params"])
     with trainer.final_weights() as weights:
-        return [*found, content_hash(weights) if ranks is None or ranks.rank == 0 else None]
+        return [*found, content_hash(weights) if ranks is None or ranks.rank == 0 else None], held
 
 
 def as_rank(dataset: Dataset, case: dict[str, Any], place: Place, results: Any) -> None:
@@ -73,24 +75,28 @@ def as_rank(dataset: Dataset, case: dict[str, Any], place: Place, results: Any) 
         results.put(found)
 
 
-@pytest.mark.parametrize("case", sampled(len(CASES), CASES), ids=str)
-def test_two_ranks_compute_the_bits_of_one(dataset: Dataset, case: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("case", "size"), sampled(len(CASES), [*((case, 2) for case in CASES), (CASES[0], 4)]), ids=str
+)
+def test_ranks_compute_the_bits_of_one(dataset: Dataset, case: dict[str, Any], size: int, tmp_path: Path) -> None:
     import torch.distributed.fsdp
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        expected = trained(dataset, case)
+        expected, whole = trained(dataset, case)
     finally:
         torch.set_num_threads(threads)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    places = [Place(rank=rank, size=2, local=rank, meeting=tmp_path / "meeting") for rank in range(2)]
+    places = [Place(rank=rank, size=size, local=rank, meeting=tmp_path / "meeting") for rank in range(size)]
     processes = [context.Process(target=as_rank, args=(dataset, case, place, results)) for place in places]
     for process in processes:
         process.start()
     try:
-        assert results.get(timeout=120) == expected
+        found, held = results.get(timeout=120)
+        assert found == expected
+        assert whole / size <= held < whole / size * 1.5  # vectors are on all ranks
     finally:
         for process in processes:
             process.join(10)

@@ -97,6 +97,20 @@ def test_a_run_is_running_while_somebody_holds_it(tmp_path, client):
     assert totals(client(tmp_path / "study").get("/").text)["interrupted"] == 1
 
 
+def test_a_run_that_could_not_be_compiled_says_why(tmp_path, client):
+    plan = made_study.plan()
+    plan["runs"][0]["spec"]["training"]["compile"] = True
+    study = StudyFolder.create(tmp_path / "study", plan)
+    study.runs()[0].write_compiled("RuntimeError: no <C++> compiler")
+    asked = client(study.path)
+    for language, sentence in (("en", "Seed 0 is trained uncompiled, although"), ("zh", "种子 0 虽设置了")):
+        shown = asked.get(f"/model?variant=base&lang={language}").text
+        assert_whole(shown)
+        assert shown.count(sentence) == 1
+        assert shown.count(escape("RuntimeError: no <C++> compiler")) == 1
+    assert "uncompiled" not in asked.get("/model?variant=v4m5").text
+
+
 def test_cards_and_verdicts_say_what_the_ranking_says(tmp_path, client):
     made_study.finished(tmp_path / "study")
     expected = ranking(StudyFolder(tmp_path / "study"))

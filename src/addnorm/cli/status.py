@@ -4,13 +4,17 @@ For example:
     addnorm status runs/first
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from addnorm.cli._text import aligned, page_width, print_json
+
+if TYPE_CHECKING:
+    from addnorm.store import RunStatus
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ def command(options: Options) -> int:
         print_json(status(folder))
         return 0
     rows = [("run", "state", "step", "loss", "accuracy", "perplexity", "attempts", "reason")]
-    for entry in folder.statuses():
+    statuses = folder.statuses()
+    for entry in statuses:
         loss, accuracy, perplexity = entry.loss, entry.accuracy, entry.perplexity
         rows.append(
             (
@@ -50,9 +55,20 @@ def command(options: Options) -> int:
     outcome = tuning(folder)
     if outcome is not None:
         print(f"\n{tables.text(outcome.to_json(), page_width())}", end="")
+    _print_uncompiled(statuses)
     for run in folder.all_runs():
         ending = run.ending() or {}
         if ending.get("state") in ("failed", "diverged"):
             print(f"\n{run.name} {ending['state']}: {ending['reason']}")
             print("\n".join(f"  | {line}" for line in ending.get("log") or ("the log is empty",)))
     return 0
+
+
+def _print_uncompiled(statuses: Sequence["RunStatus"]) -> None:
+    """Say which runs train uncompiled although `training.compile` is set, and why."""
+    by_reason: dict[str, list[str]] = {}
+    for entry in statuses:
+        if entry.uncompiled is not None:
+            by_reason.setdefault(entry.uncompiled, []).append(entry.run)
+    for reason, runs in by_reason.items():
+        print(f"\ntraining.compile: trained uncompiled: {', '.join(runs)}\n  | {reason}")

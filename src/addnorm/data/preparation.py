@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,10 @@ from addnorm.store.files import disk_error, make_folder, sync
 
 CACHE = "ADDNORM_CACHE"
 """Environment variable with the folder that holds tokens for all studies; every host of a study must see it."""
+_FITTED_BYTES = 2**26
+"""Text on which a tokenizer is trained, at most: memory grows with the number of distinct words in it."""
+_FITTED_PIECE = 2**16
+"""Characters of a piece of that text in a larger corpus: the library holds hundreds of pieces at a time."""
 
 
 def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Tell = silent) -> Dataset:
@@ -182,13 +188,18 @@ def _tokenizer(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str |
     """The tokenizer of an interrupted preparation, or one that is trained now."""
     if journal_of(folder, key):
         return spec.load(folder)
-    training = (
-        piece for document in corpus.documents() if not document.held_out for piece in pieces(document.chunks())
-    )
-    tokenizer = spec.fit(training)
+    tokenizer = spec.fit(_training_text(corpus))
     tokenizer.save(folder)
     sync(folder / "tokenizer.json")
     return tokenizer
+
+
+def _training_text(corpus: CorpusSpec) -> Iterator[str]:
+    """Pieces of the training text for a tokenizer: all of a small corpus, every k-th piece of a large one."""
+    every = max(1, ceil((corpus.text_bytes() or 0) / _FITTED_BYTES))
+    size = None if every == 1 else _FITTED_PIECE
+    training = (document for document in corpus.documents() if not document.held_out)
+    return islice((piece for document in training for piece in pieces(document.chunks(), size)), 0, None, every)
 
 
 def _write_description(folder: Path, content: Mapping[str, Any]) -> None:

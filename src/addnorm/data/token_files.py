@@ -206,17 +206,18 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def pieces(chunks: Iterable[str]) -> Iterator[str]:
-    """The text of chunks in pieces of at most 2**20 characters, cut after a line's end where one has any.
+def pieces(chunks: Iterable[str], size: int | None = None) -> Iterator[str]:
+    """The text of chunks in pieces of at most `size` characters, 2**20 if not given, cut after a line's end where one has any.
 
     The pieces do not depend on how the text is divided into chunks.
     """
+    size = _PIECE if size is None else size
     text = ""
     for chunk in chunks:
         text += chunk
         start = 0
-        while len(text) - start > _PIECE:
-            end = text.rfind("\n", start, start + _PIECE) + 1 or start + _PIECE
+        while len(text) - start > size:
+            end = text.rfind("\n", start, start + size) + 1 or start + size
             yield text[start:end]
             start = end
         text = text[start:]

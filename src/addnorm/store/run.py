@@ -32,6 +32,8 @@ NOT_FINITE = "not finite"
 """`cause` in FAILED of a run whose loss or gradient became NaN or infinite: a repetition would end in the same way."""
 
 _LOG_LINES, _LOG_BYTES = 20, 16384
+_UNCOMPILED = "no: "
+"""Before the reason, in `compile` of env.json."""
 _MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged": "FAILED", "blocked": "BLOCKED"}
 
 
@@ -336,7 +338,26 @@ class RunFolder:
             perplexity=_finite(evaluation.get("perplexity")),
             attempts=max(int(last.get("attempt", 0)), int((ending or {}).get("attempts", 0))),
             reason=ending["reason"] if ending else None,
+            uncompiled=self._uncompiled(),
         )
+
+    def _uncompiled(self) -> str | None:
+        """Reason why the newest attempt trains uncompiled; None if it does not, or was not asked to be compiled."""
+        try:
+            if not self.spec["spec"]["training"]["compile"]:
+                return None
+            compiled = str((self.env or {})["compile"])
+        except (KeyError, TypeError, Damaged):
+            return None  # a plan without a training, or an attempt that has not got so far
+        return compiled.removeprefix(_UNCOMPILED) if compiled.startswith(_UNCOMPILED) else None
+
+    def write_compiled(self, reason: str | None) -> None:
+        """Write whether this attempt trains a compiled model, or the reason why it does not.
+
+        Raises:
+            InputError, DiskFull, JobError: as `write_json`.
+        """
+        self.write_env({**(self.env or {}), "compile": "yes" if reason is None else f"{_UNCOMPILED}{reason}"})
 
     def _remove_temporary_files(self) -> None:
         """Remove temporary files of writers that were killed."""

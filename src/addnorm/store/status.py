@@ -35,6 +35,8 @@ class RunStatus:
     """Number of the newest attempt; 0 before the first."""
     reason: str | None = None
     """Reason of the state, where there is one."""
+    uncompiled: str | None = None
+    """Reason why the newest attempt trains uncompiled although `training.compile` is set; None if it is not so."""
 
     @property
     def is_over(self) -> bool:

@@ -96,7 +96,7 @@ class Training:
     about a third more time."""
     compile: bool = field(default=False, metadata=_OMITTED)
     """True to train with `torch.compile`, which changes the last bits. Where the model cannot be compiled, it trains
-    uncompiled; the run's events and environment say why."""
+    uncompiled; `addnorm status`, the model's page and the run's events say why."""
     deterministic: bool = field(default=False, metadata=_OMITTED)
     """True for torch's deterministic algorithms only, which may be slower: a training on GPUs then repeats its bits, and fails
     at an operation without one."""

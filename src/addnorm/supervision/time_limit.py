@@ -5,7 +5,7 @@ from pathlib import Path
 
 from addnorm.errors import InputError
 from addnorm.store import Damaged, StudyFolder
-from addnorm.study.definition import Study, Training
+from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
 from addnorm.supervision.cost_estimate import measured_speed, step_cost
 
@@ -40,14 +40,14 @@ def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) 
             flops = step_cost(model, training).flops
             flops_per_s = flops_per_s or measured_speed(model, training, flops)
             step_s, source = flops / flops_per_s, "at the speed measured on this machine"
-        _require(executor, variant, training, steps * step_s, source)
+        _require(executor, variant, steps, steps * step_s, source)
 
 
-def _require(executor: ExecutorSpec, variant: str, training: Training, interval_s: float, source: str) -> None:
+def _require(executor: ExecutorSpec, variant: str, steps: int, interval_s: float, source: str) -> None:
     if interval_s > executor.longest_attempt_s:
         raise InputError(
             f"executor.time_limit: expected at least one checkpoint interval, got {executor.longest_attempt_s:.0f} s of "
-            f"training: variant {variant!r} takes {interval_s:.0f} s for {training.checkpoint_every} steps {source}. Raise "
+            f"training: variant {variant!r} takes {interval_s:.0f} s for {steps} steps {source}. Raise "
             "the time limit or lower training.checkpoint_every."
         )
 

@@ -89,7 +89,7 @@ class Recorder:
     def write_compiled(self, step: int, reason: str | None) -> None:
         """Write whether the model is compiled, or the reason why it is not."""
         self.events.write("compiled" if reason is None else "not_compiled", step=step, reason=reason)
-        self.run.write_env({**(self.run.env or {}), "compile": "yes" if reason is None else f"no: {reason}"})
+        self.run.write_compiled(reason)
 
     def write_stop(self, step: int) -> None:
         """Write that the attempt ends on request."""

@@ -1,7 +1,7 @@
 """Byte-pair encoding: the most frequent pairs of adjacent tokens are merged until the vocabulary is full.
 
 Why: a quarter of the tokens of `bytes` for the same text, and the tokenizer of published models. It is trained on the study's
-training text only, so it does not depend on the held-out text.
+training text only, so it does not depend on the held-out text; of more than 64 MiB, on a part of that size, spread over it.
 
 Source: Sennrich et al. 2016, arXiv:1508.07909; byte level as in Radford et al. 2019 (GPT-2), trained by
 https://github.com/huggingface/tokenizers.
@@ -11,8 +11,11 @@ text.
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +32,11 @@ _SEPARATOR = "<|end|>"
 _SMALLEST = 257
 _LEAST_IN_PARALLEL = 2**21
 """Characters that are encoded by several threads; fewer are not worth it, and leave no threads behind in a small process."""
+_CHARACTERS_PER_THREAD = 2**20
+"""Characters that are encoded at a time: the library holds about a hundred bytes per token until all of them are."""
+_PART = 2**16
+"""Characters of a part of a text; the library needs about two hundred bytes for each character of those at work."""
+_CUT = re.compile(r"(?<=\S\n)(?=\S)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,14 +110,27 @@ class BpeTokenizer(Tokenizer):
 
     def encode(self, text: str) -> Int[np.ndarray, " tokens"]:
         """Encode a text, without a separator."""
-        return np.array(self._engine.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+        return _joined(self._engine.encode(part, add_special_tokens=False).ids for part in _parts(text))
 
     def encode_all(self, texts: Sequence[str]) -> Iterable[Int[np.ndarray, " tokens"]]:
         """Encode texts, many characters in parallel on all cores (or `RAYON_NUM_THREADS` of them)."""
         if sum(map(len, texts)) < _LEAST_IN_PARALLEL:
             return super().encode_all(texts)
-        encoded = self._engine.encode_batch_fast(list(texts), add_special_tokens=False)
-        return (np.array(each.ids, dtype=np.int64) for each in encoded)
+        return self._encode_in_parallel(texts)
+
+    def _encode_in_parallel(self, texts: Sequence[str]) -> Iterator[Int[np.ndarray, " tokens"]]:
+        group: list[str] = []
+        characters, room = 0, _threads() * _CHARACTERS_PER_THREAD
+        for text in (*texts, None):
+            if text is None or characters + len(text) > room:
+                parts = [_parts(each) for each in group]
+                encoded = iter(self._engine.encode_batch_fast(list(chain(*parts)), add_special_tokens=False))
+                for of_text in parts:
+                    yield _joined(each.ids for each in islice(encoded, len(of_text)))
+                group, characters = [], 0
+            if text is not None:
+                group.append(text)
+                characters += len(text)
 
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Decode ids; separators are omitted, bytes that are not UTF-8 become the replacement character."""
@@ -118,3 +139,26 @@ class BpeTokenizer(Tokenizer):
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` in the format of the tokenizers library, which Hugging Face models also use."""
         (folder / _FILE).write_text(self._engine.to_str(), encoding="utf-8")
+
+
+def _parts(text: str) -> list[str]:
+    """A text in parts of about 2**16 characters, whose tokens are those of the whole.
+
+    It is cut after the end of a line, between two lines that neither end nor begin with white space. There the words that are
+    merged apart end in any case: a line's end alone is a word, in the whole text as at the end of a part.
+    """
+    parts, start = [], 0
+    while (cut := _CUT.search(text, start + _PART)) is not None:
+        parts.append(text[start : cut.start()])
+        start = cut.start()
+    return [*parts, text[start:]]
+
+
+def _joined(ids: Iterable[Sequence[int]]) -> Int[np.ndarray, " tokens"]:
+    return np.concatenate([np.array(each, dtype=np.int64) for each in ids])
+
+
+def _threads() -> int:
+    """Number of the library's threads."""
+    given = os.environ.get("RAYON_NUM_THREADS", "")
+    return int(given) if given.isdecimal() and int(given) else os.cpu_count() or 1

@@ -52,6 +52,21 @@ class Work:
     command: Sequence[str] = WORKER
     """The worker command, to which the run's folder is appended."""
 
+    def require_gpus(self, gpus: float, of: str) -> None:
+        """Refuse runs on more devices than their workers get GPUs; without any, they are trained on cores.
+
+        Args:
+            gpus: number of GPUs, or a fraction of one.
+            of: what gets them: "job", "run".
+
+        Raises:
+            InputError: there are fewer.
+        """
+        if gpus and self.devices > max(1.0, gpus):
+            raise InputError(
+                f"training.devices: expected at most the GPUs of a {of}, {gpus:g}, got {self.devices}. Raise executor.gpus."
+            )
+
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerState:

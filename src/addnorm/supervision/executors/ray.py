@@ -84,11 +84,7 @@ class RayExecutor(Executor):
         obstacle = cls.obstacle()
         if obstacle is not None:
             raise InputError(f"executor ray: expected Ray, got {obstacle}.")
-        if spec.gpus and work.devices > max(1.0, spec.gpus):
-            raise InputError(
-                f"training.devices: expected at most the GPUs of a run, {spec.gpus:g}, got {work.devices}. Raise "
-                "executor.gpus."
-            )
+        work.require_gpus(spec.gpus, "run")
         cluster = RayCluster(spec.address)
         nodes = cluster.nodes()
         if not _able(nodes, _resources(spec, work)):

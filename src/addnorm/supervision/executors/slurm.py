@@ -136,7 +136,8 @@ class SlurmExecutor(Executor):
         obstacle = cls.obstacle()
         if obstacle is not None:
             raise InputError(f"executor slurm: expected a machine that submits to Slurm, got {obstacle}.")
-        _require_devices(spec, work)
+        work.require_gpus(spec.gpus, "job")
+        _require_one_run(spec, work)
         commands.require_partition(spec.partition)
         trial = array_script(spec, work, work.folder / "slurm" / "trial", tasks=1, at_once=None)
         result = commands.ask("sbatch", "--test-only", stdin=trial)
@@ -342,16 +343,12 @@ def _chunks(jobs: int, at_once: int | None, largest: int) -> list[tuple[int, int
     return [(size, at_once // count + (place < at_once % count)) for place, size in enumerate(sizes[:count])]
 
 
-def _require_devices(spec: Slurm, work: Work) -> None:
-    """Refuse a run on several devices in a job that has too few, or other runs."""
+def _require_one_run(spec: Slurm, work: Work) -> None:
+    """Refuse a run on several devices in a job that has other runs."""
     if work.devices > 1 and spec.pack > 1:
         raise InputError(
             f"executor.pack: expected 1 for runs of {work.devices} devices each, got {spec.pack}. Set training.devices to 1, "
             "or leave out pack."
-        )
-    if spec.gpus and work.devices > spec.gpus:
-        raise InputError(
-            f"training.devices: expected at most the GPUs of a job, {spec.gpus}, got {work.devices}. Raise executor.gpus."
         )
 
 
