@@ -222,7 +222,7 @@ def ids(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("name", HEADLESS)
+@pytest.mark.parametrize("name", sampled(3, HEADLESS))
 def test_without_logits_the_rest_is_measured_and_the_missing_part_named(
     name: str, ids: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
