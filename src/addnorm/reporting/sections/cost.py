@@ -42,7 +42,7 @@ class Cost:
     relative: float | None
     """FLOPs per token over those of the first model."""
     planned_bytes: int | None
-    """Weights, gradients, optimizer state and saved activations of one step, counted."""
+    """Weights, gradients, optimizer state, activations and buffers at the peak of one step, counted."""
     tokens_per_s: float | None
     """Of each run's newest training event, mean over the runs."""
     peak_bytes: int | None
