@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from addnorm.kernels.depth_mixing import normed_product, sinkhorn, two_forms, weighted_sum, write_streams
 from addnorm.kernels.depth_mixing.sinkhorn import _Sinkhorn
@@ -75,6 +76,18 @@ def test_the_fast_form_is_the_plain_one(case: str, plain: Callable[[], None], mo
     plain()
     torch.testing.assert_close(found, with_gradients(function, inputs), rtol=1e-12, atol=1e-12)
     assert len(calls) == 1
+
+
+@every_case
+def test_activation_checkpointing_changes_nothing(case: str) -> None:
+    function, inputs = given(case)
+
+    def checkpointed(*tensors: Tensor) -> Tensor:
+        return checkpoint(lambda *again: function(*(each * 1 for each in again)), *tensors, use_reentrant=False)
+
+    torch.testing.assert_close(
+        with_gradients(checkpointed, inputs), with_gradients(function, inputs), rtol=0, atol=1e-14
+    )
 
 
 @every_case

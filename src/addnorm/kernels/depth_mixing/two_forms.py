@@ -72,7 +72,8 @@ class _Fast(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, kept = ctx.saved_tensors[: ctx.inputs], ctx.saved_tensors[ctx.inputs :]
+        saved = ctx.saved_tensors  # looked at once: under activation checkpointing each look computes them again
+        tensors, kept = saved[: ctx.inputs], saved[ctx.inputs :]
         needed = ctx.needs_input_grad[1:]
         with without_autocast(grad):
             if torch.is_grad_enabled() or _is_batched(grad):

@@ -38,7 +38,7 @@ class Explained:
         return self.verdicts.get((variant, _bare(name)), ())
 
     def over(self, variant: str, name: str) -> str | None:
-        """The verdict over seeds on one number, or else that of most seeds; None if there is none."""
+        """Return the verdict over seeds on one number; without one, the verdict that most seeds share; None without any."""
         of_seeds = self.of(variant, name)
         return self.overall.get((variant, _bare(name)), of_seeds[0][0] if of_seeds else None)
 
