@@ -24,7 +24,7 @@ from addnorm.kernels.grouped_attention.reversible import buffers, layers, passes
 
 pytest.importorskip("triton")
 
-from addnorm.kernels.grouped_attention.triton import running_passes
+from addnorm.kernels.grouped_attention.triton import operators
 from sampled import sampled
 
 # Triton's interpreter cannot see through the shape checker.
@@ -41,7 +41,7 @@ def kernels_with_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (buffers, layers, passes, row_blocks):
         monkeypatch.setattr(module, "on_device", lambda _: True)
     monkeypatch.setattr(row_blocks, "MOST_BLOCK_ROWS", 16)
-    monkeypatch.setattr(running_passes, "tile", lambda *_: (16, 16))
+    monkeypatch.setattr(operators, "tile", lambda *_: (16, 16))
 
 
 @dataclass(frozen=True)

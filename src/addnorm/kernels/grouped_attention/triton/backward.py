@@ -11,7 +11,16 @@ share an element, and their order within a program is fixed, so results are the 
 import triton
 import triton.language as tl
 
-from addnorm.kernels.grouped_attention.triton.device import first_key, kept, product, summed_scores
+from addnorm.kernels.grouped_attention.triton.device import (
+    add_bias_gradient,
+    end_of_keys,
+    end_of_rows,
+    first_key,
+    first_row,
+    kept,
+    product,
+    summed_scores,
+)
 
 
 @triton.jit
@@ -59,9 +68,7 @@ def differentiate_rows(
     row_grad = tl.load(
         grad + at_row[:, None] * VALUE_DIM + values[None, :], mask=row_mask[:, None] & value_mask, other=0.0
     )
-    stop = num_keys
-    if CAUSAL:
-        stop = tl.minimum(num_keys, start + BLOCK_ROWS + rows_before)
+    stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
         scores = summed_scores(
@@ -77,15 +84,11 @@ def differentiate_rows(
             scores, row_log_sum, row_grad, row_delta, value, seed, batch, head, rows, columns, threshold, share,
             DROPS, UPCAST,
         )  # fmt: skip
-        inside = row_mask[:, None] & column_mask[None, :]
-        if BIAS_NEEDED and HAS_BIAS:
-            at_bias = d_bias + batch * bias_batch + head * bias_head
-            at_bias = at_bias + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
-            tl.atomic_add(at_bias, d_scores, mask=inside, sem="relaxed")
-        if BIAS_NEEDED and HAS_DISTANCE:
-            apart = (rows + rows_before)[:, None] - columns[None, :] - distance_first
-            at_distance = d_distance + head * distance_head + apart
-            tl.atomic_add(at_distance, d_scores, mask=inside & (scores > float("-inf")), sem="relaxed")
+        if BIAS_NEEDED:
+            add_bias_gradient(
+                d_bias, d_distance, d_scores, scores > float("-inf"), rows, columns, batch, head, rows_before,
+                bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
+            )  # fmt: skip
         narrow = d_scores.to(value.dtype)
         for term in range(num_terms):
             key_at = k + kv_rows * HEAD_DIM + term * term_keys + columns[:, None] * HEAD_DIM + dims[None, :]
@@ -120,11 +123,8 @@ def differentiate_keys(
     value = tl.load(v + at_value, mask=column_mask[:, None] & value_mask, other=0.0)
     d_value = tl.zeros((BLOCK_KEYS, BLOCK_VALUE), dtype=tl.float32)
 
-    begin, stop = 0, num_rows
-    if CAUSAL:  # earlier rows do not see this block
-        begin = tl.maximum(first - rows_before, 0) // BLOCK_ROWS * BLOCK_ROWS
-    if WINDOW:  # later rows no longer see it
-        stop = tl.minimum(num_rows, tl.maximum(first + BLOCK_KEYS + WINDOW - 1 - rows_before, 0))
+    begin = first_row(first, rows_before, BLOCK_ROWS, CAUSAL)
+    stop = end_of_rows(first, rows_before, num_rows, WINDOW, BLOCK_KEYS)
     for member in range(group):
         head = kv_head * group + member
         q_slab = (batch * heads + head).to(tl.int64)

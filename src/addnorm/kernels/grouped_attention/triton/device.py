@@ -1,4 +1,4 @@
-"""Device functions of both passes for one tile: the summed scores with bias and masks, and dropout.
+"""Device functions of both passes for one tile: scores with bias and masks, the running softmax, and dropout.
 
 A tile is BLOCK_ROWS query rows × BLOCK_KEYS keys of one (item, head). Its scores are a sum over the terms of small
 matrix products, so neither a tensor of the squared length nor one of the summed width exists.
@@ -19,6 +19,33 @@ def first_key(row, rows_before, WINDOW: tl.constexpr, BLOCK_KEYS: tl.constexpr):
         return oldest // BLOCK_KEYS * BLOCK_KEYS
     else:
         return 0
+
+
+@triton.jit
+def end_of_keys(row, rows_before, num_keys, BLOCK_ROWS: tl.constexpr, CAUSAL: tl.constexpr):
+    """The end of the keys that a tile beginning at `row` may see."""
+    if CAUSAL:
+        return tl.minimum(num_keys, row + BLOCK_ROWS + rows_before)
+    else:
+        return num_keys
+
+
+@triton.jit
+def first_row(key, rows_before, BLOCK_ROWS: tl.constexpr, CAUSAL: tl.constexpr):
+    """The block-aligned first row that may see a block of keys beginning at `key`."""
+    if CAUSAL:
+        return tl.maximum(key - rows_before, 0) // BLOCK_ROWS * BLOCK_ROWS
+    else:
+        return 0
+
+
+@triton.jit
+def end_of_rows(key, rows_before, num_rows, WINDOW: tl.constexpr, BLOCK_KEYS: tl.constexpr):
+    """The end of the rows that still see a block of keys beginning at `key`."""
+    if WINDOW:
+        return tl.minimum(num_rows, tl.maximum(key + BLOCK_KEYS + WINDOW - 1 - rows_before, 0))
+    else:
+        return num_rows
 
 
 @triton.jit
@@ -45,16 +72,94 @@ def summed_scores(
         keys = tl.load(k + term * term_keys + k_at, mask=key_mask, other=0.0)
         # The weight scales the product, not the operand: a narrow operand would be rounded once more.
         scores += tl.load(weights + term) * product(queries, keys, UPCAST)
-    if HAS_BIAS:
-        inside = (rows < num_rows)[:, None] & (columns < num_keys)[None, :]
-        at = bias + batch * bias_batch + head * bias_head
-        at = at + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
-        scores += tl.load(at, mask=inside, other=0.0).to(tl.float32)
     seen = seen_keys(padding, rows, columns, batch, num_rows, num_keys, CAUSAL, WINDOW, HAS_PADDING)
-    if HAS_DISTANCE:  # after the masks: the values need not know a distance that no row sees
-        apart = (rows + (num_keys - num_rows))[:, None] - columns[None, :] - distance_first
-        scores += tl.load(distance + head * distance_head + apart, mask=seen, other=0.0).to(tl.float32)
+    scores = with_bias(
+        scores, seen, bias, distance, rows, columns, batch, head, num_keys - num_rows,
+        bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
+    )  # fmt: skip
     return tl.where(seen, scores, float("-inf"))
+
+
+@triton.jit
+def with_bias(
+    scores, seen, bias, distance, rows, columns, batch, head, rows_before,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr,
+):  # fmt: skip
+    """Scores of one tile with the bias of the keys that are seen; a bias by distance need not know any other distance."""
+    if HAS_BIAS:
+        at = bias_places(bias, rows, columns, batch, head, bias_batch, bias_head, bias_row, bias_column)
+        scores += tl.load(at, mask=seen, other=0.0).to(tl.float32)
+    if HAS_DISTANCE:
+        at = distance_places(distance, rows, columns, head, rows_before, distance_head, distance_first)
+        scores += tl.load(at, mask=seen, other=0.0).to(tl.float32)
+    return scores
+
+
+@triton.jit
+def add_bias_gradient(
+    d_bias, d_distance, d_scores, seen, rows, columns, batch, head, rows_before,
+    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
+    HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr,
+):  # fmt: skip
+    """Add one tile's dS to the gradient of the bias."""
+    if HAS_BIAS:
+        at = bias_places(d_bias, rows, columns, batch, head, bias_batch, bias_head, bias_row, bias_column)
+        tl.atomic_add(at, d_scores, mask=seen, sem="relaxed")
+    if HAS_DISTANCE:
+        at = distance_places(d_distance, rows, columns, head, rows_before, distance_head, distance_first)
+        tl.atomic_add(at, d_scores, mask=seen, sem="relaxed")
+
+
+@triton.jit
+def bias_places(bias, rows, columns, batch, head, bias_batch, bias_head, bias_row, bias_column):
+    """Pointers to a tile's entries of a matrix of biases."""
+    at = bias + batch * bias_batch + head * bias_head
+    return at + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
+
+
+@triton.jit
+def distance_places(distance, rows, columns, head, rows_before, distance_head, distance_first):
+    """Pointers to a tile's entries of biases by distance."""
+    return distance + head * distance_head + (rows + rows_before)[:, None] - columns[None, :] - distance_first
+
+
+@triton.jit
+def attend_tile(
+    scores, top, mass, attended, v, kv_rows, rows, columns, num_keys, seed, batch, head, threshold, share,
+    VALUE_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr, DROPS: tl.constexpr, UPCAST: tl.constexpr,
+):  # fmt: skip
+    """(largest score, sum of exponentials, attended values) of the rows with one more tile of keys.
+
+    Source: the running-maximum softmax of Milakov and Gimelshein 2018; Dao 2023, arXiv:2307.08691, algorithm 1.
+    """
+    higher = tl.maximum(top, tl.max(scores, 1))
+    finite = tl.where(higher == float("-inf"), 0.0, higher)  # a row without a key yet: -inf - -inf is no number
+    probabilities = tl.exp(scores - finite[:, None])
+    shrink = tl.exp(top - finite)
+    mass = mass * shrink + tl.sum(probabilities, 1)
+    if DROPS:
+        probabilities = tl.where(kept(seed, batch, head, rows, columns, threshold), probabilities * share, 0.0)
+    values = tl.arange(0, BLOCK_VALUE)
+    at = v + (kv_rows + columns)[:, None] * VALUE_DIM + values[None, :]
+    value = tl.load(at, mask=(columns < num_keys)[:, None] & (values < VALUE_DIM)[None, :], other=0.0)
+    return higher, mass, attended * shrink[:, None] + product(probabilities.to(value.dtype), value, UPCAST)
+
+
+@triton.jit
+def store_attended(
+    out, log_sum, slab, rows, num_rows, top, mass, attended, VALUE_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr
+):
+    """Write the attended values and the log-sum-exp of the rows; a row without keys attends to zero."""
+    values = tl.arange(0, BLOCK_VALUE)
+    alive = mass > 0
+    mass = tl.where(alive, mass, 1.0)
+    row_mask = rows < num_rows
+    at_row = slab.to(tl.int64) * num_rows + rows
+    result = (attended / mass[:, None]).to(out.dtype.element_ty)
+    at = out + at_row[:, None] * VALUE_DIM + values[None, :]
+    tl.store(at, result, mask=row_mask[:, None] & (values < VALUE_DIM)[None, :])
+    tl.store(log_sum + at_row, tl.where(alive, top, 0.0) + tl.log(mass), mask=row_mask)
 
 
 @triton.jit

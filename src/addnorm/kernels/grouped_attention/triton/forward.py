@@ -6,7 +6,13 @@
 import triton
 import triton.language as tl
 
-from addnorm.kernels.grouped_attention.triton.device import first_key, kept, product, summed_scores
+from addnorm.kernels.grouped_attention.triton.device import (
+    attend_tile,
+    end_of_keys,
+    first_key,
+    store_attended,
+    summed_scores,
+)
 
 
 @triton.jit
@@ -19,10 +25,7 @@ def attend_rows(
     HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, HAS_PADDING: tl.constexpr, DROPS: tl.constexpr,
     UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """Rows of out and log_sum of one (item, head): the running-maximum softmax of Milakov and Gimelshein 2018.
-
-    Source: Dao 2023, arXiv:2307.08691, algorithm 1, with the tile's scores summed over terms.
-    """
+    """Rows of out and log_sum of one (item, head), with every tile's scores summed over terms."""
     slab = tl.program_id(1)
     batch, head = slab // heads, slab % heads
     kv_head = head // (heads // kv_heads)
@@ -30,15 +33,12 @@ def attend_rows(
     kv_rows = (batch.to(tl.int64) * kv_heads + kv_head) * num_keys
     start = tl.program_id(0) * BLOCK_ROWS
     rows = start + tl.arange(0, BLOCK_ROWS)
-    values = tl.arange(0, BLOCK_VALUE)
     rows_before = num_keys - num_rows
 
     top = tl.full((BLOCK_ROWS,), float("-inf"), dtype=tl.float32)
     mass = tl.zeros((BLOCK_ROWS,), dtype=tl.float32)
     total = tl.zeros((BLOCK_ROWS, BLOCK_VALUE), dtype=tl.float32)
-    stop = num_keys
-    if CAUSAL:
-        stop = tl.minimum(num_keys, start + BLOCK_ROWS + rows_before)
+    stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
         scores = summed_scores(
@@ -47,21 +47,8 @@ def attend_rows(
             bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first,
             HEAD_DIM, BLOCK_DIM, CAUSAL, WINDOW, HAS_BIAS, HAS_DISTANCE, HAS_PADDING, UPCAST,
         )  # fmt: skip
-        higher = tl.maximum(top, tl.max(scores, 1))
-        finite = tl.where(higher == float("-inf"), 0.0, higher)  # a row without a key yet: -inf - -inf is no number
-        probabilities = tl.exp(scores - finite[:, None])
-        shrink = tl.exp(top - finite)
-        mass = mass * shrink + tl.sum(probabilities, 1)
-        if DROPS:
-            probabilities = tl.where(kept(seed, batch, head, rows, columns, threshold), probabilities * share, 0.0)
-        at = v + kv_rows * VALUE_DIM + columns[:, None] * VALUE_DIM + values[None, :]
-        value = tl.load(at, mask=(columns < num_keys)[:, None] & (values < VALUE_DIM)[None, :], other=0.0)
-        total = total * shrink[:, None] + product(probabilities.to(value.dtype), value, UPCAST)
-        top = higher
-
-    alive = mass > 0
-    mass = tl.where(alive, mass, 1.0)
-    row_mask = rows < num_rows
-    at = out + (slab.to(tl.int64) * num_rows + rows)[:, None] * VALUE_DIM + values[None, :]
-    tl.store(at, (total / mass[:, None]).to(out.dtype.element_ty), row_mask[:, None] & (values < VALUE_DIM)[None, :])
-    tl.store(log_sum + slab.to(tl.int64) * num_rows + rows, tl.where(alive, top, 0.0) + tl.log(mass), mask=row_mask)
+        top, mass, total = attend_tile(
+            scores, top, mass, total, v, kv_rows, rows, columns, num_keys, seed, batch, head, threshold, share,
+            VALUE_DIM, BLOCK_VALUE, DROPS, UPCAST,
+        )  # fmt: skip
+    store_attended(out, log_sum, slab, rows, num_rows, top, mass, total, VALUE_DIM, BLOCK_VALUE)

@@ -38,10 +38,10 @@ def attend_grouped(
     _, batch, heads, num_rows, _ = q.shape
     out = v.new_empty(batch, heads, num_rows, v.shape[-1])
     log_sum = v.new_empty(batch, heads, num_rows, dtype=torch.float32)
-    sizes, settings = _launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
+    sizes, settings = launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
     grid = (triton.cdiv(num_rows, settings["BLOCK_ROWS"]), batch * heads)
     wrap_triton(attend_rows)[grid](
-        q, k, v, weights, *_present(v, bias, distance, padding, seed), out, log_sum, **sizes, **settings
+        q, k, v, weights, *present(v, bias, distance, padding, seed), out, log_sum, **_terms(q, k), **sizes, **settings
     )
     return out, log_sum
 
@@ -77,14 +77,14 @@ def differentiate_grouped(
     d_q, d_k = torch.zeros_like(q, dtype=torch.float32), torch.zeros_like(k, dtype=torch.float32)
     d_v = torch.empty_like(v, dtype=torch.float32)
     d_bias, d_distance = _sums(v, bias, distance, bias_needed)
-    sizes, settings = _launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
-    inputs = (q, k, v, weights, *_present(v, bias, distance, padding, seed), log_sum, delta, grad)
+    sizes, settings = launch(q, k, v, bias, distance, distance_first, padding, seed, dropout, causal, sliding_window)
+    inputs = (q, k, v, weights, *present(v, bias, distance, padding, seed), log_sum, delta, grad)
     grid = (triton.cdiv(num_rows, settings["BLOCK_ROWS"]), batch * heads)
     wrap_triton(differentiate_rows)[grid](
-        *inputs, d_q, d_bias, d_distance, **sizes, **settings, BIAS_NEEDED=bias_needed
+        *inputs, d_q, d_bias, d_distance, **_terms(q, k), **sizes, **settings, BIAS_NEEDED=bias_needed
     )
     grid = (triton.cdiv(num_keys, settings["BLOCK_KEYS"]), batch * kv_heads)
-    wrap_triton(differentiate_keys)[grid](*inputs, d_k, d_v, **sizes, **settings)
+    wrap_triton(differentiate_keys)[grid](*inputs, d_k, d_v, **_terms(q, k), **sizes, **settings)
     return d_q, d_k, d_v, d_bias, d_distance
 
 
@@ -102,12 +102,16 @@ def _sums(v: Tensor, bias: Tensor | None, distance: Tensor | None, needed: bool)
     return first, second
 
 
-def _present(v: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
+def _terms(q: Tensor, k: Tensor) -> dict[str, int]:
+    return {"num_terms": len(q), "term_queries": q.stride(0), "term_keys": k.stride(0)}
+
+
+def present(v: Tensor, *tensors: Tensor | None) -> tuple[Tensor, ...]:
     """Replace None by a valid tensor: a kernel's pointer must be valid even if a switch says that it is never read."""
     return tuple(v if tensor is None else tensor for tensor in tensors)
 
 
-def _launch(
+def launch(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -120,18 +124,15 @@ def _launch(
     causal: bool,
     sliding_window: int,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compute the arguments of every kernel besides tensors: run-time sizes and compile-time constants."""
-    num_terms, _, heads, num_rows, head_dim = q.shape
-    kv_heads, num_keys = k.shape[2:4]
+    """Compute the arguments of every kernel besides tensors and terms: run-time sizes and compile-time constants."""
+    heads, num_rows, head_dim = q.shape[-3:]
+    kv_heads, num_keys = k.shape[-3:-1]
     bias_steps = (0, 0, 0, 0) if bias is None else steps(bias)
     sizes = {
         "threshold": round(dropout * 2**32),
         "share": 1 / (1 - dropout),
         "heads": heads,
         "kv_heads": kv_heads,
-        "num_terms": num_terms,
-        "term_queries": q.stride(0),
-        "term_keys": k.stride(0),
         "num_rows": num_rows,
         "num_keys": num_keys,
         **dict(zip(("bias_batch", "bias_head", "bias_row", "bias_column"), bias_steps, strict=True)),

@@ -71,11 +71,14 @@ def differentiate_on_device(
 
 def _arguments(p: AttentionProblem) -> tuple[Tensor | int | float | bool | None, ...]:
     """The arguments that both operators share."""
+    return (torch.stack(p.queries), torch.stack(p.keys), p.value.contiguous(), _weights(p), *score_arguments(p))
+
+
+def score_arguments(
+    p: AttentionProblem,
+) -> tuple[Tensor | None, Tensor | None, int, Tensor | None, Tensor | None, float, bool, int]:
+    """Bias by matrix, bias by distance and its first distance, padding, seed, dropout, causal, sliding window."""
     return (
-        torch.stack(p.queries),
-        torch.stack(p.keys),
-        p.value.contiguous(),
-        _weights(p),
         p.bias if p.first_distance is None else None,
         None if p.bias is None or p.first_distance is None else p.bias[0].contiguous(),
         p.first_distance or 0,

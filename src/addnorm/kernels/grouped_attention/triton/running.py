@@ -12,7 +12,20 @@ import triton
 import triton.language as tl
 
 from addnorm.kernels.grouped_attention.triton.backward import tile_gradient
-from addnorm.kernels.grouped_attention.triton.device import first_key, kept, product, seen_keys, summed_scores
+from addnorm.kernels.grouped_attention.triton.device import (
+    add_bias_gradient,
+    attend_tile,
+    end_of_keys,
+    end_of_rows,
+    first_key,
+    first_row,
+    kept,
+    product,
+    seen_keys,
+    store_attended,
+    summed_scores,
+    with_bias,
+)
 
 
 @triton.jit
@@ -24,10 +37,9 @@ def _places(
     if CAUSAL:
         before = num_keys - num_rows
         begin = BLOCK_ROWS * (block * before + BLOCK_ROWS * (block * (block + 1) // 2))
-        width = tl.minimum(num_keys, start + BLOCK_ROWS + before)
     else:
         begin = block * BLOCK_ROWS * num_keys
-        width = num_keys
+    width = end_of_keys(start, num_keys - num_rows, num_keys, BLOCK_ROWS, CAUSAL)
     inside = (rows < num_rows)[:, None] & (columns < width)[None, :]
     return slab.to(tl.int64) * slab_entries + begin + (rows - start)[:, None] * width + columns[None, :], inside
 
@@ -43,14 +55,10 @@ def _weighted(
     scores = held
     if SCALED:  # -inf times a ratio that is zero or negative would not stay
         scores = tl.where(seen, tl.where(seen, held, 0.0) * ratio, float("-inf"))
-    if HAS_BIAS:
-        at = bias + batch * bias_batch + head * bias_head
-        at = at + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
-        scores += tl.load(at, mask=seen, other=0.0).to(tl.float32)
-    if HAS_DISTANCE:
-        apart = (rows + (num_keys - num_rows))[:, None] - columns[None, :] - distance_first
-        scores += tl.load(distance + head * distance_head + apart, mask=seen, other=0.0).to(tl.float32)
-    return scores
+    return with_bias(
+        scores, seen, bias, distance, rows, columns, batch, head, num_keys - num_rows,
+        bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -67,9 +75,7 @@ def sum_terms(
     start = tl.program_id(0) * BLOCK_ROWS
     rows = start + tl.arange(0, BLOCK_ROWS)
     rows_before = num_keys - num_rows
-    stop = num_keys
-    if CAUSAL:
-        stop = tl.minimum(num_keys, start + BLOCK_ROWS + rows_before)
+    stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
         scores = summed_scores(
@@ -104,7 +110,7 @@ def attend_sum(
     kv_rows = (batch.to(tl.int64) * kv_heads + kv_head) * num_keys
     start = tl.program_id(0) * BLOCK_ROWS
     rows = start + tl.arange(0, BLOCK_ROWS)
-    dims, values = tl.arange(0, BLOCK_DIM), tl.arange(0, BLOCK_VALUE)
+    dims = tl.arange(0, BLOCK_DIM)
     rows_before = num_keys - num_rows
     row_mask = rows < num_rows
     at_query = q + (slab.to(tl.int64) * num_rows + rows)[:, None] * HEAD_DIM + dims[None, :]
@@ -113,9 +119,7 @@ def attend_sum(
     top = tl.full((BLOCK_ROWS,), float("-inf"), dtype=tl.float32)
     mass = tl.zeros((BLOCK_ROWS,), dtype=tl.float32)
     attended = tl.zeros((BLOCK_ROWS, BLOCK_VALUE), dtype=tl.float32)
-    stop = num_keys
-    if CAUSAL:
-        stop = tl.minimum(num_keys, start + BLOCK_ROWS + rows_before)
+    stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
         column_mask = columns < num_keys
@@ -138,25 +142,11 @@ def attend_sum(
             held, ratio, bias, distance, rows, columns, batch, head, num_rows, num_keys,
             bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, SCALED, HAS_BIAS, HAS_DISTANCE,
         )  # fmt: skip
-        higher = tl.maximum(top, tl.max(scores, 1))
-        finite = tl.where(higher == float("-inf"), 0.0, higher)  # a row without a key yet: -inf - -inf is no number
-        probabilities = tl.exp(scores - finite[:, None])
-        shrink = tl.exp(top - finite)
-        mass = mass * shrink + tl.sum(probabilities, 1)
-        if DROPS:
-            probabilities = tl.where(kept(seed, batch, head, rows, columns, threshold), probabilities * share, 0.0)
-        at_value = v + (kv_rows + columns)[:, None] * VALUE_DIM + values[None, :]
-        value = tl.load(at_value, mask=column_mask[:, None] & (values < VALUE_DIM)[None, :], other=0.0)
-        attended = attended * shrink[:, None] + product(probabilities.to(value.dtype), value, UPCAST)
-        top = higher
-
-    alive = mass > 0
-    mass = tl.where(alive, mass, 1.0)
-    at_row = slab.to(tl.int64) * num_rows + rows
-    at_out = out + at_row[:, None] * VALUE_DIM + values[None, :]
-    result = (attended / mass[:, None]).to(out.dtype.element_ty)
-    tl.store(at_out, result, mask=row_mask[:, None] & (values < VALUE_DIM)[None, :])
-    tl.store(log_sum + at_row, tl.where(alive, top, 0.0) + tl.log(mass), mask=row_mask)
+        top, mass, attended = attend_tile(
+            scores, top, mass, attended, v, kv_rows, rows, columns, num_keys, seed, batch, head, threshold, share,
+            VALUE_DIM, BLOCK_VALUE, DROPS, UPCAST,
+        )  # fmt: skip
+    store_attended(out, log_sum, slab, rows, num_rows, top, mass, attended, VALUE_DIM, BLOCK_VALUE)
 
 
 @triton.jit
@@ -169,7 +159,7 @@ def differentiate_sum_rows(
     BLOCK_ROWS: tl.constexpr, BLOCK_KEYS: tl.constexpr, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
     HAS_BIAS: tl.constexpr, HAS_DISTANCE: tl.constexpr, DROPS: tl.constexpr,
     UPCAST: tl.constexpr, SCALED: tl.constexpr, HAS_GRAD: tl.constexpr, HAS_ABOVE: tl.constexpr,
-    BIAS_NEEDED: tl.constexpr,
+    BIAS_NEEDED: tl.constexpr, WEIGHT_NEEDED: tl.constexpr,
 ):  # fmt: skip
     """G <- factor dS + above G and dQ = alpha G K of one block of rows; each block's share of sum(dS * S); dS into the bias."""
     slab = tl.program_id(1)
@@ -189,9 +179,7 @@ def differentiate_sum_rows(
     row_grad = tl.load(at_grad, mask=row_mask[:, None] & value_mask, other=0.0)
     d_queries = tl.zeros((BLOCK_ROWS, BLOCK_DIM), dtype=tl.float32)
     of_weight = tl.zeros((BLOCK_ROWS,), dtype=tl.float32)
-    stop = num_keys
-    if CAUSAL:
-        stop = tl.minimum(num_keys, start + BLOCK_ROWS + rows_before)
+    stop = end_of_keys(start, rows_before, num_keys, BLOCK_ROWS, CAUSAL)
     for key in range(first_key(start, rows_before, WINDOW, BLOCK_KEYS), stop, BLOCK_KEYS):
         columns = key + tl.arange(0, BLOCK_KEYS)
         column_mask = columns < num_keys
@@ -214,20 +202,20 @@ def differentiate_sum_rows(
                 DROPS, UPCAST,
             )  # fmt: skip
             seen = held > float("-inf")
-            of_weight += tl.sum(d_scores * tl.where(seen, held, 0.0), 1)
-            if BIAS_NEEDED and HAS_BIAS:
-                at_bias = d_bias + batch * bias_batch + head * bias_head
-                at_bias = at_bias + rows.to(tl.int64)[:, None] * bias_row + columns.to(tl.int64)[None, :] * bias_column
-                tl.atomic_add(at_bias, d_scores, mask=seen, sem="relaxed")
-            if BIAS_NEEDED and HAS_DISTANCE:
-                apart = (rows + rows_before)[:, None] - columns[None, :] - distance_first
-                tl.atomic_add(d_distance + head * distance_head + apart, d_scores, mask=seen, sem="relaxed")
+            if WEIGHT_NEEDED:
+                of_weight += tl.sum(d_scores * tl.where(seen, held, 0.0), 1)
+            if BIAS_NEEDED:
+                add_bias_gradient(
+                    d_bias, d_distance, d_scores, seen, rows, columns, batch, head, rows_before,
+                    bias_batch, bias_head, bias_row, bias_column, distance_head, distance_first, HAS_BIAS, HAS_DISTANCE,
+                )  # fmt: skip
             carried += factor * d_scores
         tl.store(gradient + places, carried, mask=inside)
         d_queries += product(carried.to(keys.dtype), keys, UPCAST)
     at_query = d_q + at_row[:, None] * HEAD_DIM + dims[None, :]
     tl.store(at_query, alpha * d_queries, mask=row_mask[:, None] & (dims < HEAD_DIM)[None, :])
-    tl.store(d_weight + slab * tl.num_programs(0) + tl.program_id(0), tl.sum(of_weight, 0))
+    if WEIGHT_NEEDED:
+        tl.store(d_weight + slab * tl.num_programs(0) + tl.program_id(0), tl.sum(of_weight, 0))
 
 
 @triton.jit
@@ -258,11 +246,8 @@ def differentiate_sum_keys(
     d_value = tl.zeros((BLOCK_KEYS, BLOCK_VALUE), dtype=tl.float32)
     d_keys = tl.zeros((BLOCK_KEYS, BLOCK_DIM), dtype=tl.float32)
 
-    begin, stop = 0, num_rows
-    if CAUSAL:  # earlier rows do not see this block
-        begin = tl.maximum(first - rows_before, 0) // BLOCK_ROWS * BLOCK_ROWS
-    if WINDOW:  # later rows no longer see it
-        stop = tl.minimum(num_rows, tl.maximum(first + BLOCK_KEYS + WINDOW - 1 - rows_before, 0))
+    begin = first_row(first, rows_before, BLOCK_ROWS, CAUSAL)
+    stop = end_of_rows(first, rows_before, num_rows, WINDOW, BLOCK_KEYS)
     for member in range(group):
         head = kv_head * group + member
         q_slab = (batch * heads + head).to(tl.int64)

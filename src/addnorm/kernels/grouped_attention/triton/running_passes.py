@@ -9,7 +9,8 @@ from torch import Tensor
 from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.row_blocks import block_rows, slab_entries
-from addnorm.kernels.grouped_attention.triton.operators import INTERPRETED, steps, tile
+from addnorm.kernels.grouped_attention.triton.operators import launch, present
+from addnorm.kernels.grouped_attention.triton.passes import score_arguments
 from addnorm.kernels.grouped_attention.triton.running import (
     attend_sum,
     differentiate_sum_keys,
@@ -23,14 +24,13 @@ def sum_on_device(problem: AttentionProblem, total: Tensor, *, alpha: float) -> 
     p = problem
     queries, keys = torch.stack(p.queries), torch.stack(p.keys)
     weights = queries.new_full((p.batch, p.heads, len(p.queries)), alpha, dtype=torch.float32)
-    padding = queries if p.padding is None else p.padding.to(torch.uint8).contiguous()
-    settings = _settings(p)
-    names = ("HEAD_DIM", "BLOCK_DIM", "BLOCK_ROWS", "BLOCK_KEYS", "CAUSAL", "WINDOW", "UPCAST")
+    (*_, padding, _), _, settings = _launch(p)
+    names = ("HEAD_DIM", "BLOCK_DIM", "BLOCK_ROWS", "BLOCK_KEYS", "CAUSAL", "WINDOW", "HAS_PADDING", "UPCAST")
     with torch.cuda.device_of(p.value):
         sum_terms[_by_rows(p)](
             queries, keys, weights, padding, total,
             p.heads, p.kv_heads, len(p.queries), queries.stride(0), keys.stride(0), p.query, p.key, slab_entries(p),
-            **{name: settings[name] for name in names}, HAS_PADDING=p.padding is not None,
+            **{name: settings[name] for name in names},
         )  # fmt: skip
 
 
@@ -52,14 +52,11 @@ def attend_on_sum(
     query, key, value = _operands(p)
     out = p.value.new_empty(p.batch, p.heads, p.query, p.value_dim)
     log_sum = p.value.new_empty(p.batch, p.heads, p.query, dtype=torch.float32)
-    bias, distance = _biases(p)
-    padding = value if p.padding is None else p.padding.to(torch.uint8).contiguous()
+    pointers, sizes, settings = _launch(p)
     with torch.cuda.device_of(p.value):
         attend_sum[_by_rows(p)](
-            query, key, value, total, bias, distance, padding, _seed(p), out, log_sum,
-            alpha, beta, ratio, **_sizes(p), **_settings(p),
-            HAS_BIAS=_has_matrix(p), HAS_DISTANCE=_has_distance(p), HAS_PADDING=p.padding is not None,
-            DROPS=p.seed is not None, SCALED=ratio != 1.0, ADDS=adds, FIRST=first,
+            query, key, value, total, *pointers, out, log_sum, alpha, beta, ratio,
+            **sizes, **settings, SCALED=ratio != 1.0, ADDS=adds, FIRST=first,
         )  # fmt: skip
     return out, log_sum
 
@@ -95,40 +92,34 @@ def differentiate_on_sum(
     """
     p = problem
     query, key, value = _operands(p)
-    bias, distance = _biases(p)
+    (bias, distance, _, seed), sizes, settings = _launch(p)
+    del settings["HAS_PADDING"]  # the sum is masked already
+    by_matrix, by_distance = settings["HAS_BIAS"], settings["HAS_DISTANCE"]
     share = out.new_zeros(()).expand_as(out) if grad is None else grad
     delta = (share.to(p.dtype) * out.to(p.dtype)).sum(-1).contiguous()
     share = share.to(value.dtype).contiguous()
     d_query, d_key, d_value = (torch.empty_like(each, dtype=torch.float32) for each in (query, key, value))
     wanted = p.bias is not None and bias_needed and grad is not None
-    d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and _has_matrix(p) else d_query
-    d_distance = torch.zeros_like(distance, dtype=torch.float32) if wanted and _has_distance(p) else d_query
+    d_bias = torch.zeros_like(bias, dtype=torch.float32) if wanted and by_matrix else d_query
+    d_distance = torch.zeros_like(distance, dtype=torch.float32) if wanted and by_distance else d_query
     grid = _by_rows(p)
     d_weight = d_query.new_zeros(grid[1], grid[0])
-    shared: dict[str, Any] = {
-        **_sizes(p),
-        **_settings(p),
-        "HAS_BIAS": _has_matrix(p),
-        "HAS_DISTANCE": _has_distance(p),
-        "DROPS": p.seed is not None,
-        "SCALED": ratio != 1.0,
-        "HAS_GRAD": grad is not None,
-    }
+    shared: dict[str, Any] = {**sizes, **settings, "SCALED": ratio != 1.0, "HAS_GRAD": grad is not None}
     with torch.cuda.device_of(p.value):
         differentiate_sum_rows[grid](
-            key, value, total, gradient, bias, distance, _seed(p), log_sum, delta, share,
+            key, value, total, gradient, bias, distance, seed, log_sum, delta, share,
             d_query, d_bias, d_distance, d_weight, alpha, factor, above or 0.0, ratio,
-            **shared, HAS_ABOVE=above is not None, BIAS_NEEDED=wanted,
+            **shared, HAS_ABOVE=above is not None, BIAS_NEEDED=wanted, WEIGHT_NEEDED=weight_needed,
         )  # fmt: skip
-        by_keys = (triton.cdiv(p.key, shared["BLOCK_KEYS"]), p.batch * p.kv_heads)
+        by_keys = (triton.cdiv(p.key, settings["BLOCK_KEYS"]), p.batch * p.kv_heads)
         differentiate_sum_keys[by_keys](
-            query, key, value, total, gradient, bias, distance, _seed(p), log_sum, share, d_key, d_value,
+            query, key, value, total, gradient, bias, distance, seed, log_sum, share, d_key, d_value,
             alpha, below or 0.0, ratio, **shared, LAST=below is None,
         )  # fmt: skip
     found_bias = None
     if p.bias is not None and bias_needed:
         zero = torch.zeros_like(p.bias, dtype=torch.float32)
-        found_bias = zero if not wanted else d_bias if _has_matrix(p) else d_distance[None]
+        found_bias = zero if not wanted else d_bias if by_matrix else d_distance[None]
     return Gradients(
         queries=(d_query.to(p.queries[0].dtype),),
         keys=(d_key.to(p.keys[0].dtype),),
@@ -142,56 +133,15 @@ def _operands(p: AttentionProblem) -> tuple[Tensor, Tensor, Tensor]:
     return p.queries[-1].contiguous(), p.keys[-1].contiguous(), p.value.contiguous()
 
 
-def _has_matrix(p: AttentionProblem) -> bool:
-    return p.bias is not None and p.first_distance is None
-
-
-def _has_distance(p: AttentionProblem) -> bool:
-    return p.bias is not None and p.first_distance is not None
-
-
-def _biases(p: AttentionProblem) -> tuple[Tensor, Tensor]:
-    """The bias as a matrix and by distance; a valid tensor that is never read stands for one that is not there."""
-    if p.bias is None:
-        return p.value, p.value
-    return (p.bias, p.value) if p.first_distance is None else (p.value, p.bias[0].contiguous())
-
-
-def _seed(p: AttentionProblem) -> Tensor:
-    return p.value if p.seed is None else p.seed
-
-
 def _by_rows(p: AttentionProblem) -> tuple[int, int]:
     return triton.cdiv(p.query, block_rows(p)), p.batch * p.heads
 
 
-def _sizes(p: AttentionProblem) -> dict[str, Any]:
-    bias, distance = _biases(p)
-    bias_steps = steps(bias) if _has_matrix(p) else (0, 0, 0, 0)
-    return {
-        "threshold": round(p.dropout * 2**32),
-        "share": 1 / (1 - p.dropout),
-        "heads": p.heads,
-        "kv_heads": p.kv_heads,
-        "num_rows": p.query,
-        "num_keys": p.key,
-        "slab_entries": slab_entries(p),
-        **dict(zip(("bias_batch", "bias_head", "bias_row", "bias_column"), bias_steps, strict=True)),
-        "distance_head": steps(distance)[0] if _has_distance(p) else 0,
-        "distance_first": p.first_distance or 0,
-    }
-
-
-def _settings(p: AttentionProblem) -> dict[str, Any]:
-    _, keys = tile(p.head_dim, p.value_dim, p.value.dtype, p.query, p.key)
-    return {
-        "HEAD_DIM": p.head_dim,
-        "VALUE_DIM": p.value_dim,
-        "BLOCK_DIM": max(16, triton.next_power_of_2(p.head_dim)),
-        "BLOCK_VALUE": max(16, triton.next_power_of_2(p.value_dim)),
-        "BLOCK_ROWS": block_rows(p),
-        "BLOCK_KEYS": keys,
-        "CAUSAL": p.causal,
-        "WINDOW": p.sliding_window or 0,
-        "UPCAST": INTERPRETED and p.value.dtype == torch.bfloat16,
-    }
+def _launch(p: AttentionProblem) -> tuple[tuple[Tensor, ...], dict[str, Any], dict[str, Any]]:
+    """Bias by matrix, bias by distance, padding and seed; run-time sizes; compile-time constants."""
+    arguments = score_arguments(p)
+    bias, distance, _, padding, seed, *_ = arguments
+    sizes, settings = launch(p.queries[-1], p.keys[-1], p.value, *arguments)
+    sizes["slab_entries"] = slab_entries(p)
+    settings["BLOCK_ROWS"] = block_rows(p)  # the same for every layer of a model, whatever its tile
+    return present(p.value, bias, distance, padding, seed), sizes, settings
