@@ -60,6 +60,8 @@ SIDES: dict[str, Callable[[int, int], nn.Module]] = {
     "addnorm sum": lambda length, depth: ours("sum", length, depth),
     "addnorm mean": lambda length, depth: ours("mean", length, depth),
     "addnorm sum, streaming": lambda length, depth: ours("sum/streaming", length, depth),
+    "addnorm weighted": lambda length, depth: ours("weighted", length, depth),
+    "addnorm weighted, streaming": lambda length, depth: ours("weighted/streaming", length, depth),
     # Under autocast; sums stay float32.
     "addnorm own, bfloat16": lambda length, depth: ours("own", length, depth),
     "addnorm sum, bfloat16": lambda length, depth: ours("sum", length, depth),

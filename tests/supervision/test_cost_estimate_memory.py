@@ -96,7 +96,12 @@ def test_a_plan_says_what_each_way_of_summing_scores_costs() -> None:
     summed, streamed = found["v4m1"]
     assert summed.flops_per_token < streamed.flops_per_token
     assert summed.peak_bytes > streamed.peak_bytes
-    assert [way.attention for way in found["v4m5"]] == ["streaming"]
+    assert [way.attention for way in found["v4m5"]] == ["stored", "streaming"]
+    stored, streamed = found["v4m5"]
+    assert stored.taken
+    assert not streamed.taken
+    assert stored.flops_per_token < summed.flops_per_token, "nothing is taken out of a sum"
+    assert stored.peak_bytes > summed.peak_bytes, "a matrix per layer, not two"
     assert found["base"] == ()
 
 
@@ -110,10 +115,10 @@ class Operations(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", ["gau_alpha", "v4m5"])
-def test_a_large_step_is_counted_in_as_many_operations_as_a_small_one(name: str) -> None:
+@pytest.mark.parametrize(("name", "attention"), [("gau_alpha", "auto"), ("v4m5", "streaming"), ("v4m5", "stored")])
+def test_a_large_step_is_counted_in_as_many_operations_as_a_small_one(name: str, attention: str) -> None:
     """A batch of 512 cuts attention into thousands of tiles: walking through them took minutes for one variant."""
-    spec = preset(name, depth=2)
+    spec = preset(name, depth=2, attention=attention)
     counts = {}
     for batch in (2, 512):
         with Operations() as seen:

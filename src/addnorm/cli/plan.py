@@ -126,7 +126,10 @@ def command(options: Options) -> int:
         for way in cost.ways
     ]
     if ways:
-        print("\nTwo ways to sum scores: one running sum, or summed again in every layer (`attention` of a model)\n")
+        print(
+            "\nWays to sum scores (`attention` of a model): one running sum, the products of all layers stored, or summed "
+            "again in every layer\n"
+        )
         print(aligned([("variant", "attention", "FLOPs/token", "peak memory", "time per run"), *ways], right="llrrr"))
     print(
         f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "

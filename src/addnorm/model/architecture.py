@@ -16,7 +16,7 @@ from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
 from addnorm.model.feed_forward import Activation, PlainActivation
 from addnorm.model.forgetting import Forgetting, require_forgetting
-from addnorm.model.forward_context import RUNNING, Implementation
+from addnorm.model.forward_context import ACROSS_LAYERS, Implementation
 from addnorm.model.gau import require_one_head
 from addnorm.model.sharing import LayerSharing
 from addnorm.norm import NormSpec
@@ -122,7 +122,8 @@ class Architecture:
     attention: Implementation = "auto"
     """Implementation of the attention, which changes rounding, time and memory but not the model: one of `addnorm.attend`; or
     "running", one sum of scores for all layers, which backward undoes, if the scores of all layers share one weight ("carry" is
-    its name in version 0.1); or "auto", a running sum where it can be kept in at most 4 GiB, and otherwise the choice of
+    its name in version 0.1); or "stored", the products of all layers in memory, if every layer sums those of all earlier ones;
+    or "auto", on a CPU a running sum or stored products where they can be kept in at most 4 GiB, and otherwise the choice of
     `attend`."""
     tied: bool = False
     """True if the output matrix is the embedding table."""
@@ -268,10 +269,10 @@ class Architecture:
                 f"windows: expected [null] with objective {self.objective!r}, because a window holds the last keys up to a "
                 f"position, got {list(self.windows)}. Set windows to [null], or objective to 'causal'."
             )
-        if len(set(self.windows)) > 1 and self.attention in RUNNING:
+        if len(set(self.windows)) > 1 and self.attention in ACROSS_LAYERS:
             raise InputError(
-                f"attention: {self.attention}: expected one window for all layers, because the mask is a part of the running "
-                f"sum of scores, got windows {list(self.windows)}. Use 'auto' or 'streaming'."
+                f"attention: {self.attention}: expected one window for all layers, because one layer's scores are kept for the "
+                f"next, got windows {list(self.windows)}. Use 'auto' or 'streaming'."
             )
 
     @property

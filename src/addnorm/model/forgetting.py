@@ -125,8 +125,8 @@ def require_forgetting(objective: str, attention: str) -> None:
             f"forgetting: expected null with objective {objective!r}, because a gate forgets what lies before its position, "
             "got gates. Set forgetting to null, or objective to 'causal'."
         )
-    if attention in ("running", "carry"):
+    if attention in ("running", "carry", "stored"):
         raise InputError(
-            f"attention: {attention}: expected forgetting null, because every layer has gates of its own, which a running sum "
-            "of scores would add up, got gates. Use 'auto' or 'streaming'."
+            f"attention: {attention}: expected forgetting null, because every layer has gates of its own, which would be "
+            "summed with the scores of earlier layers, got gates. Use 'auto' or 'streaming'."
         )

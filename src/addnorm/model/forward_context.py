@@ -15,17 +15,22 @@ from torch import Tensor
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention import (
     RUNNING_LIMIT,
+    STORED_LIMIT,
     AttentionProblem,
     DecodingRows,
     LayerwiseAttention,
     Normalisation,
+    ProductBuffers,
     ReversibleSum,
     RunningSum,
     ScoreBuffers,
     SeparateLayers,
+    StoredProducts,
     problem_of,
     running_bytes,
+    stored_bytes,
     why_not_running,
+    why_not_stored,
 )
 from addnorm.model.cache import Cache
 from addnorm.model.forgetting import bias_with_gates, with_gates
@@ -35,10 +40,12 @@ from addnorm.scores import Scores
 from addnorm.sink import Sinks
 from addnorm.values import LayerValues, Values
 
-Implementation = Literal["auto", "carry", "reference", "running", "sdpa", "streaming", "triton"]
+Implementation = Literal["auto", "carry", "reference", "running", "sdpa", "stored", "streaming", "triton"]
 
 RUNNING = ("running", "carry")
 """Names of the running sum of scores; "carry" is its name in version 0.1."""
+ACROSS_LAYERS = (*RUNNING, "stored")
+"""Names of the implementations that keep one layer's scores for the next."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +66,8 @@ class ForwardContext:
     """The side inputs of one forward pass, and what its layers have passed on so far."""
 
     scores: Scores
+    depth: int
+    """Number of layers that attend."""
     position: Position
     prepared: Any
     """Values that the position computed once for this pass."""
@@ -81,9 +90,11 @@ class ForwardContext:
     windows: Sequence[int | None] = (None,)
     """Largest number of keys that a row sees, of each layer in turn; None for all."""
     impl: Implementation = "auto"
-    """An implementation of `attend`; "running" or "carry" for a running sum of scores."""
+    """An implementation of `attend`; "running" or "carry" for a running sum of scores, "stored" for stored products."""
     buffers: ScoreBuffers = field(default_factory=ScoreBuffers)
     """Memory for a running sum, which outlives the pass."""
+    products: ProductBuffers = field(default_factory=ProductBuffers)
+    """Memory for the products of all layers, which outlives the pass."""
     tracing: bool = False
     """True if `traced` is filled."""
     traced: AttentionTrace | None = None
@@ -162,7 +173,7 @@ class ForwardContext:
                     f"scores: expected one weight for all layers up to {layer}, as for layer 0, got none."
                 )
         if self.tracing:
-            impl = "auto" if self.impl in RUNNING else self.impl
+            impl = "auto" if self.impl in ACROSS_LAYERS else self.impl
             self.traced = AttentionTrace(layer=layer, query=query, key=key, problem=problem, impl=impl)
         next_terms = self.scores.terms(layer + 1)
         if layer == self._next:
@@ -244,7 +255,7 @@ class ForwardContext:
             own_bias: True if every layer adds a bias that depends on its input.
 
         Raises:
-            InputError: a running sum was asked for, and cannot be kept.
+            InputError: a running sum or stored products were asked for, and cannot be kept.
         """
         shared = self.scores.shared_weight(0) is not None
         decoding = self.cache is not None and self.cache.length > 0
@@ -252,16 +263,19 @@ class ForwardContext:
         if decoding:
             return RunningSum(keep=self.replays) if shared and same_rows else DecodingRows(keep=self.replays)
         if self.tracing:  # a trace is read layer by layer
-            return SeparateLayers("auto" if self.impl in RUNNING else self.impl, keep=self.replays)
-        if self.impl in RUNNING or (
-            self.impl == "auto" and same_rows and not own_bias and keeps_running_sum(self.scores, problem)
-        ):
-            reason = why_not_running(problem)
+            return SeparateLayers("auto" if self.impl in ACROSS_LAYERS else self.impl, keep=self.replays)
+        if self.impl in ACROSS_LAYERS or (self.impl == "auto" and same_rows and not own_bias):
+            stores = self.impl == "stored" or (
+                self.impl == "auto" and stores_products(self.scores, self.depth, problem)
+            )
+            reason = why_not_stored(problem) if stores else why_not_running(problem)
             if self.replays:
                 reason = "expected a residual that does not replay the attention of earlier layers"
-            if reason is None:
+            if reason is None and stores:
+                return StoredProducts(self.products, depth=self.depth)
+            if reason is None and (self.impl in RUNNING or keeps_running_sum(self.scores, problem)):
                 return ReversibleSum(self.buffers)
-            if self.impl in RUNNING:
+            if self.impl in ACROSS_LAYERS:
                 raise InputError(f"attention: {self.impl}: {reason}. Use 'auto' or 'streaming'.")
         return SeparateLayers(self.impl, keep=self.replays)
 
@@ -279,3 +293,16 @@ def keeps_running_sum(scores: Scores, problem: AttentionProblem) -> bool:
     if problem.value.is_cuda:
         return False
     return scores.terms(1) > 1 and scores.shared_weight(0) is not None and running_bytes(problem) <= RUNNING_LIMIT
+
+
+def sums_all_layers(scores: Scores, depth: int) -> bool:
+    """True if every layer's scores are a sum over all layers up to it."""
+    return depth > 1 and all(scores.terms(layer) == layer + 1 for layer in range(depth))
+
+
+def stores_products(scores: Scores, depth: int, problem: AttentionProblem) -> bool:
+    """True if impl="auto" stores the products of all layers, where nothing forbids it: scores are summed over all layers with a
+    weight per pair of layers, and the products take at most STORED_LIMIT bytes."""
+    if problem.value.is_cuda or scores.shared_weight(0) is not None or not sums_all_layers(scores, depth):
+        return False
+    return stored_bytes(problem, depth=depth) <= STORED_LIMIT

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention import ScoreBuffers
+from addnorm.kernels.grouped_attention import ProductBuffers, ScoreBuffers
 from addnorm.model.architecture import Architecture
 from addnorm.model.assembly import build_head_transform, build_layer, build_norm
 from addnorm.model.cache import Cache
-from addnorm.model.forward_context import RUNNING, ForwardContext
+from addnorm.model.forward_context import ACROSS_LAYERS, RUNNING, ForwardContext, sums_all_layers
 from addnorm.model.layer import Branch, Layer, SiteBranches
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_last_sites, replay_layers
@@ -49,18 +49,23 @@ class Transformer(nn.Module):
         self.scores = spec.build_scores()
         self.values = spec.build_values()
         self.sink = spec.build_sinks()
-        if spec.attention in RUNNING and self.sink is not None:
+        if spec.attention in ACROSS_LAYERS and self.sink is not None:
             raise InputError(
-                f"attention: {spec.attention}: expected sink 'none', because a running sum of scores has no place for "
-                f"one, got {spec.sink.kind!r}. Use 'auto' or 'streaming'."
+                f"attention: {spec.attention}: expected sink 'none', because scores that are kept for later layers have no "
+                f"place for one, got {spec.sink.kind!r}. Use 'auto' or 'streaming'."
             )
-        self.score_buffers = ScoreBuffers()
+        self.score_buffers, self.product_buffers = ScoreBuffers(), ProductBuffers()
         self.recompute = False
         """True for branches that keep their input alone for the backward pass, which computes them again."""
         if spec.attention in RUNNING and self.scores.shared_weight(0) is None:
             raise InputError(
                 f"attention: {spec.attention} keeps one running sum of scores: expected scores with one weight for all layers, "
                 f"got {spec.scores.kind!r}. Use 'auto' or 'streaming'."
+            )
+        if spec.attention == "stored" and not sums_all_layers(self.scores, spec.attention_shape.depth):
+            raise InputError(
+                f"attention: stored keeps the products of all layers: expected scores that every layer sums over all earlier "
+                f"ones, got {spec.scores.kind!r}, and {spec.attention_shape.depth} layer(s). Use 'auto' or 'streaming'."
             )
         self.layers = nn.ModuleList(build_layer(spec, index) for index in range(spec.depth))
         self.final_norm = build_norm(spec, "final")
@@ -110,6 +115,7 @@ class Transformer(nn.Module):
         x = self.embedding_dropout(self.embedding_norm(x))
         context = ForwardContext(
             scores=self.scores,
+            depth=self.spec.attention_shape.depth,
             position=self.position,
             prepared=self.position.prepare(start, tokens.shape[1], x),
             causal=causal,
@@ -125,6 +131,7 @@ class Transformer(nn.Module):
             windows=self.spec.windows,
             impl=self.spec.attention,
             buffers=self.score_buffers,
+            products=self.product_buffers,
             tracing=trace is not None,
         )
         state = self.residual.open(x)

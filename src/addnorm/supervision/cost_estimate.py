@@ -7,7 +7,7 @@ Time is estimated from the measured speed of a real step of the first variant on
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from addnorm.kernels.grouped_attention import counting_at_once
+from addnorm.model.forward_context import Implementation, sums_all_layers
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import OptimizerSpec
 from addnorm.study.definition import AnyModel, Study, Training
@@ -205,9 +206,13 @@ def _score_sum_costs(
         replays, sinks = model.residual.replays, model.build_sinks()
     if model.depth < 2 or scores.terms(1) == 1:
         return
-    taken = "running" if as_configured.buffer_bytes else "streaming" if model.attention == "auto" else model.attention
-    can_run = scores.shared_weight(0) is not None and not replays and sinks is None
-    for attention in ("running", "streaming") if can_run else ("streaming",):
+    taken = as_configured.kept_scores or ("streaming" if model.attention == "auto" else model.attention)
+    ways: tuple[Implementation, ...] = ("streaming",)
+    if not replays and sinks is None and scores.shared_weight(0) is not None:
+        ways = ("running", "streaming")
+    elif not replays and sinks is None and sums_all_layers(scores, model.attention_shape.depth):
+        ways = ("stored", "streaming")
+    for attention in ways:
         step = step_cost(replace(model, attention=attention), training)
         yield ScoreSumCost(
             attention=attention,
@@ -225,9 +230,9 @@ class StepCost:
     parameters: int
     flops: int
     peak_bytes: int
-    """The buffers of a running sum included."""
-    buffer_bytes: int
-    """Of the buffers of a running sum; 0 without one."""
+    """The buffers of a running sum or of stored products included."""
+    kept_scores: Literal["running", "stored"] | None
+    """Implementation of attention that keeps one layer's scores for the next; None without one."""
     weight_bytes: int
     """Of the weights, and of their gradients."""
     state_bytes: int
@@ -257,7 +262,9 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
         del logits
         loss.backward()
-    buffer_bytes = built.score_buffers.nbytes if isinstance(built, Transformer) else 0
+    kept_scores: Literal["running", "stored"] | None = None
+    if isinstance(built, Transformer):
+        kept_scores = "running" if built.score_buffers.nbytes else "stored" if built.product_buffers.nbytes else None
     step_bytes, without_gradients = live.peak(), live.peak(without=[p.grad for p in parameters])
     optimizer_bytes = state_bytes(training.optimizer, built.to("meta"))
     gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
@@ -272,7 +279,7 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
         parameters=sum(p.numel() for p in parameters),
         flops=flops.get_total_flops() * rows * shards,
         peak_bytes=peak_bytes,
-        buffer_bytes=buffer_bytes,
+        kept_scores=kept_scores,
         weight_bytes=weight_bytes,
         state_bytes=optimizer_bytes,
     )

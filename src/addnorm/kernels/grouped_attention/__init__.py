@@ -16,21 +16,31 @@ from addnorm.kernels.grouped_attention.reversible import (
 )
 from addnorm.kernels.grouped_attention.rows import DecodingRows
 from addnorm.kernels.grouped_attention.running import RunningSum
+from addnorm.kernels.grouped_attention.stored import (
+    STORED_LIMIT,
+    ProductBuffers,
+    StoredProducts,
+    stored_bytes,
+    why_not_stored,
+)
 
 count_in_place_products()
 
 __all__ = [
     "IMPLEMENTATIONS",
     "RUNNING_LIMIT",
+    "STORED_LIMIT",
     "AttentionProblem",
     "DecodingRows",
     "DistanceBias",
     "LayerwiseAttention",
     "Normalisation",
+    "ProductBuffers",
     "ReversibleSum",
     "RunningSum",
     "ScoreBuffers",
     "SeparateLayers",
+    "StoredProducts",
     "attend",
     "band",
     "choose",
@@ -39,6 +49,8 @@ __all__ = [
     "problem_of",
     "running_bytes",
     "solve",
+    "stored_bytes",
     "why_not_running",
+    "why_not_stored",
     "with_value",
 ]

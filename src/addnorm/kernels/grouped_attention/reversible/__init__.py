@@ -21,8 +21,9 @@ from addnorm.kernels.grouped_attention.reversible.buffers import ScoreBuffers
 from addnorm.kernels.grouped_attention.reversible.layers import (
     RUNNING_LIMIT,
     ReversibleSum,
+    first_derivatives,
     running_bytes,
     why_not_running,
 )
 
-__all__ = ["RUNNING_LIMIT", "ReversibleSum", "ScoreBuffers", "running_bytes", "why_not_running"]
+__all__ = ["RUNNING_LIMIT", "ReversibleSum", "ScoreBuffers", "first_derivatives", "running_bytes", "why_not_running"]

@@ -1,70 +1,19 @@
-"""Memory for one running sum of scores and for its gradient, kept from one training step to the next.
-
-A tile of scores is contiguous, and the tiles lie one after another, so that causal attention takes half of length². The
-buffers are kept because a fresh array of this size costs more than the arithmetic on it: the system clears every page when
-it is first written.
-"""
+"""Memory for one running sum of scores and for its gradient, kept from one training step to the next."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention.panel import Panel
+from addnorm.kernels.grouped_attention.packed import fits, new_flat
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.row_blocks import on_device, slab_entries
-from addnorm.kernels.grouped_attention.tiles import MOST_ROWS, USUAL_ROWS, Tile, spans, tile_of
 
-MANY_KEYS = 4096
-"""Keys from which a tile of causal attention has MOST_ROWS."""
 MOST_GRADIENTS = 2
 """Backward passes that a thread may have under way: one inside another. A further one ends the oldest, which may have ended
 without reaching the first layer."""
-
-
-def rows_of(problem: AttentionProblem) -> int:
-    """Query rows of a tile: few for short causal sequences, of which a tile multiplies half a square too much; many for long
-    ones, whose products are faster."""
-    if not problem.causal:
-        return MOST_ROWS
-    return USUAL_ROWS if problem.key < MANY_KEYS else MOST_ROWS
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Places of the tiles of a problem in a buffer. They depend on sizes alone, so all layers of a model have the same one."""
-
-    tile: Tile
-    entries: int
-    """Entries of all tiles together."""
-
-    @classmethod
-    def of(cls, problem: AttentionProblem) -> "Layout":
-        """Lay out the scores of a problem."""
-        tile = tile_of(problem, most_rows=rows_of(problem))
-        if on_device(problem):
-            return cls(tile, problem.batch * problem.heads * slab_entries(problem))
-        seen = ((rows.stop - rows.start, problem.keys_seen(rows)) for rows in spans(problem.query, tile.rows))
-        entries = problem.batch * problem.heads * sum(height * (keys.stop - keys.start) for height, keys in seen)
-        return cls(tile, entries)
-
-    def panels(self, problem: AttentionProblem) -> Iterator[tuple[Panel, list[tuple[slice, int]]]]:
-        """Every panel with its tiles: their query rows, and where their scores begin in a buffer."""
-        start = 0
-        for batch in spans(problem.batch, self.tile.batch):
-            for kv_heads in spans(problem.kv_heads, self.tile.kv_heads):
-                panel = Panel(problem, batch, kv_heads, problem.dtype)
-                tiles = []
-                for rows in spans(problem.query, self.tile.rows):
-                    tiles.append((rows, start))
-                    slabs, lines, keys = panel.tile_shape(rows)
-                    start += slabs * lines * keys
-                yield panel, tiles
 
 
 @dataclass
@@ -116,9 +65,9 @@ class ScoreBuffers:
 
     def total(self, entries: int, problem: AttentionProblem) -> Tensor:
         """The flat buffer of the running sum, of at least `entries`. A larger one is empty."""
-        if not _fits(self._total, entries, problem):
+        if not fits(self._total, entries, problem):
             self.holds = self._total = None  # the old one goes before the new one comes
-            self._total = _flat(entries, problem)
+            self._total = new_flat(entries, problem)
         assert self._total is not None
         return self._total
 
@@ -129,9 +78,9 @@ class ScoreBuffers:
         if len(own) >= MOST_GRADIENTS:
             self.end_gradient(own[0])
         values, self._free = self._free, None
-        if values is None or not _fits(values, entries, problem):
+        if values is None or not fits(values, entries, problem):
             del values
-            values = _flat(entries, problem)
+            values = new_flat(entries, problem)
         begun = GradientSum(self.new_number(), values, layer, thread)
         self._gradients[begun.number] = begun
         return begun
@@ -154,12 +103,3 @@ class ScoreBuffers:
         """Take a gradient back; one buffer is kept for the next pass."""
         del self._gradients[ended.number]
         self._free = ended.values
-
-
-def _flat(entries: int, problem: AttentionProblem) -> Tensor:
-    return torch.empty(entries, dtype=problem.dtype, device=problem.value.device)
-
-
-def _fits(flat: Tensor | None, entries: int, problem: AttentionProblem) -> bool:
-    wanted = (problem.dtype, problem.value.device)
-    return flat is not None and flat.numel() >= entries and (flat.dtype, flat.device) == wanted

@@ -21,9 +21,10 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention.counting import at_once
 from addnorm.kernels.grouped_attention.gpu import kernel_refusal
 from addnorm.kernels.grouped_attention.layerwise import Attended, LayerwiseAttention, Values
+from addnorm.kernels.grouped_attention.packed import Layout
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
-from addnorm.kernels.grouped_attention.reversible.buffers import Layout, ScoreBuffers
+from addnorm.kernels.grouped_attention.reversible.buffers import ScoreBuffers
 from addnorm.kernels.grouped_attention.reversible.passes import SummedLayer, attend_layer, differentiate_layer
 from addnorm.kernels.grouped_attention.row_blocks import on_device
 
@@ -162,22 +163,35 @@ class _Layer(torch.autograd.Function):
             if token_needed:
                 d_token = torch.tensor([number, layer.scale(layer.index)], dtype=torch.float64, device="cpu")
         grads = (d_weight, d_token, d_bias, found.value, found.queries[0], found.keys[0])
-        if torch.is_grad_enabled():  # create_graph=True
-            grads = _FirstDerivative.apply(len(grads), *grads, *saved)  # type: ignore[no-untyped-call]
-        d_weight, d_token, d_bias, *rest = grads
+        d_weight, d_token, d_bias, *rest = first_derivatives("running", grads, saved)
         return None, None, d_weight, d_token, d_bias, None, None, *rest
 
 
-class _FirstDerivative(torch.autograd.Function):
-    """Gradients, as functions of the inputs that no graph has recorded: a second derivative raises."""
+def first_derivatives(
+    impl: str, grads: Sequence[Tensor | None], inputs: Sequence[Tensor | None]
+) -> Sequence[Tensor | None]:
+    """Return the gradients; with create_graph=True as functions of the inputs whose own derivative raises InputError.
 
+    Args:
+        impl: name of the implementation, for the message.
+        grads: computed without a graph.
+        inputs: what they depend on.
+    """
+    if not torch.is_grad_enabled():
+        return grads
+    found: Sequence[Tensor | None] = _FirstDerivative.apply(impl, len(grads), *grads, *inputs)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _FirstDerivative(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, count: int, *grads_and_inputs: Tensor | None) -> tuple[Tensor | None, ...]:
+    def forward(ctx: Any, impl: str, count: int, *grads_and_inputs: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.impl = impl
         return grads_and_inputs[:count]
 
     @staticmethod
     def backward(ctx: Any, *_: Tensor | None) -> Any:
         raise InputError(
-            "attention: running: expected a first derivative, got a second one. "
+            f"attention: {ctx.impl}: expected a first derivative, got a second one. "
             "Use attention='reference', which has derivatives of any order."
         )

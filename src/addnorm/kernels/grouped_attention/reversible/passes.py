@@ -10,10 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
+from addnorm.kernels.grouped_attention.packed import Layout, own_term, tile_of_flat
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
 from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, differentiate_softmax, hand_out
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
-from addnorm.kernels.grouped_attention.reversible.buffers import GradientSum, Layout, ScoreBuffers
+from addnorm.kernels.grouped_attention.reversible.buffers import GradientSum, ScoreBuffers
 from addnorm.kernels.grouped_attention.row_blocks import on_device
 
 SCALES = (1e-3, 1e3)
@@ -95,7 +96,7 @@ def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> tuple[Tensor, 
             from addnorm.kernels.grouped_attention.triton.running_passes import attend_on_sum
 
             out, log_sum = attend_on_sum(
-                _own_term(p),
+                own_term(p),
                 total,
                 alpha=layer.scale(index),
                 beta=layer.scale(index) / layer.scale(index - 1) if index else 0.0,
@@ -106,7 +107,7 @@ def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> tuple[Tensor, 
         else:
             buffer = p.value.new_empty(tile.slabs * p.group * tile.rows * tile.keys, dtype=p.dtype)
             beta = layer.scale(index) / layer.scale(index - 1) if index else 0.0
-            for panel, tiles in layer.layout.panels(_own_term(p)):
+            for panel, tiles in layer.layout.panels(own_term(p)):
                 for rows, start in tiles:
                     scores = tile_of_flat(total, start, panel, rows)
                     if not recomputed:
@@ -152,7 +153,7 @@ def differentiate_layer(
     Raises:
         InputError: the layer above was not the last one that this backward pass visited.
     """
-    p, own, index = summed, _own_term(summed), layer.index
+    p, own, index = summed, own_term(summed), layer.index
     buffers, layout = layer.buffers, layer.layout
     with buffers.lock:
         if under_way is None:
@@ -293,12 +294,3 @@ def _probabilities(layer: SummedLayer, panel: Panel, scores: Tensor, buffer: Ten
         torch.add(panel.heads_first(scores), panel.bias(bias, rows), out=by_head)
         scores = own
     return panel.normalise(scores, own)
-
-
-def _own_term(summed: AttentionProblem) -> AttentionProblem:
-    return replace(summed, queries=summed.queries[-1:], keys=summed.keys[-1:])
-
-
-def tile_of_flat(flat: Tensor, start: int, panel: Panel, rows: slice) -> Float[Tensor, "slab line key"]:
-    """View of one tile that begins at `start` in a flat buffer."""
-    return carve(flat[start:], panel.tile_shape(rows))

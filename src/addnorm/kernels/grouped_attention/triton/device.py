@@ -129,9 +129,9 @@ def attend_tile(
     scores, top, mass, attended, v, kv_rows, rows, columns, num_keys, seed, batch, head, threshold, share,
     VALUE_DIM: tl.constexpr, BLOCK_VALUE: tl.constexpr, DROPS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
-    """(largest score, sum of exponentials, attended values) of the rows with one more tile of keys.
+    """(largest score, sum of exponentials, attended values) with one more tile: Milakov and Gimelshein 2018's running softmax.
 
-    Source: the running-maximum softmax of Milakov and Gimelshein 2018; Dao 2023, arXiv:2307.08691, algorithm 1.
+    Source: Dao 2023, arXiv:2307.08691, algorithm 1.
     """
     higher = tl.maximum(top, tl.max(scores, 1))
     finite = tl.where(higher == float("-inf"), 0.0, higher)  # a row without a key yet: -inf - -inf is no number

@@ -1,10 +1,13 @@
-"""A running sum in uses that change the order of passes: each gives the reference's gradients, or one clear error."""
+"""Scores kept across layers, in uses that change the order of passes: the reference's gradients, or one clear error."""
 
 import copy
 import functools
+import importlib
+import itertools
 import pickle
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,7 +19,14 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention import ReversibleSum, ScoreBuffers, SeparateLayers, problem_of
+from addnorm.kernels.grouped_attention import (
+    ProductBuffers,
+    ReversibleSum,
+    ScoreBuffers,
+    SeparateLayers,
+    StoredProducts,
+    problem_of,
+)
 from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention
 from addnorm.model.transformer import Transformer
 from addnorm.testing.laws import some_tokens, subject
@@ -27,10 +37,33 @@ TOLERANCE = {"rtol": 1e-9, "atol": 1e-9}
 """Float64 with sums of order one: four digits above its rounding, ten below the smallest wrong term."""
 
 
-def pair(**changes: Any) -> tuple[Transformer, Transformer]:
-    """A model with a running sum, and the same with the reference."""
-    changes = {"scores": make("scores", "power"), "depth": 3, **changes}
-    model, reference = (subject(tiny(attention=attention, **changes)) for attention in ("running", "reference"))
+@dataclass(frozen=True)
+class Way:
+    """An implementation that keeps one layer's scores for the next."""
+
+    name: str
+    scores: str
+    """A kind that it serves."""
+    buffers: Callable[[], Any]
+    layerwise: Callable[[Any], LayerwiseAttention]
+    """Makes it, for four layers, with these buffers."""
+
+    def new(self) -> LayerwiseAttention:
+        return self.layerwise(self.buffers())
+
+    def bytes_of(self, model: Transformer) -> int:
+        return (model.score_buffers if self.name == "running" else model.product_buffers).nbytes
+
+
+RUNNING = Way("running", "power", ScoreBuffers, ReversibleSum)
+STORED = Way("stored", "weighted", ProductBuffers, lambda buffers: StoredProducts(buffers, depth=4))
+every_way = pytest.mark.parametrize("way", [RUNNING, STORED], ids=["running", "stored"])
+
+
+def pair(way: Way, **changes: Any) -> tuple[Transformer, Transformer]:
+    """A model that keeps scores across layers, with learned weights that differ, and the same with the reference."""
+    changes = {"scores": make("scores", way.scores), "depth": 3, **changes}
+    model, reference = (subject(tiny(attention=attention, **changes)) for attention in (way.name, "reference"))
     reference.load_state_dict(model.state_dict())
     return model, reference
 
@@ -50,16 +83,18 @@ def assert_gradients(found: dict[str, Tensor], right: dict[str, Tensor]) -> None
             )
 
 
-def test_two_forward_passes_before_their_backward_passes() -> None:
-    model, reference = pair()
+@every_way
+def test_two_forward_passes_before_their_backward_passes(way: Way) -> None:
+    model, reference = pair(way)
     one, other = tokens_of(model, 0), tokens_of(model, 1, length=9)
     first, second = model(one), model(other)
     assert_gradients(gradients(model, first), gradients(reference, reference(one)))
     assert_gradients(gradients(model, second), gradients(reference, reference(other)))
 
 
-def test_one_backward_pass_through_two_forward_passes() -> None:
-    model, reference = pair()
+@every_way
+def test_one_backward_pass_through_two_forward_passes(way: Way) -> None:
+    model, reference = pair(way)
     found = []
     for side in (model, reference):
         loss = loss_of(side(tokens_of(model, 0))) + loss_of(side(tokens_of(model, 1)))
@@ -68,8 +103,9 @@ def test_one_backward_pass_through_two_forward_passes() -> None:
     assert_gradients(*(dict(zip(names, grads, strict=True)) for grads in found))
 
 
-def test_a_second_backward_pass() -> None:
-    model, reference = pair()
+@every_way
+def test_a_second_backward_pass(way: Way) -> None:
+    model, reference = pair(way)
     tokens = tokens_of(model, 0)
     loss = loss_of(model(tokens))
     right = gradients(reference, reference(tokens))
@@ -79,8 +115,9 @@ def test_a_second_backward_pass() -> None:
         assert_gradients(dict(zip(names, grads, strict=True)), right)
 
 
-def test_an_evaluation_between_forward_and_backward() -> None:
-    model, reference = pair()
+@every_way
+def test_an_evaluation_between_forward_and_backward(way: Way) -> None:
+    model, reference = pair(way)
     tokens = tokens_of(model, 0)
     logits = model(tokens)
     with torch.no_grad():
@@ -108,10 +145,11 @@ def some_leaves(depth: int = 4, trained: Callable[[int], bool] = lambda layer: T
     return leaves
 
 
+@every_way
 @pytest.mark.parametrize("used", [(0,), (1,), (0, 2), (3,), (1, 3)])
-def test_losses_that_read_some_layers_only(used: tuple[int, ...]) -> None:
+def test_losses_that_read_some_layers_only(way: Way, used: tuple[int, ...]) -> None:
     leaves, found = some_leaves(), []
-    for attention in (ReversibleSum(ScoreBuffers()), SeparateLayers("reference", keep=False)):
+    for attention in (way.new(), SeparateLayers("reference", keep=False)):
         outputs = layers(attention, leaves)
         loss = sum(outputs[layer].square().sum() for layer in used)
         found.append(torch.autograd.grad(loss, leaves, allow_unused=True, materialize_grads=True))
@@ -119,23 +157,25 @@ def test_losses_that_read_some_layers_only(used: tuple[int, ...]) -> None:
         torch.testing.assert_close(one, other, **TOLERANCE)
 
 
+@every_way
 @pytest.mark.parametrize("frozen", [{0}, {1}, {0, 1}, {3}, {0, 2}])
-def test_layers_that_are_not_trained(frozen: set[int]) -> None:
+def test_layers_that_are_not_trained(way: Way, frozen: set[int]) -> None:
     leaves, found = some_leaves(trained=lambda layer: layer not in frozen), []
     trained = [leaf for leaf in leaves if leaf.requires_grad]
-    for attention in (ReversibleSum(ScoreBuffers()), SeparateLayers("reference", keep=False)):
+    for attention in (way.new(), SeparateLayers("reference", keep=False)):
         loss = sum(output.square().sum() for output in layers(attention, leaves))
         found.append(torch.autograd.grad(loss, trained))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, **TOLERANCE)
 
 
-def test_passes_that_end_early_do_not_keep_more_and_more() -> None:
-    buffers, leaves = ScoreBuffers(), some_leaves()
+@every_way
+def test_passes_that_end_early_do_not_keep_more_and_more(way: Way) -> None:
+    buffers, leaves = way.buffers(), some_leaves()
     right = None
     sizes = []
     for _ in range(5):
-        loss = sum(output.square().sum() for output in layers(ReversibleSum(buffers), leaves))
+        loss = sum(output.square().sum() for output in layers(way.layerwise(buffers), leaves))
         torch.autograd.grad(loss, leaves[-3:], retain_graph=True)  # never reaches the layers below
         found = torch.autograd.grad(loss, leaves)
         for one, other in zip(found, right or found, strict=True):
@@ -161,14 +201,15 @@ class Raising(torch.autograd.Function):
         return grad
 
 
-def test_an_exception_in_between_leaves_no_wrong_gradient() -> None:
-    buffers, leaves = ScoreBuffers(), some_leaves()
+@every_way
+def test_an_exception_in_between_leaves_no_wrong_gradient(way: Way) -> None:
+    buffers, leaves = way.buffers(), some_leaves()
     right = torch.autograd.grad(
         sum(o.square().sum() for o in layers(SeparateLayers("reference", keep=False), leaves)), leaves
     )
     guarded = list(leaves)
     guarded[4] = Raising.apply(leaves[4])  # the second layer's keys
-    loss = sum(output.square().sum() for output in layers(ReversibleSum(buffers), guarded))
+    loss = sum(output.square().sum() for output in layers(way.layerwise(buffers), guarded))
     Raising.armed = True
     with pytest.raises(RuntimeError, match="planted"):
         torch.autograd.grad(loss, leaves, retain_graph=True)
@@ -177,14 +218,17 @@ def test_an_exception_in_between_leaves_no_wrong_gradient() -> None:
         torch.testing.assert_close(one, other, **TOLERANCE)
 
 
-def test_a_layer_that_fails_in_the_middle_leaves_no_wrong_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    from addnorm.kernels.grouped_attention.reversible import passes
+@every_way
+def test_a_layer_that_fails_in_the_middle_leaves_no_wrong_sum(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = importlib.import_module(
+        f"addnorm.kernels.grouped_attention.{'reversible' if way is RUNNING else way.name}.passes"
+    )
 
-    buffers, leaves = ScoreBuffers(), some_leaves()
+    buffers, leaves = way.buffers(), some_leaves()
     right = torch.autograd.grad(
         sum(o.square().sum() for o in layers(SeparateLayers("reference", keep=False), leaves)), leaves
     )
-    loss = sum(output.square().sum() for output in layers(ReversibleSum(buffers), leaves))
+    loss = sum(output.square().sum() for output in layers(way.layerwise(buffers), leaves))
     original, calls = passes.hand_out, []
 
     def failing(*arguments: Any) -> None:
@@ -200,12 +244,13 @@ def test_a_layer_that_fails_in_the_middle_leaves_no_wrong_sum(monkeypatch: pytes
         torch.testing.assert_close(one, other, **TOLERANCE)
 
 
-def test_second_derivatives_are_refused() -> None:
-    model, _ = pair()
+@every_way
+def test_second_derivatives_are_refused(way: Way) -> None:
+    model, _ = pair(way)
     loss = loss_of(model(tokens_of(model, 0)))
     first = torch.autograd.grad(loss, list(model.parameters()), create_graph=True, allow_unused=True)
     size = sum(grad.square().sum() for grad in first if grad is not None)
-    with pytest.raises(InputError, match="running: expected a first derivative, got a second one"):
+    with pytest.raises(InputError, match=f"{way.name}: expected a first derivative, got a second one"):
         size.backward()
 
 
@@ -234,11 +279,16 @@ def checkpointed(model: Transformer, *, reentrant: bool) -> Transformer:
     return model
 
 
-@pytest.mark.parametrize("attention", ["running", "streaming", "reference"])
-@pytest.mark.parametrize("scores", ["power", "weighted", "accumulated_projections", "own"])
+@pytest.mark.parametrize(
+    ("attention", "scores"),
+    [
+        ("running", "power"),
+        ("stored", "power"),
+        ("stored", "weighted"),
+        *itertools.product(["streaming", "reference"], ["power", "weighted", "accumulated_projections", "own"]),
+    ],
+)
 def test_activation_checkpointing(attention: str, scores: str) -> None:
-    if attention == "running" and scores != "power":
-        pytest.skip("no sum serves all layers")
     spec = tiny(attention=attention, scores=make("scores", scores), depth=3)
     model, plain = subject(spec), subject(spec)
     tokens = some_tokens(spec)
@@ -248,7 +298,7 @@ def test_activation_checkpointing(attention: str, scores: str) -> None:
     assert_gradients(dict(zip(right, found.values(), strict=True)), right)
 
 
-@pytest.mark.parametrize("attention", ["running", "streaming"])
+@pytest.mark.parametrize("attention", ["running", "stored", "streaming"])
 def test_reentrant_checkpointing_is_refused(attention: str) -> None:
     model = checkpointed(subject(tiny(attention=attention, scores=make("scores", "sum"), depth=3)), reentrant=True)
     x = tokens_of(model, 0)
@@ -257,16 +307,17 @@ def test_reentrant_checkpointing_is_refused(attention: str) -> None:
         loss_of(model(x)).backward()
 
 
-def test_transformations_of_torch_func() -> None:
-    model, reference = pair()
+@every_way
+def test_transformations_of_torch_func(way: Way) -> None:
+    model, reference = pair(way)
     tokens = tokens_of(model, 0)
 
     def loss(parameters: dict[str, Tensor], side: Transformer) -> Tensor:
         return loss_of(torch.func.functional_call(side, parameters, (tokens,)))
 
-    with pytest.raises(InputError, match=r"running: expected no transformation of torch\.func"):
+    with pytest.raises(InputError, match=rf"{way.name}: expected no transformation of torch\.func"):
         torch.func.grad(loss)(dict(model.named_parameters()), model)
-    automatic = subject(tiny(attention="auto", scores=make("scores", "power"), depth=3))
+    automatic = subject(tiny(attention="auto", scores=make("scores", way.scores), depth=3))
     automatic.load_state_dict(model.state_dict())
     found = torch.func.grad(loss)(dict(automatic.named_parameters()), automatic)
     right = gradients(reference, reference(tokens))
@@ -275,28 +326,31 @@ def test_transformations_of_torch_func() -> None:
             torch.testing.assert_close(found[name], expected, **TOLERANCE)
 
 
-def test_copies_begin_with_empty_buffers() -> None:
-    model, _ = pair()
+@every_way
+def test_copies_begin_with_empty_buffers(way: Way) -> None:
+    model, _ = pair(way)
     loss_of(model(tokens_of(model, 0))).backward()
-    assert model.score_buffers.nbytes > 0
+    assert way.bytes_of(model) > 0
     for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert other.score_buffers.nbytes == 0
+        assert way.bytes_of(other) == 0
         assert torch.equal(other(tokens_of(model, 1)), model(tokens_of(model, 1)))
 
 
-def test_evaluation_keeps_one_buffer_and_training_two() -> None:
-    model, _ = pair()
-    model.score_buffers = ScoreBuffers()
+@every_way
+def test_evaluation_keeps_one_buffer_and_a_running_sum_in_training_two(way: Way) -> None:
+    model, _ = pair(way)
+    model.score_buffers, model.product_buffers = ScoreBuffers(), ProductBuffers()
     with torch.no_grad():
         model(tokens_of(model, 0))
-    one = model.score_buffers.nbytes
+    one = way.bytes_of(model)
     for seed in range(3):
         loss_of(model(tokens_of(model, seed))).backward()
-        assert model.score_buffers.nbytes == 2 * one > 0
+        assert way.bytes_of(model) == (2 if way is RUNNING else 1) * one > 0
 
 
-def test_threads_take_turns() -> None:
-    model, reference = pair()
+@every_way
+def test_threads_take_turns(way: Way) -> None:
+    model, reference = pair(way)
     right = {seed: gradients(reference, reference(tokens_of(model, seed))) for seed in range(4)}
     found: dict[int, dict[str, Tensor]] = {}
 
@@ -314,9 +368,9 @@ def test_threads_take_turns() -> None:
 
 
 @functools.cache
-def models_to_use() -> tuple[Transformer, list[list[Tensor]]]:
+def models_to_use(way: Way) -> tuple[Transformer, list[list[Tensor]]]:
     """A model, and the reference's gradients of three batches, of 5, 6 and 7 tokens."""
-    model, reference = pair()
+    model, reference = pair(way)
     parameters, options = list(reference.parameters()), {"allow_unused": True, "materialize_grads": True}
     right = []
     for seed in range(3):
@@ -338,11 +392,12 @@ USES = st.lists(
 )
 
 
-@given(USES)
+@every_way
+@given(uses=USES)
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_any_sequence_of_uses(uses: list[tuple[str, int]]) -> None:
+def test_any_sequence_of_uses(way: Way, uses: list[tuple[str, int]]) -> None:
     """Forward passes, evaluations, whole, repeated, partial and joint backward passes, in any order."""
-    model, right = models_to_use()
+    model, right = models_to_use(way)
     parameters = list(model.parameters())
     alive: list[tuple[int, Tensor]] = []
     for use, number in uses:
