@@ -178,7 +178,7 @@ def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> 
         kind=kind,
         texts={part: text and words.translation(keys[part], text) for part, text in written.items()},
         is_translated=language == "en" or all(keys[part] in words.words for part, text in written.items() if text),
-        formula=typeset(doc.formula_in(spec)),
+        formula=typeset(doc.formula_in(spec), language),
         source=doc.source,
         is_known=True,
         is_plain=(room, kind) in _PLAIN,
