@@ -9,6 +9,8 @@ NARROW = 22
 """Characters of a name that fit beside a bar on a phone."""
 WIDE = 44
 """Characters that fit beside a bar on a desktop, and where a name may wrap: in a sentence, a heading, a legend."""
+_BETWEEN = "·"
+"""Values of a name: a sentence lists names with commas."""
 _BREAK = re.compile(r"[-_./: ]")
 """Places where a name may be cut."""
 _FEWEST_LETTERS = 3
@@ -29,7 +31,7 @@ def short_names(names: Iterable[str], most: int = NARROW) -> Mapping[str, str]:
 
     Example:
         >>> short_names(["scores=own,placement=pre,rate=0.001", "scores=own,placement=post,rate=0.003"])
-        {'scores=own,placement=pre,rate=0.001': 'pre, 0.001', 'scores=own,placement=post,rate=0.003': 'post, 0.003'}
+        {'scores=own,placement=pre,rate=0.001': 'pre·0.001', 'scores=own,placement=post,rate=0.003': 'post·0.003'}
         >>> short_names(["a-model-of-great-length-with-scores", "a-model-of-great-length-without-them"])
         {'a-model-of-great-length-with-scores': '…with-scores', 'a-model-of-great-length-without-them': '…without-them'}
     """
@@ -67,7 +69,7 @@ def _settings(names: Sequence[str], most: int) -> list[str]:
 def _side_by_side(columns: Sequence[Sequence[str]], letters: Sequence[int]) -> list[str]:
     """A name per row, with so many letters of each column."""
     cut = [[value[:most] for value in column] for column, most in zip(columns, letters, strict=True)]
-    return [", ".join(values) for values in zip(*cut, strict=True)]
+    return [_BETWEEN.join(values) for values in zip(*cut, strict=True)]
 
 
 def _fewest_letters(distinct: set[str]) -> int:
