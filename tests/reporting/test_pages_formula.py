@@ -11,9 +11,11 @@ from addnorm.reporting.sections.model import mechanisms
 from addnorm.words import LANGUAGES, phrases
 
 ALL = [(room, kind) for room in MECHANISM_ROOMS for kind in ROOMS[room].kinds()]
-NAMES = set(
-    "attention batch bucket dim erf feedforward gelu hidden ij key last layer mean mid mod norm post pre relu score scores seq "
-    "silu sink slope sum token tokens values window write zeta f1 f2".split()
+NAMES = frozenset(
+    """
+    attention batch bucket dim erf feedforward gelu hidden ij key last layer mean mid mod norm post pre relu score scores seq
+    silu sink slope sum token tokens values window write zeta f1 f2
+    """.split()  # noqa: SIM905
 )
 """Of functions, numbers and indices in formulas: they are no words of a language."""
 SETTING = re.compile(r"\b[a-z]+\.[a-z_]+")

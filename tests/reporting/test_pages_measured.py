@@ -207,4 +207,6 @@ def test_a_models_page_says_what_was_not_found_in_it(study: Path) -> None:
     text = shown(study, "insight", "zh", run.variant)
     assert phrases("zh").note(missing.note) in text
     write_json(study / run.run / "insight.json", content | {"missing": [missing]})
-    assert str(missing) in html.unescape(shown(study, "insight", "zh", run.variant)), "of an earlier version, in English"
+    assert str(missing) in html.unescape(shown(study, "insight", "zh", run.variant)), (
+        "of an earlier version, in English"
+    )

@@ -65,9 +65,10 @@ def test_storage_is_that_of_the_files_a_run_leaves() -> None:
 def test_what_does_not_fit_gets_the_setting_that_makes_it_fit() -> None:
     model, training = STUDY.variants["w64"], STUDY.training
     needed, seen = step_cost(model, training).peak_bytes, set()
-    for share in (1.0, 0.99, 0.7, 0.5, 0.4, 0.3, 0.001):
+    study = replace(STUDY, variants={"w64": model})
+    for share in (1.0, 0.99, 0.5, 0.3, 0.001):
         memory = int(needed * share)
-        found = estimate_on_cluster(STUDY, replace(PLENTY, memory_bytes=memory)).variants[1]
+        (found,) = estimate_on_cluster(study, replace(PLENTY, memory_bytes=memory)).variants
         assert (found.runs_per_device > 0) == (share == 1.0)
         if found.remedy is None:
             assert share in (1.0, 0.001)
@@ -81,7 +82,7 @@ def test_what_does_not_fit_gets_the_setting_that_makes_it_fit() -> None:
 
 
 def test_weights_that_do_not_fit_are_shared_out() -> None:
-    model = preset("base", **{**SIZES, "depth": 12}, width=256, hidden=512)
+    model = preset("base", **{**SIZES, "depth": 6}, width=256, hidden=512)
     training = Training(steps=10, batch=8, seq=8, shards=8, devices=8)
     study = Study(name="wide", seeds=(0,), variants={"wide": model}, training=training)
     whole = step_cost(model, training)

@@ -81,7 +81,9 @@ class LadderSection(Section):
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         ranked = snapshot.ranking is not None and any(row.rank_interval for row in snapshot.ranking.variants)
         return {
-            "ladder": ladder(snapshot.ranking, snapshot.short_names, snapshot.wide_names) if snapshot.ranking and ranked else None,
+            "ladder": ladder(snapshot.ranking, snapshot.short_names, snapshot.wide_names)
+            if snapshot.ranking and ranked
+            else None,
             "no_ranking": snapshot.no_ranking,
             "is_folded": ranked and len(snapshot.variants) > MOST_CARDS,
         }
