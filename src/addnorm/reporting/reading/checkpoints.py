@@ -55,7 +55,7 @@ def inspect_command(snapshot: Snapshot, model: str) -> str:
 
 
 def missing_in(content: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    """What a probe did not find in a model: sentences and their notes, None where the file has none."""
+    """Parts that a probe did not find in a model: sentences and their notes, None where the file has none."""
     sentences = list(content.get("missing", ()))
     notes = [*content.get("missing_notes", ()), *[None] * len(sentences)]
     return tuple((str(text), note) for text, note in zip(sentences, notes, strict=False))

@@ -25,7 +25,7 @@ class Insight:
     seeds: tuple[int, ...]
     """Seeds whose runs were inspected; panels are means over them. None for a checkpoint."""
     missing: tuple[tuple[str, Any], ...]
-    """What was not found in the model of a run that others wrote: sentence and its note. A checkpoint's page has them above."""
+    """Parts not found in the model of a run that others wrote: sentence and its note. A checkpoint's page has them above."""
 
 
 def insight(snapshot: Snapshot, variant: str, language: str = "en") -> Insight:
