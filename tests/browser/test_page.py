@@ -10,6 +10,7 @@ import made_study
 from addnorm.reporting.reader import Reader
 from addnorm.reporting.report import write_report
 from addnorm.store import write_json
+from sampled import sampled
 
 HERE = Path(__file__).parent
 ADDRESSES = made_study.addresses("v4m5", "base")
@@ -203,38 +204,37 @@ def test_without_script_the_page_says_as_much(tmp_path, window):
     assert "as of page load" in made.tab.locator("header").inner_text()
 
 
-def test_everything_can_be_reached_by_the_tab_key(tmp_path, window):
+@pytest.mark.parametrize("path", sampled(5, (*made_study.addresses("base"), *made_study.OF_CHECKPOINTS)))
+def test_everything_can_be_reached_by_the_tab_key(tmp_path, window, path):
     made_files.everything(tmp_path / "study")
     made_files.checkpoint(tmp_path / "study", "mine")
-    seen = window(tmp_path / "study")
+    seen = window(tmp_path / "study").go(path)
     stop = (HERE / "stop.js").read_text(encoding="utf-8")
-    for path in (*made_study.addresses("base"), *made_study.OF_CHECKPOINTS):
-        seen.go(path)
-        seen.tab.wait_for_timeout(300)
-        order = []
-        while len(order) < 80:
-            seen.tab.keyboard.press("Tab")
-            here = seen.tab.evaluate(stop)
-            if here is None:
-                break
-            order.append(here)
-        assert order[0]["name"] == "Skip to the content", path
-        assert [at["name"] for at in order if not at["seen"]] == [], f"{path}: the focus must be seen wherever it is"
-        # Beside each other in one line is in order too.
-        tops = seen.tab.evaluate("stops.map((element) => element.getBoundingClientRect().top + scrollY)")
-        assert len(tops) == len(order)
-        assert all(later > earlier - 60 for earlier, later in itertools.pairwise(tops[1:])), path
-        reachable = seen.tab.evaluate("document.querySelectorAll('a[href], button, input, select, summary').length")
-        radios_not_chosen = seen.tab.evaluate("document.querySelectorAll('input[type=radio]:not(:checked)').length")
-        hidden = seen.tab.evaluate(
-            "document.querySelectorAll("
-            "'details:not([open]) :is(a, input:not([type=hidden])), form button, input[type=hidden]').length"
-        )
-        assert len(order) >= reachable - radios_not_chosen - hidden, path
+    seen.tab.wait_for_timeout(300)
+    order = []
+    while len(order) < 80:
+        seen.tab.keyboard.press("Tab")
+        here = seen.tab.evaluate(stop)
+        if here is None:
+            break
+        order.append(here)
+    assert order[0]["name"] == "Skip to the content"
+    assert [at["name"] for at in order if not at["seen"]] == [], "the focus must be seen wherever it is"
+    # Beside each other in one line is in order too.
+    tops = seen.tab.evaluate("stops.map((element) => element.getBoundingClientRect().top + scrollY)")
+    assert len(tops) == len(order)
+    assert all(later > earlier - 60 for earlier, later in itertools.pairwise(tops[1:]))
+    reachable = seen.tab.evaluate("document.querySelectorAll('a[href], button, input, select, summary').length")
+    radios_not_chosen = seen.tab.evaluate("document.querySelectorAll('input[type=radio]:not(:checked)').length")
+    hidden = seen.tab.evaluate(
+        "document.querySelectorAll("
+        "'details:not([open]) :is(a, input:not([type=hidden])), form button, input[type=hidden]').length"
+    )
+    assert len(order) >= reachable - radios_not_chosen - hidden
 
 
 @pytest.mark.parametrize(
-    ("width", "scheme", "language"), [(375, "light", "en"), (375, "dark", "zh"), (1280, "dark", "en")]
+    ("width", "scheme", "language"), sampled(3, [(375, "light", "en"), (375, "dark", "zh"), (1280, "dark", "en")])
 )
 def test_no_page_scrolls_sideways(tmp_path, window, width, scheme, language):
     names = {f"a-model-with-a-very-long-name-{place}-that-goes-on": made_study.model_spec() for place in range(9)}
@@ -284,7 +284,7 @@ def test_with_reduced_motion_no_page_has_anything_that_could_move(tmp_path, wind
         assert seen.tab.evaluate("document.getAnimations().length") == 0, path
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("language", sampled(2, ["en", "zh"]))
 def test_on_a_phone_no_text_of_a_chart_is_cut_off(tmp_path, window, language):
     """A tick that loses its minus says something else. −0.0025 is as wide as ticks become."""
     made_files.everything(tmp_path / "study")
@@ -301,7 +301,7 @@ def test_on_a_phone_no_text_of_a_chart_is_cut_off(tmp_path, window, language):
         assert seen.tab.evaluate(cut) == [], path
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", sampled(2, ["dark", "light"]))
 def test_every_text_stands_out_from_what_is_behind_it(tmp_path, window, scheme):
     made_files.measure(made_study.failed(tmp_path / "study"))
     seen = window(tmp_path / "study", color_scheme=scheme)
@@ -315,7 +315,7 @@ A4_PX = 718
 """Width of A4 between chromium's own margins, in CSS pixels."""
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("language", sampled(2, ["en", "zh"]))
 def test_a_report_prints_in_black_and_within_the_page(tmp_path, chromium, language, monkeypatch):
     """In a dark browser too, with long names, four references, a log without a space, and pictures wider than paper."""
     wide = b'<svg xmlns="http://www.w3.org/2000/svg" width="3000" height="100" viewBox="0 0 3000 100"/>'
@@ -355,8 +355,7 @@ OVERLAPS = """[...document.querySelectorAll('.spark')].flatMap((spark) => {
 })"""
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(("width", "language"), sampled(2, [(1280, "en"), (1280, "zh"), (400, "zh"), (400, "en")]))
 def test_no_text_of_a_card_lies_under_its_line(tmp_path, window, width, language):
     made_study.failed(tmp_path / "study")
     seen = window(tmp_path / "study", viewport={"width": width, "height": 900}).go(f"/?lang={language}")

@@ -209,7 +209,7 @@ def every_mechanism() -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("spec", sampled(4, every_mechanism()))
+@pytest.mark.parametrize("spec", sampled(6, every_mechanism()))
 def test_every_model_can_be_watched_and_is_left_as_it_was(spec) -> None:
     model, given = spec.build(1), windows(spec)
     model.eval()

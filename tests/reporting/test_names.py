@@ -33,3 +33,9 @@ def test_every_short_name_fits_and_is_unique():
     short = short_names(names)
     assert len(set(short.values())) == len(names)
     assert all(len(name) <= 22 for name in short.values())
+
+
+def test_of_a_grid_the_longest_values_are_cut_first_and_no_number():
+    names = [f"residual={r},scores=own,rate={rate}" for r in ("cumulative", "rezero") for rate in ("1e-3", "0.0025")]
+    assert [*short_names(names, 13).values()] == ["cumula·1e-3", "cumula·0.0025", "rezero·1e-3", "rezero·0.0025"]
+    assert next(iter(short_names(names, 30).values())) == "cumulative·1e-3"

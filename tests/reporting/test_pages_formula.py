@@ -6,9 +6,19 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
-from addnorm.reporting.formats.formula import prose, typeset
+from addnorm.reporting.formats.formula import prose, translated, typeset
+from addnorm.reporting.sections.model import mechanisms
+from addnorm.words import LANGUAGES, phrases
 
 ALL = [(room, kind) for room in MECHANISM_ROOMS for kind in ROOMS[room].kinds()]
+NAMES = frozenset(
+    """
+    attention batch bucket dim erf feedforward gelu hidden ij key last layer mean mid mod norm post pre relu score scores seq
+    silu sink slope sum token tokens values window write zeta f1 f2
+    """.split()  # noqa: SIM905
+)
+"""Of functions, numbers and indices in formulas: they are no words of a language."""
+SETTING = re.compile(r"\b[a-z]+\.[a-z_]+")
 
 
 def plain(markup: str) -> str:
@@ -69,3 +79,44 @@ def test_words_are_kept_and_statements_part():
 def test_backticks_are_code_and_everything_is_escaped() -> None:
     assert prose("take `a < b` & ``c``") == "take <code>a &lt; b</code> &amp; <code>c</code>"
     assert prose("one ` alone <b>") == "one ` alone &lt;b&gt;"
+
+
+def formulas() -> list[str]:
+    """Every line of every built-in formula, without its condition."""
+    lines = [line for room, kind in ALL for line in ROOMS[room].doc(kind).formula.splitlines()]
+    return [re.split(r"\s{2,}if ", line)[0] for line in lines]
+
+
+def words_in(made: str) -> set[str]:
+    return {word.strip("\u00a0") for word in re.findall(r"<mtext>([^<]*)</mtext>", made)}
+
+
+@pytest.mark.parametrize("language", [language for language in LANGUAGES if language != "en"])
+def test_words_of_formulas_are_translated(language):
+    """One that is not is no error: it is shown in English. This test names such words by being skipped."""
+    text = "\n".join(formulas())
+    wordings = [key.removeprefix("formula.") for key in phrases(language).words if key.startswith("formula.")]
+    assert [wording for wording in wordings if wording not in text] == []
+    shown = words_in(typeset(SETTING.sub("1", text), language))
+    left = {word for word in shown if word.isascii()} - NAMES
+    if left:
+        pytest.skip(f"shown in English in formulas of {language} pages: {', '.join(sorted(left))}")
+
+
+def test_a_page_shows_a_formula_in_its_language():
+    spec = {"residual": {"kind": "rezero", "alpha_init": 0.25}}
+    shown = {language: mechanisms(spec, language)[0].formula for language in LANGUAGES}
+    assert "<mtext>\u00a0at</mtext><mtext>\u00a0initialisation</mtext>" in shown["en"]
+    assert "<mn>0.25</mn><mtext>（初始时）</mtext>" in shown["zh"]
+    assert "initialisation" not in shown["zh"]
+
+
+def test_the_longest_wording_counts_and_no_part_of_a_name():
+    assert translated("at initialisation (so it starts as `sum`)", "zh") == "（初始时，即从 `sum` 开始）"
+    assert translated("entries_l = embeddings(token)", "zh") == "entries_l = embeddings(token)"
+    assert translated("at initialisation", "en") == "at initialisation"
+
+
+def test_a_fraction_has_all_of_its_words_below():
+    made = typeset("A = relu(scores)^2 / (number of visible keys)")
+    assert plain(made.partition("</mfrac>")[0]).replace("\u00a0", " ").endswith("number of visible keys")

@@ -1,5 +1,6 @@
 """What commands measured later, on the page and in the report: lengths and the four terms of scores."""
 
+import html
 import json
 import re
 import shutil
@@ -18,6 +19,8 @@ from addnorm.reporting.sections.lengths.evaluation import lengths
 from addnorm.reporting.sections.scalars.verdicts import explained
 from addnorm.reporting.sections.terms import terms
 from addnorm.reporting.view import View
+from addnorm.store import StudyFolder, write_json
+from addnorm.words import phrases, say
 
 ON_DEMAND = {figure.name for figure in all_figures() if figure.is_on_demand}
 
@@ -194,3 +197,16 @@ def test_verdicts_stand_in_the_chart_by_icon_and_beside_it_by_word(tmp_path: Pat
     assert "只是衰减 ×2、学到的" in text
     (folder / "explain.json").unlink()
     assert "told" not in shown(folder, "scalars", "zh", "v4m5")
+
+
+def test_a_models_page_says_what_was_not_found_in_it(study: Path) -> None:
+    run = Reader(study).look().runs[0]
+    missing = say("no_attention", layers="0, 1")
+    content = made_files.flow(StudyFolder(study).runs()[0])
+    write_json(study / run.run / "insight.json", content | {"missing": [missing], "missing_notes": [missing.note]})
+    text = shown(study, "insight", "zh", run.variant)
+    assert phrases("zh").note(missing.note) in text
+    write_json(study / run.run / "insight.json", content | {"missing": [missing]})
+    assert str(missing) in html.unescape(shown(study, "insight", "zh", run.variant)), (
+        "of an earlier version, in English"
+    )

@@ -78,7 +78,8 @@ def test_the_ladder_dashes_references_that_cannot_be_told_apart(tmp_path):
         made_study.finish(run, level={"base": 2.4, "v2m1": 2.4, "v4m5": 2.2}[run.spec["variant"]])
     ranking = fresh(study.path).ranking
     assert ranking is not None
-    drawn = ladder(ranking, {name: name for name in ("base", "v2m1", "v4m5")})
+    names = {name: name for name in ("base", "v2m1", "v4m5")}
+    drawn = ladder(ranking, names, names)
     assert [line.dashed for line in drawn.lines] == [True]
     rung = next(rung for rung in drawn.rungs if rung.variant == "v4m5")
     assert (rung.left, rung.width, rung.firm) == (0.0, 50.0, True)

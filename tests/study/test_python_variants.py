@@ -102,6 +102,7 @@ def test_a_modules_page_says_what_is_not_known_of_it(trained: StudyFolder) -> No
         mine.count("Not measured: this needs the parts of a model of addnorm") == 2
     )  # depth matrices and terms of scores
     assert "as in a standard Transformer" not in mine
+    assert "<code>residual.kind</code>" not in mine, "what a module does not have is no difference"
     assert "as in a standard Transformer" in ours
     assert "Not measured: this needs the parts" not in ours
     assert all(name in overview for name in ("mine", "wide", "ours"))

@@ -1,5 +1,6 @@
 """`addnorm plan --cluster`: what fits, how long, how much storage and network, on devices that are given by numbers."""
 
+import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.model.presets import preset
 from addnorm.study.definition import Study, Training
+from addnorm.supervision import cluster_estimate
 from addnorm.supervision.cluster_estimate import Cluster, estimate_on_cluster
 from addnorm.supervision.cost_estimate import estimate_cost, step_cost
 
@@ -21,6 +23,14 @@ STUDY = Study(
     training=Training(steps=100, batch=16, seq=64),
 )
 PLENTY = Cluster(gpus=8, flops_per_second=1e12, memory_bytes=10**10)
+
+STEP_COST = functools.cache(step_cost)
+
+
+@pytest.fixture(autouse=True)
+def _each_step_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Estimates ask for the same few steps again and again, each for a second."""
+    monkeypatch.setattr(cluster_estimate, "step_cost", STEP_COST)
 
 
 def test_one_device_at_the_measured_speed_takes_the_time_of_the_cost_model() -> None:
@@ -45,7 +55,7 @@ def test_several_devices_divide_the_time_and_send_the_gradient() -> None:
     training = replace(STUDY.training, shards=8, devices=4)
     found = estimate_on_cluster(replace(STUDY, training=training), replace(PLENTY, link_bytes_per_second=1e9))
     alone = estimate_on_cluster(replace(STUDY, training=replace(training, devices=1)), PLENTY)
-    weights = step_cost(STUDY.variants["w64"], training).weight_bytes
+    weights = STEP_COST(STUDY.variants["w64"], training).weight_bytes
     large = found.variants[1]
     assert (found.at_once, large.devices) == (2, 4)
     assert large.seconds == pytest.approx(alone.variants[1].seconds / 4)
@@ -64,10 +74,11 @@ def test_storage_is_that_of_the_files_a_run_leaves() -> None:
 
 def test_what_does_not_fit_gets_the_setting_that_makes_it_fit() -> None:
     model, training = STUDY.variants["w64"], STUDY.training
-    needed, seen = step_cost(model, training).peak_bytes, set()
+    needed, seen = STEP_COST(model, training).peak_bytes, set()
+    study = replace(STUDY, variants={"w64": model})
     for share in (1.0, 0.99, 0.7, 0.5, 0.4, 0.3, 0.001):
         memory = int(needed * share)
-        found = estimate_on_cluster(STUDY, replace(PLENTY, memory_bytes=memory)).variants[1]
+        (found,) = estimate_on_cluster(study, replace(PLENTY, memory_bytes=memory)).variants
         assert (found.runs_per_device > 0) == (share == 1.0)
         if found.remedy is None:
             assert share in (1.0, 0.001)
@@ -75,17 +86,17 @@ def test_what_does_not_fit_gets_the_setting_that_makes_it_fit() -> None:
         seen.add(found.remedy)
         settings = [setting.split("=") for setting in found.remedy.replace("training.", "").split(" and ")]
         values = {name: value == "true" if name == "recompute" else int(value) for name, value in settings}
-        assert step_cost(model, replace(training, **values)).peak_bytes <= memory  # type: ignore[arg-type]
+        assert STEP_COST(model, replace(training, **values)).peak_bytes <= memory  # type: ignore[arg-type]
     assert "training.recompute=true" in seen
     assert len(seen) > 1
 
 
 def test_weights_that_do_not_fit_are_shared_out() -> None:
-    model = preset("base", **{**SIZES, "depth": 12}, width=256, hidden=512)
+    model = preset("base", **{**SIZES, "depth": 6}, width=256, hidden=512)
     training = Training(steps=10, batch=8, seq=8, shards=8, devices=8)
     study = Study(name="wide", seeds=(0,), variants={"wide": model}, training=training)
-    whole = step_cost(model, training)
-    shared = step_cost(model, replace(training, parallel="sharded"))
+    whole = STEP_COST(model, training)
+    shared = STEP_COST(model, replace(training, parallel="sharded"))
     # Weights, their partial sum, the newest gradient and two states, of which an eighth stays, beside the gathered branches.
     assert shared.peak_bytes < whole.peak_bytes - 0.6 * 5 * whole.weight_bytes
     short = replace(PLENTY, memory_bytes=whole.peak_bytes // 2)

@@ -293,7 +293,7 @@ def test_a_tracker_that_misbehaves_is_reported_once_and_touches_nothing(
     said: list[str] = []
     write(study, "base-s0", 1, 2, ending="finished")
     before = {path: path.read_bytes() for path in study.path.rglob("*") if path.is_file()}
-    with Tracking(["trackio"], say=said.append, command=(sys.executable, str(script)), last_wait_s=6.0) as tracking:
+    with Tracking(["trackio"], say=said.append, command=(sys.executable, str(script)), last_wait_s=2.0) as tracking:
         for _ in range(3):
             tracking.update(study.path)
         (process,) = tracking._processes.values()

@@ -20,7 +20,7 @@ from addnorm.words.catalogue import _flat, _read
 
 SOURCE = Path(addnorm.__file__).parent
 TRANSLATIONS = [language for language in LANGUAGES if language != "en"]
-DEFINED_ELSEWHERE = ("mechanism", "measure", "figures")
+DEFINED_ELSEWHERE = ("mechanism", "formula", "measure", "figures")
 """First parts of keys whose English stands where the thing is defined."""
 
 

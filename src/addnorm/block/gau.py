@@ -4,8 +4,8 @@ r"""Gated attention units: two branches per layer, each attention and gated feed
     Q = Z * gamma_q + a,  K = Z * gamma_k + b        a, b: q and k biases, if there are any
     y = (U * A V) W_o        A: attention of one head
     A = softmax(scores)        if block.normalisation is softmax
-    A = relu(scores)^2 / number of visible keys        if block.normalisation is squared_relu
-    A = relu(e^scores - 1) / sum |e^scores - 1|        if block.normalisation is softpick
+    A = relu(scores)^2 / (number of visible keys)        if block.normalisation is squared_relu
+    A = relu(e^scores - 1) / (sum |e^scores - 1|)        if block.normalisation is softpick
 
 Why: one attention head, gated by entry, is as good as many, and the layer has fewer matrices.
 

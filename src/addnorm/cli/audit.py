@@ -72,7 +72,7 @@ class Options:
     """Also write SARIF 2.1.0, for code hosts and editors."""
     html: Path | None = None
     """Also write a self-contained HTML file."""
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that a run uses."""
     json: bool = False
     """Print JSON."""

@@ -27,7 +27,7 @@ class Options:
     """Add a line per scalar, with its verdict over seeds."""
     tables: bool = False
     """Print, per layer, the vector with mean, std, min and max, as Kuang's (2025) appendix does."""
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use."""
     json: bool = False
     """Print JSON."""

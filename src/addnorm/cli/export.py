@@ -31,7 +31,7 @@ class Options:
     """Folder to write; exported/RUN if not given."""
     format: Literal["addnorm", "hf"] = "addnorm"
     """`addnorm` for `addnorm.load`, `hf` for Hugging Face Transformers."""
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the run uses."""
     json: bool = False
     """Print JSON."""

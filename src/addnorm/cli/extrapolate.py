@@ -46,7 +46,7 @@ class Options:
     """A UTF-8 text file, or a JSON list of token ids in a .json file; for a checkpoint only."""
     trained: int | None = None
     """Train length in tokens, for a checkpoint only; the length in config.json if not given."""
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use."""
     plot: Path | None = None
     """Also draw a figure into this file (.svg, .pdf, .png)."""

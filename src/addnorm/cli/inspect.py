@@ -45,7 +45,7 @@ class Options:
     name: str | None = None
     """With --to: the checkpoint's name there; that of its folder if not given."""
     four_terms: FourTerms = field(default_factory=FourTerms)
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use."""
     json: bool = False
     """Print JSON."""

@@ -21,7 +21,7 @@ from addnorm.cli._text import aligned, print_json
 class Options:
     room: Annotated[str | None, tyro.conf.Positional] = None
     """`study`, `study-file`, `preset`, `source`, or a room such as `residual`, `optimizer`; all rooms if not given."""
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own, to be listed as well."""
     json: bool = False
     """Print JSON."""

@@ -31,7 +31,7 @@ class Options:
     """Language of the report."""
     inspect: bool = True
     """Measure gradients and attention of runs without these measures, which takes seconds to minutes."""
-    plugin: tuple[str, ...] = ()
+    plugin: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Files with mechanisms of your own that the runs use; needed only to inspect them."""
     pdf: bool = False
     """Print the report to a PDF of the same name as well. Needs Chromium, Chrome or Edge."""

@@ -145,7 +145,7 @@ class Pages:
             link=view.link,
             folder=str(snapshot.path),
             titles=snapshot.titles,
-            short=snapshot.short_names,
+            wide=snapshot.wide_names,
             said_duration=functools.partial(said_duration, t),
             **values,
         )

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from addnorm.reporting.formats.names import short_names
+from addnorm.reporting.formats.names import WIDE, short_names
 from addnorm.reporting.formats.spec import differing
 from addnorm.statistics import Ranking, VariantRank
 from addnorm.statistics.tuning import TuningOutcome
@@ -169,8 +169,13 @@ class Snapshot:
 
     @cached_property
     def short_names(self) -> Mapping[str, str]:
-        """Every variant's name as it fits into charts: without what all names share."""
+        """Every variant's name as it fits into charts on a phone: without what all names share."""
         return short_names(self.variants)
+
+    @cached_property
+    def wide_names(self) -> Mapping[str, str]:
+        """The same for charts on a desktop, and for names that may wrap."""
+        return short_names(self.variants, WIDE)
 
     @cached_property
     def _rank_by_variant(self) -> Mapping[str, VariantRank]:

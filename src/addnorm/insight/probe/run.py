@@ -18,7 +18,7 @@ def probe_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None] 
     """Probe a run and write its insight.json, unless the file already holds these measures.
 
     Returns:
-        The content of the file: as of a run of ours, with `missing`, the parts that were not found in the model.
+        The content of the file: as of a run of ours, with `missing` and its notes, the parts that were not found in the model.
 
     Raises:
         InputError: no weights yet, user code that is not given, files that have changed, or a model without a list of layers.
@@ -39,6 +39,7 @@ def probe_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None] 
     }
     missing = measured["start"].pop("missing")
     measured["end"].pop("missing")
-    content = {**head, "missing": missing, **measured}
+    notes = [sentence.note for sentence in missing]
+    content = {**head, "missing": [*map(str, missing)], "missing_notes": notes, **measured}
     write_json(run.path / INSIGHT, content)
     return content

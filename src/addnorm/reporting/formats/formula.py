@@ -7,11 +7,14 @@ names of Greek letters, words that stay words, and eight blanks between statemen
 an error, so that no formula prevents a page from being shown.
 """
 
+import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from markupsafe import Markup, escape
+
+from addnorm.words import phrases
 
 _GREEK = {
     "alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "theta": "θ", "lambda": "λ",
@@ -38,7 +41,10 @@ _FUNCTIONS = frozenset(
 )
 _SIGNS = {"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "*": "⋅", "-": "−", "~": "∼"}
 _RELATIONS = frozenset(("=", "<-", "->", "<=", ">=", "<", ">", "+", "-", ",", ";", ":", "~", "in", "for"))
-_TOKEN = re.compile(r"\s*(<-|->|<=|>=|`[^`]*`|\d+(?:\.\d+)?|[A-Za-z]+\d*|[^\sA-Za-z0-9])")
+_IDEOGRAPHS = "\u3000-\u30ff\u4e00-\u9fff\uff00-\uffef"
+"""Chinese characters and punctuation, which stand together without blanks."""
+_TOKEN = re.compile(rf"\s*(<-|->|<=|>=|`[^`]*`|\d+(?:\.\d+)?|[A-Za-z]+\d*|[{_IDEOGRAPHS}]+|[^\sA-Za-z0-9])")
+_IS_CHINESE = re.compile(f"[{_IDEOGRAPHS}]")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -52,17 +58,38 @@ def prose(text: str) -> Markup:
     )
 
 
-def typeset(text: str) -> Markup:
-    """The formula's lines as MathML blocks, one per statement."""
+def typeset(text: str, language: str = "en") -> Markup:
+    """The formula's lines as MathML blocks, one per statement, with their words in the language."""
     blocks = [
         Markup('<div class="statement"><math displaystyle="true" alttext="{}">{}</math></div>').format(
             part, _mathml(part)
         )
         for line in text.splitlines()
-        for part in (piece.rstrip(",") for piece in re.split(r"\s{2,}", line.strip()))
+        for part in (translated(piece.rstrip(","), language) for piece in re.split(r"\s{2,}", line.strip()))
         if part
     ]
     return Markup("").join(blocks)
+
+
+def translated(statement: str, language: str) -> str:
+    """A formula's statement with the words between its symbols in the language; what has no translation stays.
+
+    Example:
+        >>> translated("w_l = 0 at initialisation", "zh")
+        'w_l = 0 （初始时）'
+    """
+    pattern, known = _wordings(language)
+    return pattern.sub(lambda found: known[found[0]], statement) if known else statement
+
+
+@functools.cache
+def _wordings(language: str) -> tuple[re.Pattern[str], Mapping[str, str]]:
+    """The words of formulas in a language by their English, and what finds these, the longest first."""
+    start = "formula."
+    words = phrases(language).words.items()
+    known = {key.removeprefix(start): text for key, text in words if key.startswith(start)}
+    longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
+    return re.compile(rf"(?<![A-Za-z_])(?:{longest_first})(?![A-Za-z_(])"), known
 
 
 _WORD_BEFORE = re.compile(r"(?<!<msub>)(?<!<msup>)(<mtext>[^<]*)(?=</mtext><m(?:i|n|sub|sup|frac|sqrt)[ >])")
@@ -183,10 +210,13 @@ def _atom(token: str) -> Markup:
         return Markup("<mi>{}</mi>").format(token)
     if token in _FUNCTIONS:
         return Markup('<mi mathvariant="normal">{}</mi>').format(token)
-    return _word(token) if token[:1].isalpha() or token.startswith("`") else _operator(token)
+    is_word = token[:1].isalpha() or token.startswith("`") or _IS_CHINESE.match(token)
+    return _word(token) if is_word else _operator(token)
 
 
 def _word(token: str) -> Markup:
+    if _IS_CHINESE.match(token):
+        return Markup("<mtext>{}</mtext>").format(token)
     # MathML drops plain blanks at the ends of a text, and words of a sentence must not run into each other.
     return Markup("<mtext>\u00a0{}</mtext>").format(token.strip("`"))
 

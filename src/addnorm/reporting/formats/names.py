@@ -5,17 +5,21 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-LONGEST = 22
-"""Characters of a name that fit beside a bar or in a legend."""
+NARROW = 22
+"""Characters of a name that fit beside a bar on a phone."""
+WIDE = 44
+"""Characters that fit beside a bar on a desktop, and where a name may wrap: in a sentence, a heading, a legend."""
+_BETWEEN = "·"
+"""Values of a name: a sentence lists names with commas."""
 _BREAK = re.compile(r"[-_./: ]")
 """Places where a name may be cut."""
-_FEWEST_LETTERS = 4
+_FEWEST_LETTERS = 3
 """Of a value that is cut."""
 _SETTING = re.compile(r"(?:(.*)[= ])?(.*)")
 """A setting in a name: its key, if any, and its value."""
 
 
-def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
+def short_names(names: Iterable[str], most: int = NARROW) -> Mapping[str, str]:
     """Each name without what all of them share, so that the difference is what fits.
 
     Names of a grid keep the values of the settings that differ. Others lose the start and the end that all long ones share.
@@ -27,7 +31,7 @@ def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
 
     Example:
         >>> short_names(["scores=own,placement=pre,rate=0.001", "scores=own,placement=post,rate=0.003"])
-        {'scores=own,placement=pre,rate=0.001': 'pre, 0.001', 'scores=own,placement=post,rate=0.003': 'post, 0.003'}
+        {'scores=own,placement=pre,rate=0.001': 'pre·0.001', 'scores=own,placement=post,rate=0.003': 'post·0.003'}
         >>> short_names(["a-model-of-great-length-with-scores", "a-model-of-great-length-without-them"])
         {'a-model-of-great-length-with-scores': '…with-scores', 'a-model-of-great-length-without-them': '…without-them'}
     """
@@ -44,7 +48,8 @@ def short_names(names: Iterable[str], most: int = LONGEST) -> Mapping[str, str]:
 def _settings(names: Sequence[str], most: int) -> list[str]:
     """The values that differ, of names such as `base, depth 2` or `a=1,b=2` with the same keys; empty for other names.
 
-    Where they do not fit side by side, each is cut to its first letters, as many as distinguish the values of a setting.
+    Where they do not fit side by side, the longest are cut first, never below the letters that distinguish the values of a
+    setting, and never a number.
     """
     parts = [[_SETTING.fullmatch(part.strip()) for part in name.split(",")] for name in names]
     settings = [[found.groups() for found in of if found is not None] for of in parts]
@@ -53,17 +58,27 @@ def _settings(names: Sequence[str], most: int) -> list[str]:
         return []
     columns = list(zip(*([value for _, value in of] for of in settings), strict=True))
     differing = [column for column in columns if len(set(column)) > 1]
-    if max(sum(len(value) + 2 for value in values) - 2 for values in zip(*differing, strict=True)) > most:
-        differing = [_first_letters(column) for column in differing]
-    return [", ".join(values) for values in zip(*differing, strict=True)]
+    fewest = [_fewest_letters(set(column)) for column in differing]
+    letters = [max(map(len, column)) for column in differing]
+    while max(map(len, joined := _side_by_side(differing, letters))) > most and letters != fewest:
+        longest = max((at for at in range(len(letters)) if letters[at] > fewest[at]), key=lambda at: letters[at])
+        letters[longest] -= 1
+    return joined
 
 
-def _first_letters(values: Sequence[str]) -> tuple[str, ...]:
-    distinct = set(values)
+def _side_by_side(columns: Sequence[Sequence[str]], letters: Sequence[int]) -> list[str]:
+    """A name per row, with so many letters of each column."""
+    cut = [[value[:most] for value in column] for column, most in zip(columns, letters, strict=True)]
+    return [_BETWEEN.join(values) for values in zip(*cut, strict=True)]
+
+
+def _fewest_letters(distinct: set[str]) -> int:
+    """Letters below which values are not cut: what distinguishes them, all of a number, which would be another."""
+    longest = max(map(len, distinct))
     if any(value[:1].isdigit() or value[:1] in ("-", ".") for value in distinct):
-        return tuple(values)  # a number that is cut is another number
-    count = next(k for k in itertools.count(_FEWEST_LETTERS) if len({value[:k] for value in distinct}) == len(distinct))
-    return tuple(value[:count] for value in values)
+        return longest
+    enough = (k for k in range(_FEWEST_LETTERS, longest) if len({value[:k] for value in distinct}) == len(distinct))
+    return next(enough, longest)
 
 
 def _between(names: Sequence[str], most: int) -> list[str]:

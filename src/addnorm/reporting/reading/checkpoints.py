@@ -54,6 +54,13 @@ def inspect_command(snapshot: Snapshot, model: str) -> str:
     return f"addnorm inspect {folder} --text FILE --to {snapshot.path} --name {model}"
 
 
+def missing_in(content: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+    """Parts that a probe did not find in a model: sentences and their notes, None where the file has none."""
+    sentences = list(content.get("missing", ()))
+    notes = [*content.get("missing_notes", ()), *[None] * len(sentences)]
+    return tuple((str(text), note) for text, note in zip(sentences, notes, strict=False))
+
+
 def _read(snapshot: Snapshot, name: str) -> MeasuredCheckpoint:
     (place,) = snapshot.measured_in(name)
     inside = place.folder
@@ -64,8 +71,6 @@ def _read(snapshot: Snapshot, name: str) -> MeasuredCheckpoint:
         return nothing
     try:
         data, end = content["data"], content["end"]
-        sentences = list(content.get("missing", ()))
-        notes = [*content.get("missing_notes", ()), *[None] * len(sentences)]
         return MeasuredCheckpoint(
             name=name,
             folder=folder,
@@ -78,7 +83,7 @@ def _read(snapshot: Snapshot, name: str) -> MeasuredCheckpoint:
                 sequences=int(data["sequences"]),
                 map_sequences=int(data["map_sequences"]),
             ),
-            missing=tuple((str(text), note) for text, note in zip(sentences, notes, strict=False)),
+            missing=missing_in(content),
             end=end,
         )
     except UNREADABLE:

@@ -57,7 +57,7 @@ def answer(snapshot: Snapshot) -> Answer:
     """The study's question and answer as they stand."""
     ranking = snapshot.ranking
     has_results = ranking is not None and any(row.mean is not None for row in ranking.variants)
-    sentences = conclusion(ranking, snapshot.short_names) if ranking is not None and has_results else (None,) * 3
+    sentences = conclusion(ranking, snapshot.wide_names) if ranking is not None and has_results else (None,) * 3
     asked, found, still_open = sentences
     return Answer(
         question=str(snapshot.plan.get("about", "")),

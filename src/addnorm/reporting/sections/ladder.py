@@ -17,6 +17,8 @@ from addnorm.statistics import Ranking
 
 _FIRST = 12
 """Best models of a large study, which are shown with its references before all others."""
+_MOST_WIDE = 2
+"""Lines whose wide labels do not meet: neighbours stand at different heights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +27,8 @@ class Line:
 
     names: tuple[str, ...]
     label: str
+    wide: str
+    """The label where there is more room."""
     at: float
     """Per cent of the width."""
     dashed: bool
@@ -37,6 +41,8 @@ class Rung:
     variant: str
     name: str
     """Shortened to fit."""
+    wide: str
+    """The name where there is more room."""
     is_reference: bool
     tier: TierWords
     left: float
@@ -75,18 +81,21 @@ class LadderSection(Section):
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
         ranked = snapshot.ranking is not None and any(row.rank_interval for row in snapshot.ranking.variants)
         return {
-            "ladder": ladder(snapshot.ranking, snapshot.short_names) if snapshot.ranking and ranked else None,
+            "ladder": ladder(snapshot.ranking, snapshot.short_names, snapshot.wide_names)
+            if snapshot.ranking and ranked
+            else None,
             "no_ranking": snapshot.no_ranking,
             "is_folded": ranked and len(snapshot.variants) > MOST_CARDS,
         }
 
 
-def ladder(ranking: Ranking, short: Mapping[str, str]) -> Ladder:
+def ladder(ranking: Ranking, short: Mapping[str, str], wide: Mapping[str, str]) -> Ladder:
     """The ladder of a ranking, in its order.
 
     Args:
         ranking: what is drawn.
-        short: names that fit beside the bars.
+        short: names that fit beside the bars on a phone.
+        wide: on a desktop.
     """
     gap = 100 / (len(ranking.lines) + 1)
     places = max((row.rank_interval[1] for row in ranking.variants if row.rank_interval), default=0)
@@ -107,6 +116,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str]) -> Ladder:
             Rung(
                 variant=row.variant,
                 name=short[row.variant],
+                wide=wide[row.variant],
                 is_reference=row.variant in ranking.references,
                 tier=tier_words(row.tier, ranking),
                 left=left,
@@ -121,6 +131,7 @@ def ladder(ranking: Ranking, short: Mapping[str, str]) -> Ladder:
         Line(
             names=tuple(line),
             label=" / ".join(short[name] for name in line),
+            wide=" / ".join((wide if len(ranking.lines) <= _MOST_WIDE else short)[name] for name in line),
             at=gap * (at + 1),
             dashed=len(line) > 1,
         )

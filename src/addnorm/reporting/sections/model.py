@@ -110,9 +110,25 @@ def model(snapshot: Snapshot, variant: str, language: str = "en") -> Model:
         reference=reference,
         mechanisms=mechanisms(built, language) if isinstance(built, Mapping) else (),
         fields=tuple(field for field in fields if field.path in lines and not field.path.startswith("training.")),
-        differences=tuple(field for field in fields if field.reference is not None),
+        differences=tuple(
+            field for field in fields if field.reference is not None and _is_compared(field.path, lines, theirs)
+        ),
         foreign=foreign,
     )
+
+
+_OF_FOREIGN = ("python", "checkpoint")
+"""Fields that only a model of others has: where it is from."""
+_NOT_COMPARED = ("kind", "content")
+"""Fields of such a model that its page says in words, and the digest of its files."""
+
+
+def _is_compared(path: str, *both: Mapping[str, str]) -> bool:
+    """False for the fields of a model of ours beside one of others, which has none of them to differ in."""
+    foreign = [lines for lines in both if any(name in lines for name in _OF_FOREIGN)]
+    if not foreign or path.startswith("training."):
+        return True
+    return path not in _NOT_COMPARED and any(path in lines for lines in foreign)
 
 
 def _lines(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -178,7 +194,7 @@ def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> 
         kind=kind,
         texts={part: text and words.translation(keys[part], text) for part, text in written.items()},
         is_translated=language == "en" or all(keys[part] in words.words for part, text in written.items() if text),
-        formula=typeset(doc.formula_in(spec)),
+        formula=typeset(doc.formula_in(spec), language),
         source=doc.source,
         is_known=True,
         is_plain=(room, kind) in _PLAIN,

@@ -7,6 +7,7 @@ from typing import Any
 from addnorm.reporting.layer_panel import LayerPanel, layer_panel, layer_values
 from addnorm.reporting.measure import Measure
 from addnorm.reporting.measures import measures
+from addnorm.reporting.reading.checkpoints import missing_in
 from addnorm.reporting.reading.inspections import NAME
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import Snapshot
@@ -23,6 +24,8 @@ class Insight:
     """`start` and `end`; a checkpoint has no start."""
     seeds: tuple[int, ...]
     """Seeds whose runs were inspected; panels are means over them. None for a checkpoint."""
+    missing: tuple[tuple[str, Any], ...]
+    """Parts not found in the model of a run that others wrote: sentence and its note. A checkpoint's page has them above."""
 
 
 def insight(snapshot: Snapshot, variant: str, language: str = "en") -> Insight:
@@ -38,7 +41,10 @@ def insight(snapshot: Snapshot, variant: str, language: str = "en") -> Insight:
             seeds += [] if place.seed is None else [place.seed]
     panels = (_panel(measure, contents, moments, t) for measure in measures().values())
     return Insight(
-        panels=tuple(panel for panel in panels if panel is not None), moments=moments, seeds=tuple(sorted(seeds))
+        panels=tuple(panel for panel in panels if panel is not None),
+        moments=moments,
+        seeds=tuple(sorted(seeds)),
+        missing=missing_in(contents[0]) if contents and is_run else (),
     )
 
 
