@@ -74,15 +74,18 @@ class _NormedProduct(TwoForms):
         return d_x.view(x.shape), d_rows
 
 
-class _NormedProductBeside(_NormedProduct):
-    def plain(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        return super().plain(x, rows), x
+class _NormedProductBeside(TwoForms):
+    def __init__(self, eps: float) -> None:
+        self.alone = _NormedProduct(eps)
 
-    def fast(self, x: Tensor, rows: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:  # type: ignore[override]
-        out, kept = super().fast(x, rows)
+    def plain(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.alone.plain(x, rows), x
+
+    def fast(self, x: Tensor, rows: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+        out, kept = self.alone.fast(x, rows)
         return (out, x), kept
 
     def gradients(
         self, grad: Sequence[Tensor], needed: Sequence[bool], kept: tuple[Tensor, ...], x: Any, rows: Any
-    ) -> Gradients:  # type: ignore[override]
-        return self.with_others(*grad, needed, kept, x, rows)
+    ) -> Gradients:
+        return self.alone.with_others(grad[0], grad[1], needed, kept, x, rows)
