@@ -93,7 +93,7 @@ def in_a_process(spec: ModelSpec, length: int, batch: int) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rooms", nargs="+", default=["residual", "values", "scores"])
+    parser.add_argument("--rooms", nargs="+", default=["residual", "values", "scores", "column"])
     parser.add_argument("--kinds", nargs="+", default=None, help="all of the rooms if not given")
     parser.add_argument(
         "--settings", action="store_true", help="also the settings of residuals that change what is held"

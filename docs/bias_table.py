@@ -18,7 +18,7 @@ from addnorm.redundancy.verdict.finding import Finding
 
 SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 2, "hidden": 12, "max_seq": 8}
 PLAIN = {"position": "learned", "norm": "rms", "bias": True}
-JOINTS = ("residual", "scores", "values", "sink", "attended", "norm", "placement", "position", "bias")
+JOINTS = ("residual", "scores", "values", "sink", "column", "attended", "norm", "placement", "position", "bias")
 COLUMNS = {
     "q": (".qk_bias.q", ".qk_bias.qk"),
     "k": (".qk_bias.k", ".qk_bias.qk"),
@@ -64,7 +64,8 @@ does not see; a sink, softpick, a cap of scores, a rotary position, most norms o
 or a bias that queries and keys share ends that. The value bias folds into the output's bias while
 attention rows add up to one and nothing multiplies what they gather; a sink, a gate or exclusive
 attention ends that. How layers are joined across depth changes neither, in all residuals, scores
-and values of the catalogue.
+and values of the catalogue. Under a column of earlier layers both are joint: one layer's key bias
+can go if the key biases of all other layers move by as much, and likewise for values.
 """
 
 

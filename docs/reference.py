@@ -14,6 +14,7 @@ MODULES = {
     "addnorm.scores": "Base classes of residual connections of the attention scores.",
     "addnorm.values": "Base classes of residual connections of the values.",
     "addnorm.sink": "Base classes of sinks.",
+    "addnorm.column": "Base classes of columns, keys and values of earlier layers beside those of the sequence.",
     "addnorm.attended": "Base classes of what becomes of attended values.",
     "addnorm.norm": "Base class of norms.",
     "addnorm.placement": "Base classes of norm placements.",

@@ -198,6 +198,7 @@ ROOMS: dict[str, Room] = {
         Room("scores", "addnorm.scores", "ScoresSpec"),
         Room("values", "addnorm.values", "ValuesSpec"),
         Room("sink", "addnorm.sink", "SinkSpec"),
+        Room("column", "addnorm.column", "ColumnSpec"),
         Room("attended", "addnorm.attended", "AttendedSpec"),
         Room("norm", "addnorm.norm", "NormSpec"),
         Room("placement", "addnorm.placement", "PlacementSpec"),
@@ -215,7 +216,19 @@ ROOMS: dict[str, Room] = {
 }
 """Every room of specs by name: mechanisms, data and optimization, changes at evaluation, and where runs are trained."""
 
-MECHANISM_ROOMS = ("residual", "scores", "values", "sink", "attended", "norm", "placement", "block", "bias", "position")
+MECHANISM_ROOMS = (
+    "residual",
+    "scores",
+    "values",
+    "sink",
+    "column",
+    "attended",
+    "norm",
+    "placement",
+    "block",
+    "bias",
+    "position",
+)
 
 
 def room(name: str) -> Room:

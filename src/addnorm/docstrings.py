@@ -46,7 +46,7 @@ class Doc:
 
 
 _LINE = re.compile(r"(?P<formula>.*?)(?:\s{2,}if (?P<condition>.+))?")
-_SETTING = re.compile(r"\b(?:residual|scores|values|sink|attended|norm|placement|block|position|bias)\.[a-z_]+")
+_SETTING = re.compile(r"\b(?:residual|scores|values|sink|column|attended|norm|placement|block|position|bias)\.[a-z_]+")
 
 
 def _holds(condition: str, model: Mapping[str, Any]) -> bool:

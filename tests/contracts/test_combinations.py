@@ -82,6 +82,8 @@ def models() -> list[tuple[str, ModelSpec, bool, bool]]:
         # What is refused, in favour of the reference.
         if chosen["residual"] == "replay":
             chosen["values"] = "own"
+        if chosen["residual"] == "replay" or chosen["scores"] != "own":
+            chosen["column"] = "none"
         if chosen["body"] in ("squared ReLU units", "softpick"):
             chosen["sink"] = "none"
         norm = chosen["qk_norm"]

@@ -1,5 +1,6 @@
 """The fast forms of sums over depth: their plain forms define the result, and serve what the fast ones do not know."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -9,8 +10,18 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from addnorm.kernels.depth_mixing import normed_product, sinkhorn, two_forms, weighted_sum, write_streams
+from addnorm.kernels.depth_mixing import (
+    normed_product,
+    normed_product_beside,
+    read_streams,
+    sinkhorn,
+    two_forms,
+    weighted_sum,
+    write_streams,
+)
 from addnorm.kernels.depth_mixing.sinkhorn import _Sinkhorn
+
+sinkhorn_module = sys.modules[_Sinkhorn.__module__]  # the package has a function of that name
 
 BATCH, SEQ, STREAMS, WIDTH = 2, 5, 3, 4
 
@@ -27,6 +38,11 @@ def identical(streams: Tensor, post: Tensor, y: Tensor) -> Tensor:
     return write_streams(streams, None, post, y)
 
 
+def together(function: Callable[..., tuple[Tensor, ...]]) -> Callable[..., Tensor]:
+    """The results of one operation as one tensor."""
+    return lambda *tensors: torch.cat([result.flatten() for result in function(*tensors)])
+
+
 VECTOR, STREAM = (BATCH, SEQ, WIDTH), (BATCH, SEQ, STREAMS, WIDTH)
 CASES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "sum": (summed, [(3, BATCH, SEQ), VECTOR, VECTOR, VECTOR]),
@@ -34,6 +50,9 @@ CASES: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "sum of one": (summed, [(1, BATCH, SEQ), VECTOR]),
     "product": (partial(normed_product, eps=1e-8), [VECTOR, (6, WIDTH)]),
     "product of streams": (partial(normed_product, eps=0.1), [STREAM, (6, WIDTH)]),
+    "product beside": (together(partial(normed_product_beside, eps=1e-8)), [VECTOR, (6, WIDTH)]),
+    "read": (together(read_streams), [STREAM, (BATCH, SEQ, STREAMS)]),
+    "read, static": (together(read_streams), [STREAM, (STREAMS,)]),
     "streams": (write_streams, [STREAM, (BATCH, SEQ, STREAMS, STREAMS), (BATCH, SEQ, STREAMS), VECTOR]),
     "streams, static": (write_streams, [STREAM, (STREAMS, STREAMS), (STREAMS,), VECTOR]),
     "streams, identity": (identical, [STREAM, (BATCH, SEQ, STREAMS), VECTOR]),
@@ -188,8 +207,9 @@ def test_autocast_does_not_narrow_them() -> None:
             assert all(map(torch.equal, found(), expected)), case
 
 
-@pytest.mark.parametrize("size", [1.0, 30.0])
+@pytest.mark.parametrize("size", [1e-3, 0.1, 1.0, 30.0])
 def test_sinkhorns_gradient_is_that_of_the_rounds(size: float) -> None:
+    """Also where the matrices are balanced after few rounds, and the others are left out."""
     logits = (size * numbers(4, 4, 2, 1030)).requires_grad_()  # two chunks
     above = numbers(4, 4, 2, 1030, seed=1)
     found, expected = (
@@ -197,6 +217,23 @@ def test_sinkhorns_gradient_is_that_of_the_rounds(size: float) -> None:
         for form in (partial(sinkhorn, rounds=20), _Sinkhorn(20).plain)
     )
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("size", "left_out"), [(0.0, True), (1e-3, True), (3.0, False)])
+def test_rounds_of_balanced_matrices_are_left_out(size: float, left_out: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits, above = size * numbers(4, 4, 30), numbers(4, 4, 30, seed=1)
+    asked: list[int] = []
+    changes = sinkhorn_module._changes_nothing
+    monkeypatch.setattr(
+        sinkhorn_module, "_changes_nothing", lambda done, sums: asked.append(done) or changes(done, sums)
+    )
+    rounds = _Sinkhorn(20)
+    found, _ = rounds.fast(logits)
+    assert (max(asked) < 19) == left_out
+    torch.testing.assert_close(found, rounds.plain(logits), rtol=1e-14, atol=1e-15)
+    (gradient,) = rounds.gradients(above, (True,), (), logits)
+    matrix = rounds.plain(logits.requires_grad_())
+    torch.testing.assert_close(gradient, torch.autograd.grad(matrix, [logits], above)[0], rtol=1e-13, atol=1e-14)
 
 
 def test_what_is_kept_for_the_backward_pass() -> None:

@@ -140,7 +140,7 @@ def test_norms_are_shown_where_and_as_they_are_built(norm: str, placement: str, 
         check(replace(spec, placement=ROOMS["placement"].make("post", embedding=True)))
 
 
-@pytest.mark.parametrize("room", ["residual", "scores", "values", "sink", "attended", "position"])
+@pytest.mark.parametrize("room", ["residual", "scores", "values", "sink", "column", "attended", "position"])
 def test_every_other_mechanism_keeps_a_formula_and_none_shows_a_condition(room: str) -> None:
     for kind in ROOMS[room].kinds():
         spec = shrunk(preset("base", **{room: kind}))
@@ -189,7 +189,7 @@ def test_conditions_name_settings_that_models_have() -> None:
             text = ROOMS[room].doc(kind).formula
             one_head: dict[str, Any] = {"heads": 1, "kv_heads": None} if kind == "gau" else {}
             for path in re.findall(
-                r"\b(?:residual|scores|values|sink|attended|norm|placement|block|position|bias)\.[a-z_]+", text
+                r"\b(?:residual|scores|values|sink|column|attended|norm|placement|block|position|bias)\.[a-z_]+", text
             ):
                 built = preset("base", **({room: kind} if room != "bias" else {"qk_bias": kind}), **one_head)
                 spec = as_now(ModelSpec, encode(built))

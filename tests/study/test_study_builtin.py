@@ -49,6 +49,17 @@ def test_built_in_profiles_load_and_build(name: str, profile: str) -> None:
     assert decode(Study, encode(study)) == study
 
 
+@pytest.mark.parametrize("profile", ["long_parameters", "small_parameters"])
+def test_joints_are_compared_at_equal_parameters(profile: str) -> None:
+    study = load_study("depth-mixing", profile=profile)
+    with torch.device("meta"):
+        models = {name: replace(spec, vocab=256).build() for name, spec in study.variants.items()}
+    numbers = {name: sum(each.numel() for each in model.parameters()) for name, model in models.items()}
+    assert numbers.pop("add_large") > max(numbers.values())
+    one = study.variants["add"]
+    assert max(numbers.values()) - min(numbers.values()) <= 3 * one.width * one.depth  # one more entry of a feed-forward
+
+
 @pytest.mark.parametrize("name", [name for name in study_names() if name not in ("demo", "depth-mixing")])
 def test_every_study_of_a_source_is_quick_unless_told_otherwise(name: str) -> None:
     assert {"quick", "paper"} <= set(profile_names(name))

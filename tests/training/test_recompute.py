@@ -33,6 +33,7 @@ def gradients(*, recompute: bool, **changes: Any) -> dict[str, torch.Tensor]:
         {"residual": "streams"},
         {"residual": "replay"},
         {"values": "first"},
+        {"column": "earlier"},
         {"scores": "accumulated_projections"},
     ],
     ids=str,

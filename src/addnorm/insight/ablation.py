@@ -36,9 +36,9 @@ from addnorm.training.run_weights import newest_weights
 ABLATION = "ablation.json"
 """Name of the file in the run's folder."""
 FORMAT = 1
-ROOMS = ("residual", "scores", "values", "sink", "attended")
+ROOMS = ("residual", "scores", "values", "sink", "column", "attended")
 """Rooms whose learned numbers are ablated."""
-_PLAIN = {"residual": "add", "scores": "own", "values": "own", "sink": "none", "attended": "plain"}
+_PLAIN = {"residual": "add", "scores": "own", "values": "own", "sink": "none", "column": "none", "attended": "plain"}
 
 SetTo = Literal["neutral", "start"]
 

@@ -11,6 +11,8 @@ from addnorm.bias import Biases, QKBiasSpec
 from addnorm.bias.linear import Linear
 from addnorm.block import BlockSpec, SitePlan
 from addnorm.block.sequential import Sequential
+from addnorm.column import Column, ColumnSpec
+from addnorm.column.none import Nothing as NoColumn
 from addnorm.errors import InputError
 from addnorm.fields import check_fields
 from addnorm.kernels.grouped_attention import Normalisation
@@ -94,6 +96,7 @@ class Architecture:
     scores: ScoresSpec = field(default_factory=Own)
     values: ValuesSpec = field(default_factory=OwnValues, metadata=_ADDED_LATER)
     sink: SinkSpec = field(default_factory=Nothing, metadata=_ADDED_LATER)
+    column: ColumnSpec = field(default_factory=NoColumn, metadata=_ADDED_LATER)
     attended: AttendedSpec = field(default_factory=Plain, metadata=_ADDED_LATER)
     norm: NormSpec = field(default_factory=RMS)
     qk_norm: NormSpec | None = field(default=None, metadata=_ADDED_LATER)
@@ -159,6 +162,7 @@ class Architecture:
         self._require_branches()
         self._require_joinable()
         self._require_attention()
+        self._require_column()
         self._require_windows()
         if self.forgetting is not None:
             require_forgetting(self.objective, self.attention)
@@ -242,6 +246,30 @@ class Architecture:
             raise InputError(
                 f"qk_norm: expected no norm on queries and keys with position {self.position.kind!r}, because {reason}, got "
                 f"{self.qk_norm.kind!r}. Set qk_norm to null, or take another position."
+            )
+
+    def _require_column(self) -> None:
+        """Raises:
+        InputError: a column beside scores or replays for which it is defined nowhere, or an implementation without one.
+        """
+        if isinstance(self.column, NoColumn):
+            return
+        without = "Set column to 'none'"
+        if not isinstance(self.scores, Own):
+            raise InputError(
+                f"column: expected 'none' with scores {self.scores.kind!r}, because which products of earlier layers the "
+                f"score of a column's key adds up is defined nowhere, got {self.column.kind!r}. {without}, or scores to 'own'."
+            )
+        if self.residual.replays:
+            raise InputError(
+                f"column: expected 'none' with residual {self.residual.kind!r}, because an earlier layer that runs "
+                f"again has another input, and whose keys and values stand beside it is not defined, got {self.column.kind!r}. "
+                f"{without}, or take another residual."
+            )
+        if self.attention not in ("auto", "reference", "streaming"):
+            raise InputError(
+                f"attention: expected 'auto', 'reference' or 'streaming' with column {self.column.kind!r}, which no other "
+                f"implementation computes, got {self.attention!r}. Set attention to 'auto'."
             )
 
     @property
@@ -334,6 +362,18 @@ class Architecture:
             InputError: they do not fit these sizes.
         """
         return self.sink.build(self.attention_shape)
+
+    def build_column(self) -> Column | None:
+        """Build the columns of keys and values of earlier layers; None if there are none.
+
+        Raises:
+            InputError: they do not fit these sizes.
+        """
+        shape = self.attention_shape
+        column = self.column.build(shape)
+        if column is not None:
+            column.read = frozenset(source for layer in range(shape.depth) for source in column.sources(layer))
+        return column
 
     def build_position(self) -> Position:
         """Build the position encoding; its parameters are not filled yet.

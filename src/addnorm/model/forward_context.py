@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
+from addnorm.column import Column
 from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention import (
     RUNNING_LIMIT,
@@ -83,6 +84,8 @@ class ForwardContext:
     values: Values | None = None
     """None if every layer has its own values alone."""
     sinks: Sinks | None = None
+    column: Column | None = None
+    """None if rows attend to the sequence alone."""
     normalisation: Normalisation = "softmax"
     """Function from scores to attention."""
     cap: float | None = None
@@ -103,6 +106,8 @@ class ForwardContext:
     """Projections of earlier layers: those that later layers need, or, with gradients on, all that a layer may need again."""
     _values: dict[int, tuple[LayerValues, bool]] = field(default_factory=dict)
     """Own values of earlier layers that later ones may read, each with True if computed with gradients on."""
+    _columns: dict[int, tuple[Tensor, Tensor, bool]] = field(default_factory=dict)
+    """Keys and values of earlier layers at the positions of this call, with True if computed with gradients on."""
     _next: int = 0
     """The layer that attends next; an earlier one is computed again, by activation checkpointing."""
     _attention: LayerwiseAttention | None = None
@@ -131,6 +136,7 @@ class ForwardContext:
         before = self._passed_on_by(layer - 1) if layer and self.scores.looks_back(layer) else None
         own, own_key = self.scores.merge(query, key, None if before is None else (before.query, before.key))
         keys = own_key
+        column = self._column(layer, own_key, value)
         if self.cache is not None:
             value = self.cache.values[layer].append(value)
             keys = self.cache.keys[layer].append(own_key)
@@ -149,6 +155,8 @@ class ForwardContext:
             scale = None if isinstance(weights, Tensor) or len(weights) > 1 or self.cap is not None else weights[0]
             if scale and total.shape[-1] == gates.shape[-1]:
                 queries[0], all_keys[0] = with_gates(queries[0], all_keys[0], total, scale)
+                further = queries[0].shape[-1] - query.shape[-1]  # at its own position, nothing has been forgotten
+                column = [(nn.functional.pad(of_layer, (0, further)), values) for of_layer, values in column]
             else:
                 bias = bias_with_gates(bias, total, gates.shape[-1], query.dtype)
         problem = problem_of(
@@ -164,6 +172,7 @@ class ForwardContext:
             normalisation=self.normalisation,
             cap=self.cap,
             sinks=None if self.sinks is None else self.sinks.logits(layer),
+            column=column,
         )
         with torch.no_grad():  # nothing here is differentiated; activation checkpointing counts what autograd saves
             if self._attention is None:
@@ -201,6 +210,20 @@ class ForwardContext:
         if layer == self._next and own is not None and layer in self.values.read:
             self._values[layer] = own, torch.is_grad_enabled()
         return self.values.join(layer, own, earlier, x, self.tokens)
+
+    def _column(self, layer: int, key: Tensor, value: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Keys and values of the earlier layers in a layer's column; its own are kept for later ones."""
+        if self.column is None:
+            return []
+        if layer == self._next and layer in self.column.read:
+            self._columns[layer] = key, value, torch.is_grad_enabled()
+        found = []
+        for source in self.column.sources(layer):
+            keys, values, differentiable = self._columns[source]
+            if torch.is_grad_enabled() and not differentiable:
+                raise _recomputed("column", source, "keys and values")
+            found.append((keys, values))
+        return found
 
     def _values_of(self, layer: int) -> LayerValues:
         value, differentiable = self._values[layer]

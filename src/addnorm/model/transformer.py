@@ -49,6 +49,7 @@ class Transformer(nn.Module):
         self.scores = spec.build_scores()
         self.values = spec.build_values()
         self.sink = spec.build_sinks()
+        self.column = spec.build_column()
         if spec.attention in ACROSS_LAYERS and self.sink is not None:
             raise InputError(
                 f"attention: {spec.attention}: expected sink 'none', because scores that are kept for later layers have no "
@@ -126,6 +127,7 @@ class Transformer(nn.Module):
             tokens=tokens,
             values=self.values,
             sinks=self.sink,
+            column=self.column,
             normalisation=self.spec.normalises_by,
             cap=self.spec.score_cap,
             windows=self.spec.windows,
@@ -219,7 +221,8 @@ class Transformer(nn.Module):
     def mechanisms(self) -> dict[str, nn.Module]:
         """The modules that mechanisms built, by their path in the model; those of shared layers once."""
         parts: dict[str, nn.Module] = {"residual": self.residual, "scores": self.scores, "position": self.position}
-        parts |= {name: part for name, part in (("values", self.values), ("sink", self.sink)) if part is not None}
+        further = {"values": self.values, "sink": self.sink, "column": self.column}
+        parts |= {name: part for name, part in further.items() if part is not None}
         known: set[int] = set()
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]

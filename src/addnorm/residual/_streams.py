@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from addnorm.kernels.depth_mixing import normed_product, sinkhorn, write_streams
+from addnorm.kernels.depth_mixing import normed_product_beside, read_streams, sinkhorn, write_streams
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.residual import Residual, Site, Stream
 from addnorm.residual._arithmetic import wide
@@ -24,6 +24,9 @@ class Wired(NamedTuple):
     """Weights of the streams in each stream, between read and write; None for the identity."""
     post: Tensor | None = None
     """Weight of the branch's output in each stream, between read and write."""
+    rows: tuple[Tensor, ...] = ()
+    """The matrices of all sites, of a dynamic form: taken apart once, so that the backward pass puts their gradients together
+    once instead of adding up, at every site, zeros of the size of all."""
 
 
 class StreamsResidual(Residual):
@@ -33,22 +36,27 @@ class StreamsResidual(Residual):
         super().__init__()
         self.streams = streams
 
+    weight: nn.Parameter | None
+
     def open(self, x: Stream) -> Wired:
-        return Wired(x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1]))
+        streams = x.unsqueeze(-2).expand(*x.shape[:-1], self.streams, x.shape[-1])
+        return Wired(streams, rows=() if self.weight is None else self.weight.unbind())
 
     @abstractmethod
-    def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
-        """pre [.. streams], mix [.. target source] or None, post [.. streams] of a site."""
+    def weights(self, streams: Tensor, site: Site, rows: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        """pre [.. streams], mix [.. target source] or None, post [.. streams] of a site; and the streams, for what reads them
+        next."""
 
     def read(self, state: Wired, site: Site) -> tuple[Stream, Wired]:
         with without_autocast(state.streams):
-            pre, mix, post = self.weights(self.seen(state.streams), site)
-            read = torch.matmul(pre.unsqueeze(-2), state.streams).squeeze(-2)
-        return read, Wired(state.streams, mix, post)
+            seen = self.seen(state.streams)
+            pre, mix, post, again = self.weights(seen, site, state.rows[site.index] if state.rows else None)
+            read, streams = read_streams(again if seen is state.streams else state.streams, pre)
+        return read, Wired(streams, mix, post, state.rows)
 
     def write(self, state: Wired, y: Stream, site: Site) -> Wired:
         assert state.post is not None  # set by the read at the same site
-        return Wired(write_streams(state.streams, state.mix, state.post, y))
+        return Wired(write_streams(state.streams, state.mix, state.post, y), rows=state.rows)
 
     def view(self, state: Wired) -> Stream:
         return state.streams.mean(dim=-2)
@@ -66,19 +74,19 @@ class FreeStreams(StreamsResidual):
         self.weight = nn.Parameter(torch.zeros(sites, streams + 2, width)) if dynamic else None
         self.factor = nn.Parameter(torch.full((sites, 3), _FACTOR)) if dynamic else None
 
-    def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
+    def weights(self, streams: Tensor, site: Site, rows: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         dtype = streams.dtype
         pre, mix, post = (part[site.index].to(dtype) for part in (self.pre, self.mix, self.post))
-        if self.weight is None or self.factor is None:
-            return pre, mix, post
-        moved = torch.tanh(normed_product(streams, self.weight[site.index], _EPS)).to(
-            dtype
-        )  # [.. streams, streams + 2]
+        if rows is None or self.factor is None:
+            return pre, mix, post, streams
+        products, streams = normed_product_beside(streams, rows, _EPS)
+        moved = torch.tanh(products).to(dtype)  # [.. streams, streams + 2]
         factor = self.factor[site.index].to(dtype)
         return (
             pre + factor[0] * moved[..., 0],
             mix + factor[2] * moved[..., 2:].transpose(-1, -2),
             post + factor[1] * moved[..., 1],
+            streams,
         )
 
 
@@ -104,16 +112,17 @@ class BalancedStreams(StreamsResidual):
         if name == "weight" and self.weight is not None:
             nn.init.normal_(self.weight, std=self.std, generator=generator)
 
-    def weights(self, streams: Tensor, site: Site) -> tuple[Tensor, Tensor | None, Tensor]:
+    def weights(self, streams: Tensor, site: Site, rows: Tensor | None) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         pre, post, mixed = wide(self.offset[site.index]).split(self.sizes)
-        if self.weight is not None and self.factor is not None:
-            moved = normed_product(streams.flatten(-2), self.weight[site.index], _EPS)
+        if rows is not None and self.factor is not None:
+            moved, flat = normed_product_beside(streams.flatten(-2), rows, _EPS)
+            streams = flat.unflatten(-1, (self.streams, -1))
             factor = wide(self.factor[site.index])
             of_pre, of_post, of_mixed = moved.split(self.sizes, dim=-1)
             pre, post, mixed = pre + factor[0] * of_pre, post + factor[1] * of_post, mixed + factor[2] * of_mixed
         dtype = streams.dtype
         mix = None if self.mixing == "identity" else self._matrix(mixed).to(dtype)
-        return torch.sigmoid(pre).to(dtype), mix, (2 * torch.sigmoid(post)).to(dtype)
+        return torch.sigmoid(pre).to(dtype), mix, (2 * torch.sigmoid(post)).to(dtype), streams
 
     def _matrix(self, mixed: Tensor) -> Tensor:
         if self.mixing == "permutations":

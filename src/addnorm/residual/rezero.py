@@ -4,7 +4,8 @@ r"""ReZero: every branch is scaled by its own learned scalar, zero at the start 
 
 Why: with scalars at zero the network starts as the identity, so gradients reach every layer at any depth.
 
-Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887, eq. 1; Su (2020).
+Source: Bachlechner et al. 2020, "ReZero is All You Need", arXiv:2003.04887, eq. 1; De and Smith 2020, arXiv:2002.10444
+(SkipInit: the same scalar, in networks without norms); Su (2020).
 Differs from the source: nothing. Usually used with placement `none`.
 """
 

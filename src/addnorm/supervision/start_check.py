@@ -18,7 +18,7 @@ from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 
-ROOMS = ("residual", "scores", "values", "sink", "attended")
+ROOMS = ("residual", "scores", "values", "sink", "column", "attended")
 NO_GRADIENT = 1e-12
 """Share of the model's largest gradient below which an entry's is rounding, or as good as none: optimizers add an eps."""
 LARGE_EPS = 0.1

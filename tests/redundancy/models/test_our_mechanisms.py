@@ -319,6 +319,13 @@ def test_sink(kind: str) -> None:
     check(make(depth=ONE, sink=ROOMS["sink"].make(kind)), 3 * D + 2, rows_of(**HELD_BY_A_SINK), methods=methods)
 
 
+def test_column() -> None:
+    """The second layer's rows see the first layer's keys and values, so that W_k n + db_k and W_v n + db_v are the same in both
+    layers: 2d conditions more, and neither k nor v moves alone."""
+    rows = rows_of(k=(D, 0, D), v=(D, 0, D))
+    check(make(column=ROOMS["column"].make("earlier")), L * (4 * D + 2) + D - 2 * D, rows)
+
+
 @pytest.mark.parametrize(("kind", "held"), [("exclusive", {"n": (D, 0, D), "q": (D, 0, D)}), ("gate", {})])
 def test_attended(kind: str, held: dict[str, Dofs]) -> None:
     """Either multiplies a shift of the values by data, so W_v n + db_v = 0 (d). A gate also reads n: W_g n = 0 (d), which
@@ -330,6 +337,7 @@ def test_attended(kind: str, held: dict[str, Dofs]) -> None:
 
 
 def test_every_room_inside_attention_is_derived() -> None:
+    assert set(ROOMS["column"].kinds()) == {"none", "earlier"}
     assert set(ROOMS["attended"].kinds()) == {"plain", "exclusive", "gate"} | NOT_DERIVED["attended"]
 
 

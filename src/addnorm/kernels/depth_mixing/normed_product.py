@@ -20,7 +20,16 @@ def normed_product(
         rows: the rows; they take the vectors' dtype.
         eps: added to the mean squares.
     """
-    return _NormedProduct(eps)(x, rows.to(x.dtype))
+    out: Tensor = _NormedProduct(eps)(x, rows.to(x.dtype))
+    return out
+
+
+def normed_product_beside(
+    x: Float[Tensor, "*positions width"], rows: Float[Tensor, "rows width"], eps: float
+) -> tuple[Float[Tensor, "*positions rows"], Float[Tensor, "*positions width"]]:
+    """The same products, and the vectors, to be read from here on: see `Result`."""
+    products, again = _NormedProductBeside(eps)(x, rows.to(x.dtype))
+    return products, again
 
 
 class _NormedProduct(TwoForms):
@@ -40,6 +49,12 @@ class _NormedProduct(TwoForms):
         return out, (out, reciprocal)
 
     def gradients(self, grad: Tensor, needed: Sequence[bool], kept: tuple[Tensor, ...], x: Any, rows: Any) -> Gradients:
+        return self.with_others(grad, None, needed, kept, x, rows)
+
+    def with_others(
+        self, grad: Tensor, others: Tensor | None, needed: Sequence[bool], kept: tuple[Tensor, ...], x: Any, rows: Any
+    ) -> Gradients:
+        """Gradients with those that later reads of the vectors have added up."""
         out, reciprocal = kept
         flat = x.reshape(-1, x.shape[-1])
         above = grad.reshape(-1, grad.shape[-1])
@@ -50,6 +65,27 @@ class _NormedProduct(TwoForms):
         # The reciprocal r changes with x by -r³ x / width, and the product is out / r.
         along = (above * out.view(above.shape)).sum(dim=1, keepdim=True).mul_(reciprocal.square()).div_(-flat.shape[1])
         d_x = torch.empty_like(flat)
+        before = None if others is None else others.reshape(flat.shape)
         for part in spans(flat):
-            torch.mm(scaled[part], rows, out=d_x[part]).addcmul_(flat[part], along[part])
+            if before is None:
+                torch.mm(scaled[part], rows, out=d_x[part]).addcmul_(flat[part], along[part])
+            else:
+                torch.addmm(before[part], scaled[part], rows, out=d_x[part]).addcmul_(flat[part], along[part])
         return d_x.view(x.shape), d_rows
+
+
+class _NormedProductBeside(TwoForms):
+    def __init__(self, eps: float) -> None:
+        self.alone = _NormedProduct(eps)
+
+    def plain(self, x: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        return self.alone.plain(x, rows), x
+
+    def fast(self, x: Tensor, rows: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+        out, kept = self.alone.fast(x, rows)
+        return (out, x), kept
+
+    def gradients(
+        self, grad: Sequence[Tensor], needed: Sequence[bool], kept: tuple[Tensor, ...], x: Any, rows: Any
+    ) -> Gradients:
+        return self.alone.with_others(grad[0], grad[1], needed, kept, x, rows)

@@ -12,6 +12,19 @@ from addnorm.kernels.depth_mixing.two_forms import Gradients, TwoForms, spans
 Streams = Float[Tensor, "batch seq streams width"]
 
 
+def read_streams(
+    streams: Streams, pre: Float[Tensor, "*positions streams"]
+) -> tuple[Float[Tensor, "batch seq width"], Streams]:
+    """Add the streams up with weights, sum_j pre_j X_j; return the sum, and the streams, to be read from here on.
+
+    Args:
+        streams: X.
+        pre: the weight of every stream, the same for all positions or not.
+    """
+    read, again = _READ(streams, pre.to(streams.dtype).expand(streams.shape[:-1]))
+    return read, again
+
+
 def write_streams(
     streams: Streams,
     mix: Float[Tensor, "*positions streams streams"] | None,
@@ -29,7 +42,34 @@ def write_streams(
     """
     shape = streams.shape[:-1]
     everywhere = None if mix is None else mix.expand(*shape, shape[-1])
-    return _WRITE(streams, everywhere, post.expand(shape), y.to(streams.dtype))
+    written: Tensor = _WRITE(streams, everywhere, post.expand(shape), y.to(streams.dtype))
+    return written
+
+
+class _Read(TwoForms):
+    def plain(self, streams: Tensor, pre: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.matmul(pre.unsqueeze(-2), streams).squeeze(-2), streams
+
+    def fast(self, streams: Tensor, pre: Tensor) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, ...]]:
+        return self.plain(streams, pre), ()
+
+    def gradients(
+        self, grad: Sequence[Tensor], needed: Sequence[bool], kept: tuple[Tensor, ...], streams: Any, pre: Any
+    ) -> Gradients:
+        x = streams.reshape(-1, *streams.shape[-2:])
+        column, others = pre.reshape(-1, x.shape[1], 1), grad[1].reshape(x.shape)
+        row = grad[0].reshape(-1, 1, x.shape[2])
+        d_x = torch.empty_like(x, memory_format=torch.contiguous_format) if needed[0] else None
+        d_column = x.new_empty(column.shape) if needed[1] else None
+        for part in spans(x):
+            if d_x is not None:
+                torch.baddbmm(others[part], column[part], row[part], out=d_x[part])
+            if d_column is not None:
+                torch.bmm(x[part], row[part].transpose(1, 2), out=d_column[part])
+        return (
+            None if d_x is None else d_x.view(streams.shape),
+            None if d_column is None else d_column.view(pre.shape),
+        )
 
 
 class _Write(TwoForms):
@@ -85,4 +125,5 @@ def _by_position(streams: Tensor, mix: Any, post: Tensor, y: Tensor) -> tuple[Te
     )
 
 
+_READ = _Read()
 _WRITE = _Write()

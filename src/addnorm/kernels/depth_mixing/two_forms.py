@@ -18,30 +18,32 @@ from addnorm.kernels.grouped_attention.precision import without_autocast
 _CHUNK = 2**17
 """Entries of a chunk: with its operands it fits the second-level caches of two cores."""
 Gradients = Sequence[Tensor | None]
+Result = Tensor | tuple[Tensor, ...]
+"""One tensor, or several. An input may be among them: what reads it later then reads the result, so that its gradient arrives
+as a part of the results' and is added where it is in a cache, not in passes of its own."""
 
 
 class TwoForms(ABC):
     """An operation on tensors of one dtype. `needed` says of every input whether its gradient is asked for."""
 
     @abstractmethod
-    def plain(self, *tensors: Any) -> Tensor:
+    def plain(self, *tensors: Any) -> Any:
         """Compute the result in ordinary operations."""
 
     @abstractmethod
-    def fast(self, *tensors: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def fast(self, *tensors: Any) -> tuple[Result, tuple[Tensor, ...]]:
         """Compute the same without recording, with what `gradients` needs besides the inputs."""
 
     @abstractmethod
-    def gradients(self, grad: Tensor, needed: Sequence[bool], kept: tuple[Tensor, ...], *tensors: Any) -> Gradients:
-        """Compute the gradients of the inputs; None where none is needed."""
+    def gradients(self, grad: Any, needed: Sequence[bool], kept: tuple[Tensor, ...], *tensors: Any) -> Gradients:
+        """Compute the gradients of the inputs, None where none is needed, from that of the result, or those of all results."""
 
-    def __call__(self, *tensors: Tensor | None) -> Tensor:
+    def __call__(self, *tensors: Tensor | None) -> Any:
         given = [tensor for tensor in tensors if tensor is not None]
         with without_autocast(given[0]):
             if _takes_plain_form(given):
                 return self.plain(*tensors)
-            out: Tensor = _Fast.apply(self, *tensors)  # type: ignore[no-untyped-call]
-            return out
+            return _Fast.apply(self, *tensors)  # type: ignore[no-untyped-call]
 
 
 def spans(x: Tensor) -> Iterator[slice]:
@@ -64,21 +66,21 @@ def _takes_plain_form(tensors: Sequence[Tensor]) -> bool:
 
 class _Fast(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, form: TwoForms, *tensors: Tensor | None) -> Tensor:
+    def forward(ctx: Any, form: TwoForms, *tensors: Tensor | None) -> Result:
         out, kept = form.fast(*tensors)
         ctx.form, ctx.inputs = form, len(tensors)
         ctx.save_for_backward(*tensors, *kept)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         saved = ctx.saved_tensors  # looked at once: under activation checkpointing each look computes them again
         tensors, kept = saved[: ctx.inputs], saved[ctx.inputs :]
         needed = ctx.needs_input_grad[1:]
-        with without_autocast(grad):
-            if torch.is_grad_enabled() or _is_batched(grad):
-                return None, *_differentiated(ctx.form.plain, tensors, needed, grad)
-            return None, *ctx.form.gradients(grad, needed, kept, *tensors)
+        with without_autocast(grads[0]):
+            if torch.is_grad_enabled() or any(_is_batched(grad) for grad in grads):
+                return None, *_differentiated(ctx.form.plain, tensors, needed, grads)
+            return None, *ctx.form.gradients(grads[0] if len(grads) == 1 else grads, needed, kept, *tensors)
 
 
 def _is_batched(grad: Tensor) -> bool:
@@ -87,7 +89,7 @@ def _is_batched(grad: Tensor) -> bool:
 
 
 def _differentiated(
-    plain: Callable[..., Tensor], tensors: Sequence[Tensor | None], needed: Sequence[bool], grad: Tensor
+    plain: Callable[..., Result], tensors: Sequence[Tensor | None], needed: Sequence[bool], grads: Sequence[Tensor]
 ) -> Iterator[Tensor | None]:
     """Differentiate the plain form, so that the gradients can be differentiated again."""
     again = torch.is_grad_enabled()
@@ -95,5 +97,5 @@ def _differentiated(
         # Aliases: one input may have been computed from another, which is no part of this operation's derivative.
         own = [None if tensor is None else tensor.view_as(tensor) for tensor in tensors]
         wanted = [tensor for tensor, is_needed in zip(own, needed, strict=True) if tensor is not None and is_needed]
-        found = iter(torch.autograd.grad(plain(*own), wanted, grad, create_graph=again, allow_unused=True))
+        found = iter(torch.autograd.grad(plain(*own), wanted, grads, create_graph=again, allow_unused=True))
     return (next(found) if is_needed else None for is_needed in needed)

@@ -43,6 +43,9 @@ def attend(
     normalisation: str = "softmax",
     cap: float | None = None,
     sinks: Float[Tensor, " heads"] | None = None,
+    column: Sequence[
+        tuple[Float[Tensor, "batch kv_heads query head_dim"], Float[Tensor, "batch kv_heads query value_dim"]]
+    ] = (),
     impl: str = "auto",
 ) -> Float[Tensor, "batch heads query value_dim"]:
     r"""Attend with summed scores: softmax( Σ_i weights_i Q_i K_iᵀ + bias + mask ) V, exactly.
@@ -71,6 +74,9 @@ def attend(
             "reference" and "streaming", which then works some rows at a time.
         sinks: the score of one further key per head, which every row sees and which has no value: a row's probabilities
             then add up to less than one. Not available in "sdpa".
+        column: further keys and values, one of each per query row and entry, which only their own row sees: those of
+            earlier layers at its position. Bias and masks do not apply to them. Only with one term; available in
+            "reference" and "streaming", which then works some rows at a time.
         impl: "reference" holds every matrix and has derivatives of any order. "streaming" holds none in either pass
             and has first derivatives. "sdpa" passes one concatenated term to torch's attention; no dropout, and a
             bias by distance becomes a matrix. "triton" is streaming in GPU kernels: float32, bfloat16 and float16,
@@ -103,6 +109,7 @@ def attend(
         normalisation=normalisation,
         cap=cap,
         sinks=sinks,
+        column=column,
     )
     return solve(problem, impl)
 
@@ -123,8 +130,8 @@ def solve(problem: AttentionProblem, impl: str = "auto") -> Float[Tensor, "batch
 def choose(problem: AttentionProblem) -> str:
     """Name the implementation for impl="auto": "sdpa" or "streaming", outside of torch.export never one that holds a matrix.
 
-    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix, and with sinks, a cap or softpick
-    "reference". A loop over
+    During torch.export: "sdpa" wherever it is supported, also where it holds a matrix, and with sinks, a cap, a column or
+    softpick "reference". A loop over
     tiles would be unrolled, for one length, to writes into one flat buffer, in which the softmax cannot be recognised.
 
     Otherwise "sdpa" where it holds no matrix, for a softmax without dropout, and either for one term of equal widths, or for
@@ -140,7 +147,7 @@ def choose(problem: AttentionProblem) -> str:
     against the others on an accelerator.
     """
     p = problem
-    if p.normalisation != "softmax" or p.cap is not None:
+    if p.normalisation != "softmax" or p.cap is not None or p.column_keys:
         # Squared ReLU has no sum to recognise, so that rows by rows are as good in a graph.
         whole = torch.compiler.is_exporting() and p.seed is None and p.normalisation != "squared_relu"
         return "reference" if whole else "streaming"

@@ -30,6 +30,7 @@ def problem_of(
     normalisation: str = "softmax",
     cap: float | None = None,
     sinks: Tensor | None = None,
+    column: Sequence[tuple[Tensor, Tensor]] = (),
 ) -> AttentionProblem:
     """Check the arguments of `attend` and bring them into one form.
 
@@ -79,6 +80,7 @@ def problem_of(
         raise InputError(f"cap: expected a positive number or None, got {cap!r}.")
     if sinks is not None:
         _check_sinks(sinks, heads, value, normalisation)
+    _check_column(column, q, value)
     return AttentionProblem(
         queries=q,
         keys=k,
@@ -94,17 +96,22 @@ def problem_of(
         normalisation=cast(Normalisation, normalisation),
         cap=cap,
         sinks=None if sinks is None else sinks[None],
+        column_keys=tuple(keys for keys, _ in column),
+        column_values=tuple(values for _, values in column),
     )
 
 
 def with_value(problem: AttentionProblem, value: Tensor) -> AttentionProblem:
     """Replace the value of a problem by another one of any width; under dropout, draw a new seed.
 
+    The values of a column become zero: what is left is the attention to the sequence.
+
     Raises:
         InputError: the value does not fit the keys.
     """
     _check_projections(problem.queries, problem.keys, value)
-    return replace(problem, value=value, seed=_seed(None, problem.dropout, value))
+    nothing = tuple(key.new_zeros(*key.shape[:-1], value.shape[-1], dtype=value.dtype) for key in problem.column_keys)
+    return replace(problem, value=value, seed=_seed(None, problem.dropout, value), column_values=nothing)
 
 
 def _terms(name: str, given: Sequence[Tensor] | Tensor) -> tuple[Tensor, ...]:
@@ -180,6 +187,23 @@ def _check_sinks(sinks: Tensor, heads: int, value: Tensor, normalisation: str) -
             f"sinks: expected normalisation='softmax', because a sink takes its share from a sum that other functions do not "
             f"divide by, got {normalisation!r}. Attend without sinks."
         )
+
+
+def _check_column(column: Sequence[tuple[Tensor, Tensor]], q: tuple[Tensor, ...], value: Tensor) -> None:
+    if column and len(q) > 1:
+        raise InputError(
+            f"column: expected one term, because a column stands beside the scores of one layer, got {len(q)}. Attend "
+            "without a column, or with one term."
+        )
+    batch, kv_heads, _, value_dim = value.shape
+    for i, pair in enumerate(column):
+        for name, tensor, dim in zip(("keys", "values"), pair, (q[0].shape[3], value_dim), strict=True):
+            wanted = [batch, kv_heads, q[0].shape[2], dim]
+            if list(tensor.shape) != wanted:
+                raise InputError(
+                    f"column[{i}]: its {name} must have shape [batch, kv_heads, query, dim] = {wanted}, got {_shape(tensor)}."
+                )
+            _check_like(f"column[{i}]: its {name}", tensor, value, (value.dtype,))
 
 
 def _weights(given: Sequence[float | int] | Tensor, q: tuple[Tensor, ...]) -> float | Tensor:

@@ -1,4 +1,5 @@
-r"""Attention some rows at a time, for what the tiles of passes.py do not know: other functions than the softmax, capped scores.
+r"""Attention some rows at a time, for what the tiles of passes.py do not know: other functions than the softmax, capped scores,
+columns beside the scores.
 
 Rows are independent: the forward pass discards their scores and the backward pass computes them again.
 """
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.column import attended_column, column_scores, kept, without_column
 from addnorm.kernels.grouped_attention.normalisation import attention_of
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
@@ -37,13 +38,16 @@ def _tile(problem: AttentionProblem, rows: slice) -> Tensor:
 
 def _attend_rows(problem: AttentionProblem, rows: slice) -> Tensor:
     p, part = problem, rows_of(problem, rows)
-    attention = attention_of(part, masked_scores(part))
+    scores = masked_scores(without_column(part))
+    if p.column_keys:
+        scores = torch.cat([scores, column_scores(part)], -1)
+    attention = attention_of(part, scores)
     if p.seed is not None:
-        batch, heads = slice(0, p.batch), slice(0, p.heads)
-        kept = block(p.seed, batch=batch, heads=heads, rows=rows, columns=slice(0, part.key), dropout=p.dropout)
-        attention = attention * kept / (1 - p.dropout)
-    value = part.value.repeat_interleave(p.group, 1).to(p.dtype)
-    return (attention @ value).to(p.value.dtype)
+        attention = attention * kept(p, rows, part.key) / (1 - p.dropout)
+    attended = attention[..., : part.key] @ part.value.repeat_interleave(p.group, 1).to(p.dtype)
+    if p.column_keys:
+        attended = attended + attended_column(part, attention[..., part.key :])
+    return attended.to(p.value.dtype)
 
 
 def rows_of(problem: AttentionProblem, rows: slice) -> AttentionProblem:
@@ -62,4 +66,6 @@ def rows_of(problem: AttentionProblem, rows: slice) -> AttentionProblem:
         bias=bias,
         first_distance=None if p.first_distance is None else p.first_distance + moved,
         padding=None if p.padding is None else p.padding[:, :keys],
+        column_keys=tuple(key[:, :, rows] for key in p.column_keys),
+        column_values=tuple(value[:, :, rows] for value in p.column_values),
     )

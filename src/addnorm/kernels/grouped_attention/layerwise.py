@@ -15,7 +15,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.api import solve
 from addnorm.kernels.grouped_attention.arguments import with_value
-from addnorm.kernels.grouped_attention.dropout import block
+from addnorm.kernels.grouped_attention.column import attended_column, column_scores, kept
 from addnorm.kernels.grouped_attention.normalisation import attention_of
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
@@ -115,13 +115,16 @@ class HeldScores(LayerwiseAttention):
 
     def attend(self, problem: AttentionProblem, *, next_terms: int) -> Attended:
         scores = self.scores(problem, next_terms)
+        if problem.column_keys:
+            scores = torch.cat([scores, column_scores(problem).to(scores.dtype)], -1)
         plain = problem.normalisation == "softmax" and problem.sinks is None  # of rows that see their own key at least
         attention = torch.softmax(scores, dim=-1) if plain else attention_of(problem, scores)
         # A bias by distance is wider than narrow queries, and so is the score that it joined.
         attention = _dropped(problem, attention.to(problem.queries[0].dtype))
         if self.keep:
             self._attention.append(attention)
-        return _weighted(attention, problem.value)
+        attended = _weighted(attention[..., : problem.key], problem.value)
+        return attended + attended_column(problem, attention[..., problem.key :]) if problem.column_keys else attended
 
     def attend_again(
         self, layers: Sequence[int], values: Values
@@ -135,9 +138,7 @@ def _dropped(
     """The attention without the entries that the problem's seed drops, the same ones as in every other implementation."""
     if problem.seed is None:
         return attention
-    batch, heads, rows, columns = (slice(0, size) for size in attention.shape)
-    kept = block(problem.seed, batch=batch, heads=heads, rows=rows, columns=columns, dropout=problem.dropout)
-    return attention * kept / (1 - problem.dropout)
+    return attention * kept(problem, slice(0, problem.query), problem.key) / (1 - problem.dropout)
 
 
 def _weighted(

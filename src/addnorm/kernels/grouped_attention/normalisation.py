@@ -30,8 +30,10 @@ def attention_of(problem: AttentionProblem, scores: Tensor) -> Tensor:
     p = problem
     if p.sinks is not None:
         return softmax_beside(scores, p.sinks)
-    if p.normalisation == "softmax" and p.padding is None and p.bias is None:
-        return scores.softmax(-1)  # every row sees its own position, and an audit sees that rows add up to one
+    if p.normalisation == "softmax" and ((p.padding is None and p.bias is None) or p.column_keys):
+        return scores.softmax(
+            -1
+        )  # every row sees its own position or column, and an audit sees that rows add up to one
     if p.normalisation == "softmax":
         alive = (scores > float("-inf")).any(-1, keepdim=True)
         return scores.masked_fill(~alive, 0.0).softmax(-1) * alive

@@ -56,6 +56,10 @@ class AttentionProblem:
     """Bound of the size of the summed scores, before bias and masks: cap · tanh(score / cap); None for none."""
     sinks: Tensor | None = None
     """Scores of a further key that every row sees and that has no value, Float[Tensor, "#batch #heads"]; None without one."""
+    column_keys: tuple[Tensor, ...] = ()
+    """Keys of each row's own column, one Float[Tensor, "batch kv_heads query head_dim"] per entry; only with one term."""
+    column_values: tuple[Tensor, ...] = ()
+    """Values of the column, one Float[Tensor, "batch kv_heads query value_dim"] per entry."""
 
     @property
     def offset(self) -> int:
@@ -68,6 +72,13 @@ class AttentionProblem:
             return slice(0, self.key)
         first = 0 if self.sliding_window is None else max(0, rows.start + self.offset - self.sliding_window + 1)
         return slice(first, rows.stop + self.offset)
+
+    def capped(self, scores: Tensor) -> Tensor:
+        """Bound the size of summed scores smoothly, cap · tanh(score / cap), if the problem has a cap.
+
+        Source: Gemma Team 2024, "Gemma 2", arXiv:2408.00118 §2.
+        """
+        return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
     @property
     def batch(self) -> int:

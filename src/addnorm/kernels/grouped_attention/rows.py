@@ -11,7 +11,7 @@ from torch import Tensor
 from addnorm.kernels.grouped_attention.layerwise import HeldScores
 from addnorm.kernels.grouped_attention.masks import visible
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.reference import bias_matrix, capped
+from addnorm.kernels.grouped_attention.reference import bias_matrix
 
 
 class DecodingRows(HeldScores):
@@ -33,7 +33,7 @@ class DecodingRows(HeldScores):
         weights = torch.as_tensor(p.weights, dtype=terms.dtype, device=terms.device)
         if weights.ndim:  # "#batch #heads term" to "term #batch #heads 1 1"
             weights = weights.movedim(-1, 0)[..., None, None]
-        scores = capped((terms * weights).sum(0), p.cap)
+        scores = p.capped((terms * weights).sum(0))
         if p.bias is not None:
             scores = scores + bias_matrix(p, p.bias)
         seen = visible(p)

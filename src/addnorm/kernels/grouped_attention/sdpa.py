@@ -55,6 +55,8 @@ def refusal(problem: AttentionProblem) -> str | None:
         return (
             "impl='sdpa' takes no sinks, for which torch's attention has no place. Use impl='streaming' or 'reference'."
         )
+    if problem.column_keys:
+        return "impl='sdpa' takes no column, for which torch's attention has no place. Use impl='streaming' or 'reference'."
     if problem.seed is None:
         return None
     return (

@@ -9,6 +9,6 @@ from addnorm.kernels.grouped_attention.problem import AttentionProblem
 
 def streaming(problem: AttentionProblem, budget: int | None = None) -> Tensor:
     """Compute the attended values, Float[Tensor, "batch heads query value_dim"]; `budget` replaces the one of tiles.py."""
-    if problem.normalisation != "softmax" or problem.cap is not None:
+    if problem.normalisation != "softmax" or problem.cap is not None or problem.column_keys:
         return by_rows(problem, budget)
     return attend_by_passes(problem, "streaming", budget)

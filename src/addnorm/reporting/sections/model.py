@@ -23,12 +23,13 @@ _PLAIN = {
     ("scores", "own"),
     ("values", "own"),
     ("sink", "none"),
+    ("column", "none"),
     ("attended", "plain"),
     ("block", "sequential"),
     ("bias", "linear"),
 }
 """Mechanisms of a standard Transformer; shown after those that distinguish a model."""
-_JOINTS = ("residual", "scores", "values", "sink", "attended", "block")
+_JOINTS = ("residual", "scores", "values", "sink", "column", "attended", "block")
 """Rooms whose mechanisms are shown first, unless they are plain."""
 
 

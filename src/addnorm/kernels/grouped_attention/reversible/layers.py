@@ -46,6 +46,8 @@ def why_not_running(problem: AttentionProblem) -> str | None:
         return f"expected scores without a cap, which stands between their sum and the softmax, got {problem.cap}"
     if problem.sinks is not None:
         return "expected scores without sinks"
+    if problem.column_keys:
+        return "expected scores without a column of further keys per row"
     if on_device(problem) and (refused := kernel_refusal(problem)) is not None:
         return refused.replace("impl='triton'", "the kernels of a GPU")
     if device != "cpu" and not on_device(problem) and not at_once(problem):

@@ -22,6 +22,8 @@ def refusal(problem: AttentionProblem) -> str | None:
         return f"impl='triton' takes no cap of scores, got {p.cap}. Use impl='streaming'."
     if p.normalisation != "softmax":
         return f"impl='triton' takes normalisation='softmax', got '{p.normalisation}'. Use impl='streaming'."
+    if p.column_keys:
+        return "impl='triton' takes no column of further keys per row. Use impl='streaming' or 'reference'."
     if p.value.dtype == torch.float64:
         return "impl='triton' takes float32, bfloat16 or float16, got float64. Use impl='streaming' or 'reference'."
     if max(p.head_dim, p.value_dim) > WIDEST:

@@ -114,6 +114,7 @@ def _models(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
         "qk_norm",
         "values",
         "sink",
+        "column",
         "attended",
     )
     parts = [f"{room} {part}" for room in rooms if (part := settings.part(f"model.{room}")) is not None]
