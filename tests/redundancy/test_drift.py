@@ -38,7 +38,9 @@ def test_no_fresh_model_is_noted_at_any_width() -> None:
 
 def test_the_note_names_the_parameter_and_both_of_its_sizes() -> None:
     (note,) = notes(torch.full((4,), 600.0))
-    assert note.startswith("0.bias has walked far where it cannot matter: an entry of 600, 1.8e+03 times the largest of a")
+    assert note.startswith(
+        "0.bias has walked far where it cannot matter: an entry of 600, 1.8e+03 times the largest of a"
+    )
     assert "and 6e+02 times the row of its weight" in note
 
 

@@ -94,7 +94,9 @@ def test_a_model_without_biases_has_nothing_to_audit(model: nn.Module) -> None:
     assert (audit.findings, audit.joint_null, audit.size) == ((), 0, 0)
     assert audit.notes == (f"{type(model).__name__} has no biases, so there is nothing to audit",)
     assert audit.agreed
-    with pytest.raises(InputError, match="has no parameter of the kind that was audited, so that nothing can be removed"):
+    with pytest.raises(
+        InputError, match="has no parameter of the kind that was audited, so that nothing can be removed"
+    ):
         audit.strip()
 
 

@@ -214,8 +214,8 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
     if not tracked.entries:
         if track not in _KINDS:
             raise InputError(
-                f"expected parameters whose name matches {track!r} in {class_name(model)}, got none that its forward pass reads. "
-                "Set `track` (--track of the command) to bias, bias+tables, scalars or another regular expression."
+                f"expected parameters whose name matches {track!r} in {class_name(model)}, got none that its forward pass "
+                "reads. Set `track` (--track of the command) to bias, bias+tables, scalars or another regular expression."
             )
         log.notes.append(f"{class_name(model)} has no {_KINDS[track]}, so there is nothing to audit")
     if tracked.unused:

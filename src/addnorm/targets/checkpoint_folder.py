@@ -69,9 +69,7 @@ def write_checkpoint(
     path = folder / "model.safetensors"
     path.touch()
     mode = path.stat().st_mode
-    save_file(
-        tensors, str(path), metadata={"format": "pt", "removed": json.dumps([*removed, *absent])}
-    )
+    save_file(tensors, str(path), metadata={"format": "pt", "removed": json.dumps([*removed, *absent])})
     path.chmod(mode)  # safetensors makes a file that only its owner can read
 
 
