@@ -39,7 +39,7 @@ from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
 Methods = Literal["both", "static", "numeric"]
 
 _KINDS = {"bias": "biases", "bias+tables": "biases and no tables", "scalars": "learned scalars"}
-"""What `track` selects, by its words; anything else is a regular expression."""
+"""Words for the values of `track` that are no regular expressions."""
 _LARGEST_FOLDED = 4096
 """Largest number of scalars for which findings list folds: each fold solves a small system of equations."""
 

@@ -37,7 +37,7 @@ class Multiple:
 
 @dataclass(frozen=True)
 class Product:
-    """How a data-dependent shift follows from its source: the sum over common labels of source * factor.
+    """Relation of a data-dependent shift to its source: the sum over common labels of source * factor.
 
     A label from 0 is an axis of the value; a negative one, -1 - k, is the factor's axis k, which is summed.
     """

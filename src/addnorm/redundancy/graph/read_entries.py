@@ -8,6 +8,7 @@ of data are replaced: rows of a parameter that short inputs do not read are read
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from typing import Any
 
 import torch
@@ -135,6 +136,8 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
     if op in _COPIES:
         return {first: read}
     if op in _VIEWS:
+        if prod(own) != prod(shape):  # the same bits as another type
+            return {}
         kept = {new: old for old, new in kept_axes(own, shape).items()}
         return {first: {kept[axis]: mask for axis, mask in read.items() if axis in kept}}
     if op in _PERMUTING:

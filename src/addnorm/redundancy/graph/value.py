@@ -30,7 +30,7 @@ class DataShift:
     zeroed: "Zeroed | None" = None
     """Set if the value is a product with known zeros and ones, and lost at the next operation."""
     product: Product | None = None
-    """How the shift follows from its source, if that is known."""
+    """Its relation to the source, if that is known."""
 
     def is_constant(self, axis: int) -> bool:
         """Return True if the shift is constant along an axis of the value, whatever the free coordinates."""
