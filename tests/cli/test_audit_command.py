@@ -231,7 +231,8 @@ def test_exit_1_when_the_methods_disagree(capsys, monkeypatch):
             "expected a file in an existing folder, got no/folder.safetensors",
         ),
         (["attention_models:model", "--html", "."], "expected a file in an existing folder"),
-        (["attention_models:bare"], "bias"),
+        (["attention_models:bare", "--strip", "s.safetensors"], "nothing can be removed from it"),
+        (["attention_models:bare", "--track", "nothing"], "expected parameters whose name matches 'nothing'"),
         (["attention_models:lost"], "NaN"),
         (["attention_models:narrow"], "inputs"),
         (["attention_models:scattered"], "cpu, meta"),
@@ -268,9 +269,20 @@ def test_a_run_of_ours(capsys, finished):
     from addnorm.store import StudyFolder
 
     run = StudyFolder(finished).runs()[0]
-    code, _, err = said(capsys, str(run.path))
-    assert code == 2  # the base model of that study has no biases
-    assert "bias" in err
+    code, out, _ = said(capsys, str(run.path))
+    assert code == 0
+    assert "has no bias scalars, so nothing can be given up" in out  # the base model of that study
+
+
+def test_a_model_without_biases_is_told_so(capsys):
+    code, out, err = said(capsys, "attention_models:bare", "--sarif", "a.sarif", "--html", "a.html")
+    assert (code, err) == (0, "")
+    assert "Linear has no bias scalars, so nothing can be given up." in out
+    assert "--track" not in out
+    assert json.loads(Path("a.sarif").read_text(encoding="utf-8"))["runs"][0]["results"] == []
+    assert "has no bias scalars" in Path("a.html").read_text(encoding="utf-8")
+    code, out, _ = said(capsys, "attention_models:bare", "--json")
+    assert (code, json.loads(out)["findings"]) == (0, [])
 
 
 SIZES = {"num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 20}

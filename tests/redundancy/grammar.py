@@ -162,6 +162,36 @@ class Streams(Step):
         return streams[..., 1, :] / (1.0 + streams.var(self.axis, keepdim=True)).mean(-2)
 
 
+class Alike(Step):
+    """One factor in two products, keys of zeros, or rows of which a later step reads some."""
+
+    def __init__(self, draw: random.Random, shared: list[nn.Linear]) -> None:
+        super().__init__(draw, shared)
+        self.gate, self.other, self.third = (self.linear(draw) for _ in range(3))
+        self.part = draw.choice((1.0, 1.0, 0.5))
+        self.seen = draw.choice((TOKENS, TOKENS, TOKENS + 1))
+        self.reads = draw.choice((1, 2, TOKENS))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        match self.variant:
+            case 0:
+                share = torch.sigmoid(self.gate(y))
+                return share * x + (self.part - share) * self.other(x)
+            case 1:
+                keys, more = self.gate(y), self.other(x)
+                scores = self.third(x) @ keys.mT * self.factor + self.part * (keys @ more.mT).mT * self.factor
+                return torch.softmax(scores, self.axis) @ x
+            case 2:
+                padded = nn.functional.pad(self.gate(y), (0, 0, 1, 1))
+                hidden = (torch.arange(TOKENS + 2) - 1) % (TOKENS + 2) >= self.seen
+                weights = torch.softmax((x @ padded.mT).masked_fill(hidden, -torch.inf), -1)
+                return weights[..., 1:-1] @ x
+            case _:
+                rows = torch.cat([self.gate(x)[:, :1], self.other(y)[:, 1:]], 1)
+                rows = self.activation(rows) if self.part < 1 else rows - rows.mean(-1, keepdim=True)
+                return rows[:, : self.reads].sum(1, keepdim=True) + x
+
+
 class Rearrange(Step):
     """Entries in another order, by an index, a roll, a split, or a gather."""
 
@@ -211,7 +241,7 @@ class Pointwise(Step):
 
 
 STEPS: tuple[type[Step], ...] = (
-    Map, Map, Norm, Softmax, Attention, Chosen, Streams, Rearrange, Wire, Wire, Added, Pointwise,
+    Map, Map, Norm, Softmax, Attention, Chosen, Streams, Alike, Rearrange, Wire, Wire, Added, Pointwise,
 )  # fmt: skip
 
 

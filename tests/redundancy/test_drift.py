@@ -20,8 +20,8 @@ def notes(bias: torch.Tensor) -> list[str]:
 @pytest.mark.parametrize(
     ("bias", "noted"),
     [
-        (torch.full((4,), 1.1), True),
-        (torch.full((4,), 0.9), False),
+        (torch.full((4,), 0.7), True),  # a fresh bias of 9 inputs is at most 1/3
+        (torch.full((4,), 0.6), False),
         (torch.tensor([9.0, -9.0, 9.0, -9.0]), False),  # large where it matters
     ],
 )
@@ -29,6 +29,27 @@ def test_only_the_part_that_cannot_matter_is_noted(bias: torch.Tensor, noted: bo
     assert bool(notes(bias)) == noted
 
 
-def test_the_note_names_the_parameter_and_its_size() -> None:
+def test_no_fresh_model_is_noted_at_any_width() -> None:
+    for width in (1, 2, 64):
+        torch.manual_seed(width)
+        model = nn.Sequential(nn.Linear(width, 4), nn.LayerNorm(4), nn.Linear(4, 2)).eval()
+        assert not any("walked" in note for note in addnorm.audit(model, torch.randn(3, width), methods="static").notes)
+
+
+def test_the_note_names_the_parameter_and_both_of_its_sizes() -> None:
     (note,) = notes(torch.full((4,), 600.0))
-    assert note.startswith("0.bias has walked far where it cannot matter: 600 per entry, 6e+02 times the rows")
+    assert note.startswith(
+        "0.bias has walked far where it cannot matter: an entry of 600, 1.8e+03 times the largest of a"
+    )
+    assert "and 6e+02 times the row of its weight" in note
+
+
+def test_a_large_entry_is_noted_among_small_ones_and_for_a_fused_projection() -> None:
+    """An ALBERT of rxnmapper: 256 inputs, one entry of 0.32 in a key bias whose entries are 0.045 on average."""
+    layer = nn.TransformerEncoderLayer(16, 2, 16, dropout=0.0, batch_first=True).eval()
+    x = torch.randn(2, 5, 16)
+    assert not addnorm.audit(layer, x, methods="static").finding("self_attn.in_proj_bias").idle_norm
+    with torch.no_grad():
+        layer.self_attn.in_proj_bias[20] = 0.6  # a key's entry, 2.4 times the largest of a fresh bias
+    (note,) = (each for each in addnorm.audit(layer, x, methods="static").notes if "walked" in each)
+    assert note.startswith("self_attn.in_proj_bias has walked far where it cannot matter: an entry of 0.6, 2.4 times")

@@ -61,7 +61,7 @@ CLAIMS: dict[str, tuple[Op, int]] = {
     "a dataclass in a tuple": (lambda h, x: (x, Named(h)), 0),
     # Each factor alone leaves a mask hidden, all of them do not.
     "a mask divided three times": (lambda h, x: (h.masked_fill(x > 0.5, -1e4) / 50 / 50 / 50).softmax(-1), 0),
-    "a mask lifted again": (lambda h, x: (h.masked_fill(ODD, -1e4) + ODD * 1e4).softmax(-1), 0),
+    "a mask lifted again": (lambda h, x: (h.masked_fill(ODD, -1e4) + ODD * 1e4).softmax(-1), 3),  # what was overwritten
     "a mask taken away": (lambda h, x: (x - h.masked_fill(x > 0.5, -1e4)).amax(1, True) + h, 0),
     # One number has no axis; its softmax is one.
     "the softmax of one number": (lambda h, x: h.sum().softmax(0) + x, 5),

@@ -77,8 +77,6 @@ def on_two_devices() -> nn.Module:
     [
         (nn.Linear(3, 3), data(2, 4), "fit the model.*mat1 and mat2 shapes cannot be multiplied"),
         (nn.Linear(3, 3), "text", "a tensor, a tuple of positional or a dict of keyword arguments, got str"),
-        (nn.Linear(3, 3, bias=False), data(2, 3), "with biases, got Linear without any"),
-        (nn.ReLU(), data(2, 3), "with biases, got ReLU without any"),
         (with_nan(), data(2, 3), "NaN in 'weight'"),
         (on_two_devices(), data(2, 3), "one device, got cpu, meta"),
         (nn.Linear(3, 3, device="meta"), data(2, 3), "parameters with values, got a model on the meta device"),
@@ -88,6 +86,18 @@ def on_two_devices() -> nn.Module:
 def test_models_that_cannot_be_audited_are_refused_in_one_sentence(model: nn.Module, inputs: object, said: str) -> None:
     with pytest.raises(InputError, match=said):
         addnorm.audit(model, inputs, methods="numeric")
+
+
+@pytest.mark.parametrize("model", [nn.Linear(3, 3, bias=False), nn.RMSNorm(3)])
+def test_a_model_without_biases_has_nothing_to_audit(model: nn.Module) -> None:
+    audit = addnorm.audit(model, data(2, 3))
+    assert (audit.findings, audit.joint_null, audit.size) == ((), 0, 0)
+    assert audit.notes == (f"{type(model).__name__} has no biases, so there is nothing to audit",)
+    assert audit.agreed
+    with pytest.raises(
+        InputError, match="has no parameter of the kind that was audited, so that nothing can be removed"
+    ):
+        audit.strip()
 
 
 @pytest.mark.parametrize(

@@ -51,12 +51,14 @@ Mixed = Callable[..., Tensor]
 CASES: dict[str, tuple[int, Mixed, int, int]] = {
     # Moves by a and b shift S + S^T by constants along a row wherever W_k^T a + W_h^T b = 0: d directions.
     "scores and their transpose": (2, lambda x, h, k: (h @ k.mT + (h @ k.mT).mT).softmax(-1), 0, D),
-    "a gate and its complement": (
+    # Without a small constant in the divisor, the shares of the values sum to one; no rule compares expressions.
+    "values divided by the sum of their shares": (
         1,
-        lambda x, h: F.layer_norm((1 - x.sigmoid()) * h + x.sigmoid() * (h + x), (D,)),
+        lambda x, h: (x.exp() @ (x.exp().mT @ h) / (x.exp() @ x.exp().sum(1)[..., None])) - h[:, :1],
         0,
-        1,
+        D,
     ),
+    "keys and their mirror image": (2, lambda x, q, r: (q @ x.mT + r @ x.flip(-1).mT).tanh(), 0, D),
     "an opaque operation": (2, lambda x, k, v: opaque(x @ k.mT) @ v.tanh(), 0, D),
     # One direction of the query each: what is at right angles to every key.
     "a plane, its axes permuted": (1, lambda x, h: attended(h, normed(x).roll(1, -1)), 0, 1),

@@ -83,6 +83,26 @@ def below_second(scores: torch.Tensor, fill: float) -> torch.Tensor:
     return scores.masked_fill(scores < scores.topk(2, -1).values[..., -1:], fill)
 
 
+def gated(h: torch.Tensor, z: torch.Tensor, rest: torch.Tensor) -> torch.Tensor:
+    """A share z of h + 1, and another of h."""
+    return F.layer_norm(z * (h + 1) + rest * h, (6,))
+
+
+def met(h: torch.Tensor, x: torch.Tensor, keys: torch.Tensor, share: float) -> torch.Tensor:
+    """h against some keys, less a share of h against keys that the two have in common or not."""
+    return torch.tanh(h @ c(x) - share * (keys @ c(h)).mT)
+
+
+def zero_keys(h: torch.Tensor, x: torch.Tensor, seen: int, fill: float) -> torch.Tensor:
+    """Scores of keys, two of which are zeros; those from `seen` on are filled."""
+    return rows((x @ F.pad(h, (0, 0, 0, 2)).mT).masked_fill(torch.arange(6) >= seen, fill))
+
+
+def first_apart(h: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Tokens of which the first alone does not move."""
+    return F.layer_norm(torch.cat([x[:, :1], h[:, 1:]], 1), (6,))
+
+
 def frozen(h: torch.Tensor) -> torch.Tensor:
     one = torch.ones(4, dtype=h.dtype)
     return torch.ops.aten._native_batch_norm_legit_no_training(h, 2 * one, one, one, 3 * one, 0.1, 1e-5)[0]
@@ -518,6 +538,36 @@ RULES: dict[str, Rule] = {
         (lambda h, x: F.layer_norm(torch.cat([h, x], 1).gather(1, places(x, 8)[..., :1].expand(-1, -1, 6)), (6,)), 1),
         (lambda h, x: F.layer_norm(torch.cat([h, x], 1).gather(1, places(x, 8)), (6,)), 0),
         (lambda h, x: torch.cat([h, x], 1).gather(1, places(x, 8)[..., :1].expand(-1, -1, 6)), 0),
+    ),
+    "a gate and its complement": Rule(
+        "mul rsub add",
+        (lambda h, x: gated(h, x.sigmoid(), 1 - x.sigmoid()), 1),
+        (lambda h, x: gated(h, x.sigmoid(), 1 - 0.5 * x.sigmoid()), 0),
+        (lambda h, x: gated(h, x.sigmoid(), 1 - x.tanh()), 0),
+    ),
+    "a product less another": Rule(
+        "mul sub",
+        (lambda h, x: (h + 1) * x - x * h, 6),
+        (lambda h, x: h * x.chunk(2, 1)[0].repeat(1, 2, 1) - x.chunk(2, 1)[1].repeat(1, 2, 1) * h, 0),
+        (lambda h, x: (h + 1) * x + x * h, 0),
+    ),
+    "the same keys twice": Rule(
+        "matmul transpose sub",
+        (lambda h, x: met(h, x, x, 1.0), 6),
+        (lambda h, x: met(h, x, x, 0.5), 0),
+        (lambda h, x: met(h, x, x.flip(1), 1.0), 0),
+    ),
+    "keys of zeros": Rule(
+        "pad constant_pad_nd masked_fill",
+        (lambda h, x: zero_keys(h, x, 4, -math.inf), 6),
+        (lambda h, x: zero_keys(h, x, 5, -math.inf), 0),
+        (lambda h, x: zero_keys(h, x, 4, -3.0), 0),
+    ),
+    "rows that nothing reads": Rule(
+        "layer_norm cat",
+        (lambda h, x: first_apart(h, x)[:, 0], 6),
+        (lambda h, x: first_apart(h, x)[:, :2], 1),
+        (lambda h, x: torch.cat([x[:, :1], h[:, 1:]], 1)[:, :2].tanh(), 0),
     ),
     "like": Rule(
         "zeros_like",

@@ -126,3 +126,49 @@ def test_a_static_method_without_the_rule_is_not_confirmed_by_zero_gradients(mon
     audit = addnorm.audit(seeded(OneWeight), data(2, 5, 4))
     assert audit.finding("w.bias").verdict == "undecided"
     assert audit.agreed
+
+
+def test_the_static_method_alone_says_that_no_joint_move_was_tested() -> None:
+    """The opaque operation's bias is effective to the static method, which has no rule for it; counted, another sentence."""
+    x = data(2, 6, 4)
+    alone = addnorm.audit(seeded(Opaque), x, methods="static").finding("k.bias")
+    assert alone.verdict == "effective"
+    assert "test_unseen_effects::opaque in the model, for which there is no rule, requires it unchanged" in alone.reason
+    assert "no other parameter can compensate" not in alone.reason
+    assert "the static method finds no parameter that compensates for it, and no joint move was tested" in alone.reason
+    known = addnorm.audit(seeded(nn.Linear, 4, 3), x)
+    assert "no other parameter can compensate for it" in known.finding("bias").reason
+    many = addnorm.audit(seeded(Many), x).finding("head.bias")
+    assert "no joint move was tested" in many.reason
+
+
+class Opaque(nn.Module):
+    """Keys read by an operation of another library."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return opaque(x @ self.k(x).mT) @ x
+
+
+class Many(nn.Module):
+    """More scalars than the numerical method counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.head = nn.Linear(4, 1100), nn.Linear(1100, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.wide(x).tanh())
+
+
+@torch.library.custom_op("test_unseen_effects::opaque", mutates_args=())
+def opaque(scores: Tensor) -> Tensor:
+    return scores.softmax(-1)
+
+
+@opaque.register_fake
+def _(scores: Tensor) -> Tensor:
+    return torch.empty_like(scores)

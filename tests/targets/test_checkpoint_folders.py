@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification, BertModel
 
 from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.targets import resolve
-from addnorm.targets.checkpoint_folder import every_name
+from addnorm.targets.checkpoint_folder import every_name, removed_biases
 
 SMALL = {
     "num_hidden_layers": 1,
@@ -108,6 +108,37 @@ def test_a_stripped_folder_is_loaded_by_its_class(tmp_path: Path, capsys: pytest
     assert not any(weights[name].any() for name in every_name(after, absent))
     tokens = torch.randint(50, (2, 9), generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(before(tokens).logits, after(tokens).logits, rtol=0, atol=1e-6)
+
+
+def test_a_stripped_folder_is_read_back_without_what_its_metadata_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Stripped once more, to a folder and by way of a file, it stays a folder that its class loads."""
+    old, new, again, file = (tmp_path / name for name in ("old", "new", "again", "new.safetensors"))
+    saved(BertForMaskedLM, old)
+    fast = ("--methods", "static", "--json")
+    assert main(["audit", str(old), "--strip", str(new), *fast]) == 0
+    first = json.loads(capsys.readouterr().out)
+    gone = {*first["certificate"]["removed"], *first["certificate"]["zeroed"]}
+    assert main(["audit", str(new), "--strip", str(file), *fast]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert {each["parameter"] for each in second["findings"]} == {
+        each["parameter"] for each in first["findings"]
+    } - gone
+    assert second["certificate"]["scalars"] == 0
+    assert any("removed by `addnorm audit --strip`" in note for note in second["target"]["notes"])
+    assert main(["audit", str(file), "--strip", str(again), *fast]) == 0
+    states = [BertForMaskedLM.from_pretrained(each).state_dict() for each in (new, again)]
+    assert states[0].keys() == states[1].keys()
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert set(removed_biases(again / "model.safetensors")) == gone
+
+
+def test_a_bias_that_was_trained_since_is_no_removed_one(tmp_path: Path) -> None:
+    save_file({"a": torch.zeros(2), "b": torch.ones(2)}, tmp_path / "m.safetensors", metadata={"removed": '["a", "b"]'})
+    assert removed_biases(tmp_path / "m.safetensors") == ("a",)
+    (tmp_path / "torn.safetensors").write_bytes(b"no")
+    assert removed_biases(tmp_path / "torn.safetensors") == ()
 
 
 def test_a_folder_needs_a_model_of_transformers(

@@ -38,6 +38,8 @@ from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
 
 Methods = Literal["both", "static", "numeric"]
 
+_KINDS = {"bias": "biases", "bias+tables": "biases and no tables", "scalars": "learned scalars"}
+"""Words for the values of `track` that are no regular expressions."""
 _LARGEST_FOLDED = 4096
 """Largest number of scalars for which findings list folds: each fold solves a small system of equations."""
 
@@ -81,10 +83,11 @@ def audit(
         on_progress: is called with a stage, and the number of its parts done and of all.
 
     Returns:
-        The findings, from which the model can be rewritten.
+        The findings, from which the model can be rewritten; none, with a note, for a model without such parameters.
 
     Raises:
-        InputError: the model cannot be audited (no such parameters, NaN, several devices) or the inputs do not fit it.
+        InputError: the model cannot be audited (NaN, several devices), no name matches `track`, or the inputs do not fit
+            the model.
         UnknownName: unknown observation or method.
 
     Warns:
@@ -104,6 +107,8 @@ def audit(
         warnings.warn(note, stacklevel=2)
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         tracked = _tracked_parameters(model, bound, track, log)
+        if not tracked.entries:
+            return _nothing(model, tracked, log, observe=observe, training=training, methods=methods)
         question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
         made = cache(lambda: generic(model, torch.float64).train(training))
         static = _run_static(question, made, log) if methods != "numeric" else None
@@ -203,11 +208,16 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
     """Determine the tracked parameters, and note the ones that are left out.
 
     Raises:
-        InputError: the model has no such parameters.
+        InputError: no name matches `track`, a regular expression.
     """
     tracked = track_parameters(model, inputs, track=track)
     if not tracked.entries:
-        raise InputError(_no_parameters(model, track, tracked))
+        if track not in _KINDS:
+            raise InputError(
+                f"expected parameters whose name matches {track!r} in {class_name(model)}, got none that its forward pass "
+                "reads. Set `track` (--track of the command) to bias, bias+tables, scalars or another regular expression."
+            )
+        log.notes.append(f"{class_name(model)} has no {_KINDS[track]}, so there is nothing to audit")
     if tracked.unused:
         log.notes.append(
             f"no given input reaches {', '.join(tracked.unused)}, so nothing is concluded about "
@@ -222,16 +232,22 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
     return tracked
 
 
-def _no_parameters(model: nn.Module, track: str, tracked: TrackedParameters) -> str:
-    unused = f" The forward pass does not read {', '.join(tracked.unused)}." if tracked.unused else ""
-    expected = {
-        "bias": "biases",
-        "bias+tables": "biases or tables",
-        "scalars": "learned scalars",
-    }.get(track, f"parameters whose name matches {track!r}")
-    return (
-        f"expected a model with {expected}, got {class_name(model)} without any.{unused} "
-        "To audit other parameters, set `track` (--track of the command) to bias+tables, scalars or a regular expression."
+def _nothing(
+    model: nn.Module, tracked: TrackedParameters, log: _Log, *, observe: Observe, training: bool, methods: Methods
+) -> Audit:
+    """The audit of a model without parameters of the kind asked for."""
+    return Audit(
+        model=class_name(model),
+        findings=(),
+        joint_null=0,
+        size=tracked.size,
+        assumptions=(),
+        observe=observe,
+        training=training,
+        methods=methods,
+        notes=tuple(log.notes),
+        versions=_versions(),
+        seconds={"total": 0.0},
     )
 
 

@@ -186,6 +186,11 @@ class Audit:
         return canonicalize(self._audited_model())
 
     def _audited_model(self) -> AuditedModel:
+        if self.subject is None and not self.size:
+            raise InputError(
+                f"expected an audit with findings, got none: {self.model} has no parameter of the kind that was audited, so "
+                "that nothing can be removed from it."
+            )
         if self.subject is None:
             raise InputError("expected an audit that holds its model, got one read from JSON. Audit the model again.")
         return self.subject

@@ -16,7 +16,11 @@ from addnorm.errors import InputError
 from addnorm.hugging_face.checkpoint import CONFIG, plain_config, require_weights, weights_file
 from addnorm.hugging_face.loading import load_hf
 from addnorm.hugging_face.own_class import MODEL_TYPE
+from addnorm.redundancy.execution.copies import copy_of
+from addnorm.redundancy.execution.inputs import bind
 from addnorm.redundancy.execution.memory import needed_bytes
+from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
+from addnorm.targets.checkpoint_folder import removed_biases
 from addnorm.targets.class_fit import best_class, some
 from addnorm.targets.example_inputs import example_inputs
 from addnorm.targets.input_spec import make_inputs
@@ -55,7 +59,25 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
     model, ignored = _loaded(folder, name, weights)
     inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
     notes = (f"weights: {weights}", *([f"{name} ignores {some(ignored)} of {weights}"] if ignored else []), *notes)
+    gone = _without_removed(model, folder / weights, inputs)
+    notes += (f"{some(gone)} removed by `addnorm audit --strip`, which the file holds as zeros",) if gone else ()
     return Target(name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=notes)
+
+
+def _without_removed(model: nn.Module, weights: Path, inputs: Any) -> tuple[str, ...]:
+    """Remove from the model what a stripped folder's metadata names, and return these names."""
+    names = removed_biases(weights) if weights.suffix == ".safetensors" else ()
+    named = dict(model.named_parameters(remove_duplicate=False))
+    names = tuple(name for name in names if name in named)
+    if not names:
+        return ()
+    aliases = {name: [each for each, other in named.items() if other is named[name]] for name in names}
+    absent, zeroed = remove(copy_of(model, torch.float64), names, aliases, bind(inputs))
+    for name in absent:
+        set_to_none(model, aliases[name])
+    for name in zeroed:
+        set_to_zeros(model, aliases[name])
+    return names
 
 
 def load_checkpoint(folder: Path) -> nn.Module:

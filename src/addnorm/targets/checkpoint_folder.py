@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError
+from addnorm.targets.transformers_class import quiet_transformers
 
 _WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".ot", ".onnx", ".index.json", ".ckpt")
 _CODE = (".py", ".pyc")
@@ -62,12 +63,13 @@ def write_checkpoint(
     if not (folder / "config.json").is_file():
         stripped.config.save_pretrained(folder)  # type: ignore[union-attr,operator]
     _name_class(folder / "config.json", type(stripped).__name__)
+    tensors = _tensors(stripped, original, removed)
+    absent = _absent(original)
+    tensors |= absent
     path = folder / "model.safetensors"
     path.touch()
     mode = path.stat().st_mode
-    save_file(
-        _tensors(stripped, original, removed), str(path), metadata={"format": "pt", "removed": json.dumps([*removed])}
-    )
+    save_file(tensors, str(path), metadata={"format": "pt", "removed": json.dumps([*removed, *absent])})
     path.chmod(mode)  # safetensors makes a file that only its owner can read
 
 
@@ -90,3 +92,29 @@ def _tensors(stripped: nn.Module, original: nn.Module, removed: Sequence[str]) -
             tensors[name] = kept.detach().contiguous().clone()
         seen.add(place)
     return tensors
+
+
+def _absent(original: nn.Module) -> dict[str, torch.Tensor]:
+    """Zeros for the parameters of the class that the model lacks because an earlier rewrite removed them."""
+    with quiet_transformers(), torch.device("meta"):
+        whole = type(original)(original.config)
+    dtype = next(original.parameters()).dtype
+    names = original.state_dict().keys()
+    return {
+        name: torch.zeros(each.shape, dtype=dtype)
+        for name, each in whole.named_parameters()
+        if name not in names and isinstance(each, torch.Tensor)
+    }
+
+
+def removed_biases(path: Path) -> tuple[str, ...]:
+    """Return the parameters that are zeros in a folder's weights because `--strip` removed them; none in other files."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, "pt") as file:
+            names = json.loads((file.metadata() or {}).get("removed", "[]"))
+            held = set(file.keys())
+            return tuple(name for name in names if name in held and not bool(file.get_tensor(name).any()))
+    except (OSError, SafetensorError, ValueError, TypeError):
+        return ()  # other weights, which their class reads or refuses

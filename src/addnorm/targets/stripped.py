@@ -28,8 +28,9 @@ def stripped_target(path: Path, original: Callable[[str, Mapping[str, Any] | Non
     metadata = read_metadata(path)
     if not metadata.get("target"):
         raise InputError(
-            f"{path}: expected metadata that name the model which was stripped, got none, as in a file of an earlier version. "
-            "Strip the model again with `addnorm audit --strip`."
+            f"{path}: expected metadata that name the model which was stripped, got none, as in a file of an earlier version "
+            "or of `Certificate.save` without `target`. Strip the model again with `addnorm audit --strip`, or save it with "
+            "its `target`."
         )
     config = json.loads(metadata["config"]) if metadata.get("config") else None
     target = original(metadata["target"], config)

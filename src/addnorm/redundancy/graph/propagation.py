@@ -3,7 +3,7 @@ made."""
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast
 
@@ -15,8 +15,10 @@ from addnorm.redundancy.algebra.linear_map import LinearMap
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.export import Program, example_value, source_of
+from addnorm.redundancy.graph.like_factors import multiple, node_names
 from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
 from addnorm.redundancy.graph.null_space import NullSpace
+from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
 from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Call, Rule, default_rule, values_in
 from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, zero_shift
@@ -90,6 +92,8 @@ class _GraphWalk:
         self.assumptions: dict[str, None] = {}
         self.table = rules()
         self.aliases = NodeAliases(program.nodes)
+        self.names = node_names(program.nodes)
+        self.read = read_entries(program.nodes, program.observed)
         self.needed = self._needed()
         readers = {}
         for node in program.nodes:
@@ -158,7 +162,8 @@ class _GraphWalk:
         if node in self.values:
             return self.values[node]
         if node.op == "placeholder":
-            self.values[node] = self._placeholder(node)
+            value = self._placeholder(node)
+            self.values[node] = value and replace(value, name=node.name)
             return self.values[node]
         raise KeyError(node.name)
 
@@ -185,8 +190,12 @@ class _GraphWalk:
     def _called(self, node: fx.Node) -> Value | list[Value] | None:
         arguments: Any = (node.args, node.kwargs)
         args, kwargs = fx.map_arg(arguments, self._current)
+        if unread := as_read(node, self.read):
+            args, kwargs = fx.map_arg(arguments, lambda each: self._read(each, unread.get(each)))
         if getattr(node.target, "__name__", "") == "getitem" and isinstance(args[0], list):
-            return args[0][int(args[1])]
+            return replace(
+                args[0][int(args[1])], name=self.names.of[node]
+            )  # the outputs of one operation are other numbers
         example = example_value(node)
         shapes = _shapes(example)
         if not shapes:
@@ -207,6 +216,8 @@ class _GraphWalk:
             outs = default_rule(call, args, kwargs)  # maps are real and cannot express a complex factor
         else:
             outs = self._ruled(call, op, args, kwargs) if needs_rule else call.all_unmoved()
+        plain = not kwargs and len(shapes) == 1 and call.floating
+        same = multiple(op, node.target, args, shapes[0]) if plain else None
         values = [
             Value(
                 shape,
@@ -215,10 +226,11 @@ class _GraphWalk:
                 self._data_shifts(call, out),
                 out.sums,
                 out.masked,
-                node.name,
+                self.names.of[node],
                 out.plane,
                 out.fact,
                 out.support,
+                same,
             ).updated(self.elimination.current)
             for shape, out, number in zip(shapes, outs, known or [None] * len(shapes), strict=True)
         ]
@@ -238,12 +250,13 @@ class _GraphWalk:
         return outs if isinstance(outs, list) else [outs]
 
     def _data_shifts(self, call: Call, out: Output) -> tuple[DataShift, ...]:
-        """The data-dependent shifts that are still possible. One that is constant along no axis can never cancel, so it is
-        demanded to vanish here."""
+        """The data-dependent shifts that are still possible. One that is constant along no axis, and of which no factor is
+        known, can never cancel, so it is demanded to vanish here."""
         kept = []
         for each in out.data_shifts:
             source = self.elimination.current(each.source)
-            if source and not each.axes and each.relaxation is None and each.zeroed is None:
+            last = not (each.axes or each.relaxation or each.zeroed or each.product)
+            if source and last:
                 call.demand_zero(source)
             elif source:
                 kept.append(each)
@@ -255,6 +268,11 @@ class _GraphWalk:
         if isinstance(value, list):
             return [self._updated(each) for each in value]
         return None if value is None else self._updated(value)
+
+    def _read(self, node: fx.Node, entries: Entries | None) -> Any:
+        """A node's value in the coordinates that are free now, with copies for the entries that are not read."""
+        value = self._current(node)
+        return with_copies(value, entries) if entries and isinstance(value, Value) else value
 
     def _updated(self, value: Value) -> Value:
         return value.updated(self.elimination.current)
@@ -271,6 +289,7 @@ class _GraphWalk:
             module=module,
             where=where,
             arguments=tuple(node.args),
+            shared=self.names.shared,
             graphs=_graphs(node),
             read=frozenset(
                 cast(int, user.args[1])

@@ -67,6 +67,8 @@ class Call:
     """Indices of the outputs that another node reads; None if unknown."""
     arguments: tuple[object, ...] = ()
     """The graph's nodes and constants that are the positional arguments."""
+    shared: frozenset[str] = frozenset()
+    """Names of values that several operations read."""
     graphs: tuple[Any, ...] = ()
     """Graphs among the arguments, in order, of an operation that takes functions."""
 
@@ -147,7 +149,11 @@ class Call:
         source = broadcast(data_shift.source, (*(shape[axis] for axis in new), *data_shift.source.shape))
         old_axes = {axis: own + len(new) for axis, own in data_shift.axes.items()}
         return replace(
-            data_shift, source=source, axes=old_axes | {axis: at for at, axis in enumerate(new)}, relaxation=None
+            data_shift,
+            source=source,
+            axes=old_axes | {axis: at for at, axis in enumerate(new)},
+            relaxation=None,
+            product=None,
         )
 
     def without_data_shifts(self, value: Value) -> Value:

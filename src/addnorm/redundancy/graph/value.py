@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
+from addnorm.redundancy.graph.like_factors import Multiple, Product
 from addnorm.redundancy.graph.shift import Shift
 
 
@@ -28,6 +29,8 @@ class DataShift:
     factor: float = 1.0
     zeroed: "Zeroed | None" = None
     """Set if the value is a product with known zeros and ones, and lost at the next operation."""
+    product: Product | None = None
+    """Its relation to the source, if that is known."""
 
     def is_constant(self, axis: int) -> bool:
         """Return True if the shift is constant along an axis of the value, whatever the free coordinates."""
@@ -45,7 +48,8 @@ class DataShift:
             relaxation = Relaxation(self.relaxation.shift, frozenset(axes[axis] for axis in self.relaxation.axes))
         kept = {axes[axis]: own for axis, own in self.axes.items() if axis in axes}
         origin = (*self.origin, step) if self.origin and step is not None else ()
-        return DataShift(self.source, kept, relaxation, origin, self.factor)
+        product = self.product.rearranged(axes, self.source) if self.product is not None and step is not None else None
+        return DataShift(self.source, kept, relaxation, origin, self.factor, product=product)
 
 
 @dataclass(frozen=True)
@@ -147,6 +151,8 @@ class Value:
     fact: Fact = ""
     support: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     """Axis -> first entry and end of a range outside of which all entries are zero, for axes of `sums`."""
+    multiple: Multiple | None = None
+    """The earlier value of which it is a multiple, if it is one."""
 
     def updated(self, current: Callable[[Shift], Shift]) -> "Value":
         """The same value with all shifts expressed in the coordinates that are still free."""
@@ -191,5 +197,6 @@ def _updated_data_shifts(
         source = current(each.source)
         if source:
             relaxation = each.relaxation and Relaxation(current(each.relaxation.shift), each.relaxation.axes)
-            kept.append(replace(each, source=source, relaxation=relaxation))
+            product = each.product and each.product.updated(current)
+            kept.append(replace(each, source=source, relaxation=relaxation, product=product))
     return tuple(kept)

@@ -31,6 +31,8 @@ class Comparison:
     """Number of entries of which no tested input shows an effect."""
     without_gradient: int = 0
     """Number of entries whose gradients are zero although moving them changes the output."""
+    counted: bool = True
+    """True if the numerical method counted directions, so that joint moves with other parameters were tested."""
 
 
 _ILL_CONDITIONED = (
@@ -56,7 +58,7 @@ def compare(
     if static.unsure(entry.name):
         return Comparison(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
     if numerical is None:
-        return Comparison(redundant=proved[0], absorbable=proved[1])
+        return Comparison(redundant=proved[0], absorbable=proved[1], counted=False)
     unread = numerical.unread[index]
     counted = _counted(numerical, index)
     refuted = numerical.refuted[index]
@@ -97,6 +99,7 @@ def compare(
         effect=numerical.effect[index],
         unread=unread if counted is not None else 0,
         without_gradient=numerical.without_gradient[index],
+        counted=counted is not None,
     )
 
 

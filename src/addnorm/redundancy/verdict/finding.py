@@ -59,21 +59,25 @@ def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
     return Directions(kind="basis", basis=rows)
 
 
-def idle_norm(free: Directions, value: Tensor) -> float | None:
-    """Return the norm of the part of a parameter's numbers that lies in some directions; None for a basis, which is that of
-    generic weights, not of the present ones."""
+def idle_part(free: Directions, value: Tensor) -> Float64[Tensor, " entry"] | None:
+    """Return the part of a parameter's numbers that lies in some directions; None for a basis, which is that of generic
+    weights, not of the present ones."""
     flat = value.detach().reshape(-1).to("cpu", torch.float64)
-    if not bool(flat.any()):
-        return 0.0
+    part = torch.zeros_like(flat)
     match free.kind:
         case "coordinates":
-            return float(torch.linalg.vector_norm(flat[list(free.coordinates)]))
+            part[list(free.coordinates)] = flat[list(free.coordinates)]
         case "all-ones":
-            return float(flat.mean().abs()) * len(flat) ** 0.5
-        case "none":
-            return 0.0
-        case _:
+            part += flat.mean()
+        case "basis" if bool(flat.any()):
             return None
+    return part
+
+
+def idle_norm(free: Directions, value: Tensor) -> float | None:
+    """Return the norm of `idle_part`."""
+    part = idle_part(free, value)
+    return None if part is None else float(torch.linalg.vector_norm(part))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameter
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.propagation import Blocker
+from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
 from addnorm.redundancy.verdict.comparison import Comparison
 from addnorm.redundancy.verdict.finding import Blocked, Directions, Finding, Fold, directions, idle_norm, verdict_of
@@ -82,7 +83,7 @@ def _reason(
     folds: Sequence[Fold],
     inputs: str,
 ) -> str:
-    held = f"{blocked[0].op} in {blocked[0].module or 'the model'} requires it {blocked[0].why}" if blocked else ""
+    held = _held(blocked[0]) if blocked else ""
     names = " and ".join(fold.into for fold in folds)
     others = f"{names} can" if names else "other parameters can"
     match word:
@@ -124,7 +125,19 @@ def _reason(
             )
         case _:
             weak = f"; {counts.negligible} of its {entry.size} directions are negligible" if counts.negligible else ""
-            return f"{held or 'moving it changes the output'}, and no other parameter can compensate for it{weak}."
+            first = held or ("moving it changes the output" if counts.counted else "it reaches the output")
+            if counts.counted:
+                return f"{first}, and no other parameter can compensate for it{weak}."
+            return f"{first}; the static method finds no parameter that compensates for it, and no joint move was tested{weak}."
+
+
+def _held(blocked: Blocked) -> str:
+    """The demand of one operation; one without a rule demands more than it may need."""
+    known = blocked.op in rules() or blocked.op == "output"
+    return (
+        f"{blocked.op} in {blocked.module or 'the model'}{'' if known else ', for which there is no rule,'} requires it "
+        f"{blocked.why}"
+    )
 
 
 def _with_unread(reason: str, word: str, entry: TrackedParameter, counts: Comparison) -> str:

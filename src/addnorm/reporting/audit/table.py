@@ -107,6 +107,8 @@ def summary(audit: Json) -> list[str]:
     lines = [
         f"{audit['model']}: of {size} {what}, {null}{share} can be given up together without changing the "
         f"{_OBSERVED.get(audit['observe'], audit['observe'])}{mode}."
+        if audit["findings"]
+        else f"{audit['model']} has no {what}, so nothing can be given up."
     ]
     for key, description in (("observed", "Observed"), ("unobserved", "Not observed")):
         if audit.get(key):

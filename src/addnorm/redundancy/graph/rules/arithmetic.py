@@ -6,9 +6,10 @@ from itertools import count
 
 import torch
 
+from addnorm.redundancy.graph.like_factors import Product, merged_source, moves_last, of, shifts_of
 from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.shift import add as plus
-from addnorm.redundancy.graph.shift import broadcast, scaled, times, zero_shift
+from addnorm.redundancy.graph.shift import broadcast, scaled, times, without_rounding, zero_shift
 from addnorm.redundancy.graph.value import DataShift, Mask, Output, Value, Zeroed, merged_masks
 
 Number = int | float | bool
@@ -34,7 +35,8 @@ def broadcast_data_shifts(
     along the axes that it lacks."""
     more = dims - len(own)
     axes = {axis: axis + more for axis in range(len(own)) if own[axis] == shape[axis + more]}
-    return tuple(replace(each.rearranged(axes), origin=each.origin) for each in data_shifts)
+    placed = (each.rearranged(axes, "broadcast") for each in data_shifts)
+    return tuple(replace(new, origin=old.origin) for new, old in zip(placed, data_shifts, strict=True))
 
 
 def _factor(value: Value | Number) -> float | None:
@@ -64,7 +66,7 @@ def add(call: Call, first: Value | Number, second: Value | Number, *, alpha: Num
         for value in (first, second)
     )
     right = tuple(replace(each, factor=factor * each.factor) for each in right)
-    data_shifts = _cancelled(left, right, _widened(first, second, call.shape))
+    data_shifts = _merged(_cancelled(left, right, _widened(first, second, call.shape)), call.shape)
     return Output(plus(a, b, call.shape, factor), data_shifts, masked=_merged_mask(first, second, factor))
 
 
@@ -113,6 +115,28 @@ def _cancelled(
         else:
             rest.remove(twin)
     return (*kept, *rest)
+
+
+def _merged(data_shifts: tuple[DataShift, ...], shape: tuple[int, ...]) -> tuple[DataShift, ...]:
+    """The data-dependent shifts of a sum, with those that have the same factor as one."""
+    kept: list[DataShift] = []
+    for each in data_shifts:
+        for at, other in enumerate(kept):
+            if each.product is None or other.product is None or each.relaxation or other.relaxation:
+                continue
+            if each.axes.keys() != other.axes.keys() or each.axes.keys() & set(other.product.factor_axes):
+                continue
+            found = merged_source(
+                (other.product, each.product), (other.source, each.source), (other.factor, each.factor), shape
+            )
+            if found is not None:
+                source, product = found
+                axes = {axis: product.source_axes.index(axis) for axis in each.axes}
+                kept[at] = DataShift(without_rounding(source), axes, origin=new_origin(), product=product)
+                break
+        else:
+            kept.append(each)
+    return tuple(each for each in kept if each.source)
 
 
 def _merged_mask(first: Value | Number, second: Value | Number, factor: float) -> Mask | None:
@@ -185,13 +209,15 @@ def _both(call: Call, first: Value, second: Value) -> Output:
     """The product of two factors that shift."""
     if second.known is None:
         first, second = second, first
-    left = _times(call, first, second)
-    right = _times(call, second, replace(first, known=None))
+    last = second.known is None and moves_last(first, second)
+    left = _times(call, first, second, moved=last)
+    right = _times(call, second, replace(first, known=None), moved=not last)
     return Output(plus(left.shift, right.shift, call.shape), (*left.data_shifts, *right.data_shifts))
 
 
-def _times(call: Call, value: Value, factor: Value) -> Output:
-    """The shifts of a value times a factor. Those of the factor itself are not counted."""
+def _times(call: Call, value: Value, factor: Value, *, moved: bool = False) -> Output:
+    """The shifts of a value times a factor, or times the factor after its own shift if `moved`. A factor offset + scale f
+    counts as f, plus the shift times the offset."""
     dims = len(call.shape)
     more = dims - len(factor.shape)
     flat = {axis for axis in range(dims) if axis < more or factor.shape[axis - more] == 1}
@@ -204,11 +230,21 @@ def _times(call: Call, value: Value, factor: Value) -> Output:
                 for each, old in zip(data_shifts, given, strict=True)
             )
         return Output(times(value.shift, factor.known, call.shape), data_shifts)
-    if value.shift:
-        source = broadcast(value.shift, call.shape)
-        axes = {axis: axis for axis in flat if call.shape[axis] > 1}
-        data_shifts = (*data_shifts, DataShift(source, axes, origin=new_origin()))
-    return Output(zero_shift(call.shape), data_shifts)
+    if not value.shift:
+        return Output(zero_shift(call.shape), data_shifts)
+    source = broadcast(value.shift, call.shape)
+    axes = {axis: axis for axis in flat if call.shape[axis] > 1}
+    same = of(factor)
+    product, scale, offset = None, 1.0, 0.0
+    whole = not any(at >= more and call.shape[at] > 1 for at in flat)
+    if same.name and same.scale and whole and (axes or same.name in call.shared):
+        places = [0] * len(same.order)
+        for at, own in enumerate(same.order):
+            places[own] = more + at
+        product = Product(same.name, tuple(places), tuple(range(dims)), shifts_of(factor) if moved else ())
+        scale, offset = same.scale, same.offset
+    data_shifts = (*data_shifts, DataShift(source, axes, origin=new_origin(), factor=scale, product=product))
+    return Output(scaled(source, offset), data_shifts)
 
 
 def _zeros(known: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor | None:

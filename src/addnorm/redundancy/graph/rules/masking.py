@@ -5,6 +5,7 @@ from math import inf
 
 import torch
 
+from addnorm.redundancy.graph.read_entries import with_copies
 from addnorm.redundancy.graph.reshaping import selected
 from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN, Number, broadcast_data_shifts, nothing
@@ -38,6 +39,7 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
         if before is not None and not before.hides and chosen_by and before.condition == chosen_by:
             before = None  # the same entries are overwritten
         if hides(filled) and not filled.moves and (before is None or before.hides):
+            kept = with_copies(kept, _visible(condition, filled is first, kept.shape))
             data_shifts = broadcast_data_shifts(kept.data_shifts, dims, call.shape, kept.shape)
             if kept.moves:
                 call.assume(HIDDEN)
@@ -66,6 +68,21 @@ def _where(call: Call, condition: Value, first: Value | Number, second: Value | 
         return Output(plus(a, b, call.shape))
     call.demand_zero(plus(first.shift, second.shift, call.shape, -1.0))
     return Output(broadcast(call.current(first.shift), call.shape))
+
+
+def _visible(condition: Value, hidden_where: bool, shape: tuple[int, ...]) -> dict[int, torch.Tensor]:
+    """Entries per axis that a known condition does not fill throughout; the others shift as any entry that is seen, since
+    nothing reads them."""
+    if condition.known is None or len(condition.shape) > len(shape):
+        return {}
+    filled = condition.known.to(torch.bool) == hidden_where
+    filled = filled.reshape((1,) * (len(shape) - filled.dim()) + tuple(filled.shape))
+    found = {}
+    for axis in range(len(shape)):
+        whole = filled.all(dim=tuple(at for at in range(len(shape)) if at != axis))
+        if filled.shape[axis] == shape[axis] > 1 and bool(whole.any()) and not bool(whole.all()):
+            found[axis] = ~whole
+    return found
 
 
 def _uncovered(kept: Value, chosen_by: str, condition: Value) -> bool:

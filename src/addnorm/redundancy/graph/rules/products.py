@@ -7,6 +7,7 @@ from functools import cache
 import torch
 
 from addnorm.redundancy.algebra.rank import null_space
+from addnorm.redundancy.graph.like_factors import Product, moves_last, of, shifts_of
 from addnorm.redundancy.graph.reshaping import permuted, selected
 from addnorm.redundancy.graph.rule import Call, rule
 from addnorm.redundancy.graph.rules.arithmetic import broadcast_data_shifts, new_origin
@@ -44,6 +45,8 @@ def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels)
     if b.known is not None and not b.moves:
         return _known(call, a, la, b.known, lb, lo)
     shift, data_shifts = zero_shift(call.shape), tuple[DataShift, ...]()
+    # (x + s)(y + t) - xy = s (y + t) + x t; if x or y is known, s (x's or y's numbers) counts as known in one of the terms.
+    exact = b if b.known is not None else a if a.known is not None else None
     for x, lx, y, ly in ((a, la, b, lb), (b, lb, a, la)):
         bare = {label: at for at, label in enumerate(lx) if label in lo and _unit(y, ly, label)}
         axes = {lo.index(label): at for label, at in bare.items()}
@@ -53,14 +56,38 @@ def contract(call: Call, a: Value, la: Labels, b: Value, lb: Labels, lo: Labels)
             continue
         summed = [label for label in dict.fromkeys([*lx, *ly]) if label not in lo]
         whole = y.sums.get(ly.index(summed[0])) if len(summed) == 1 and summed[0] in ly else None
-        if whole is not None and summed[0] in lx and not y.moves:
+        if y.known is not None and (y is exact or not y.moves):
+            shift = plus(shift, _einsum(x.shift, lx, y.known.to(torch.float64), ly, lo, call.shape), call.shape)
+        elif whole is not None and summed[0] in lx and not y.moves:
             at = lx.index(summed[0])
             level = call.demand_constant(x.shift, [at])
             one = selected(level, at, torch.tensor([0]))
             shift = plus(shift, _einsum(one, lx, whole, ly, lo, call.shape), call.shape)
         else:
-            data_shifts += (DataShift(x.shift, axes, _relaxation(x, lx, y, ly, lo), new_origin()),)
+            moved = x is exact or (exact is None and (y is b) == moves_last(a, b))
+            product, scale = _product(call, lx, y, ly, lo, moved)
+            data_shifts += (
+                DataShift(x.shift, axes, _relaxation(x, lx, y, ly, lo), new_origin(), scale, product=product),
+            )
     return Output(call.current(shift), data_shifts)
+
+
+def _product(call: Call, lx: Labels, y: Value, ly: Labels, lo: Labels, moved: bool) -> tuple[Product | None, float]:
+    """The product of a shift with y, and the scale of y in it; None if y is not a plain multiple of a value."""
+    same = of(y)
+    if not same.name or not same.scale or same.offset:
+        return None, 1.0
+    if len(set(lx)) < len(lx) or len(set(ly)) < len(ly) or any(label not in lo and label not in ly for label in lx):
+        return None, 1.0
+    if any(label in lo and y.shape[at] != call.shape[lo.index(label)] for at, label in enumerate(ly)):
+        return None, 1.0
+    labels = {label: lo.index(label) for label in lo}
+    labels |= {label: -1 - same.order[at] for at, label in enumerate(ly) if label not in lo}
+    places = [0] * len(ly)
+    for at, own in enumerate(same.order):
+        places[own] = labels[ly[at]]
+    source_axes = tuple(labels[label] for label in lx)
+    return Product(same.name, tuple(places), source_axes, shifts_of(y) if moved else ()), same.scale
 
 
 def _relaxation(x: Value, lx: Labels, y: Value, ly: Labels, lo: Labels) -> Relaxation | None:

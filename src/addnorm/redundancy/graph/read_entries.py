@@ -1,0 +1,199 @@
+"""Entries of a value that nothing reads: of the tokens behind the last norm a classifier reads one.
+
+An operation on rows (a norm, an activation, a sum) computes each row of its output from the same row of its inputs. If
+nothing on the way to the observed output reads a row, the model computes the same where this row of the input is replaced
+by another one, which is read. The replaced row shifts like that one, so that no demand is made for its own shift. Only rows
+of data are replaced: rows of a parameter that short inputs do not read are read by longer ones.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+import torch
+from torch import fx
+
+from addnorm.redundancy.graph.node_aliases import name_of
+from addnorm.redundancy.graph.reshaping import kept_axes, selected
+from addnorm.redundancy.graph.shift import Dense, Shift, reduce_equal
+from addnorm.redundancy.graph.value import DataShift, Value
+
+Entries = Mapping[int, torch.Tensor]
+"""Axis -> the entries of it that are read, boolean; all entries of the other axes are."""
+
+_ENTRYWISE = frozenset(
+    {
+        "add", "sub", "rsub", "mul", "div", "neg", "gelu", "relu", "silu", "tanh", "sigmoid", "exp", "softplus", "elu", "mish",
+        "leaky_relu", "hardswish", "relu6", "pow", "sqrt", "rsqrt", "abs", "clamp", "dropout", "where", "masked_fill", "sin",
+        "cos", "erf", "log", "log_sigmoid", "hardtanh", "hardsigmoid",
+    }
+)  # fmt: skip
+_COPIES = frozenset({"clone", "contiguous", "alias", "detach", "_to_copy", "lift_fresh_copy"})
+_VIEWS = frozenset({"view", "_unsafe_view", "reshape", "flatten", "unflatten", "unsqueeze", "squeeze"})
+_PERMUTING = frozenset({"permute", "transpose", "t", "movedim", "swapaxes", "mT"})
+_ALONG = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
+_REARRANGING = frozenset({"slice", "narrow", "select", "cat", "concat", "expand"}) | _COPIES | _VIEWS | _PERMUTING
+
+
+def read_entries(nodes: Sequence[fx.Node], observed: Iterable[fx.Node]) -> dict[fx.Node, Entries]:
+    """Return the entries of each node that the observed nodes depend on, for nodes of which some are not read."""
+    read: dict[fx.Node, Entries] = {node: {} for node in observed}
+    for node in reversed(nodes):
+        if node not in read:
+            continue
+        for source, entries in asked(node, read[node]):
+            before = read.get(source)
+            read[source] = entries if before is None else _either(before, entries)
+    return {node: entries for node, entries in read.items() if entries}
+
+
+def as_read(node: fx.Node, read: Mapping[fx.Node, Entries]) -> dict[fx.Node, Entries]:
+    """Return the entries of each input that a node's own read entries are computed from, if these are not all."""
+    if node not in read or name_of(node.target) in _REARRANGING:
+        return {}
+    found: dict[fx.Node, Entries] = {}
+    for source, entries in asked(node, read[node]):
+        found[source] = _either(found[source], entries) if source in found else entries
+    return {source: entries for source, entries in found.items() if entries}
+
+
+def with_copies(value: Value, entries: Entries) -> Value:
+    """Return a value whose unread entries are copies of a read one."""
+    if value.known is not None or value.masked is not None:
+        return value
+    for axis, mask in entries.items():
+        if not bool(mask.any()) or not _varies(value, axis):
+            continue
+        index = torch.arange(len(mask))
+        index[~mask] = int(mask.to(torch.int8).argmax())
+        plane = value.plane if value.plane is None or value.plane.axis != axis else None
+        shifts = tuple(_copied_data_shift(each, axis, index) for each in value.data_shifts)
+        value = Value(value.shape, _copied(value.shift, axis, index), data_shifts=shifts, plane=plane)
+    return value
+
+
+def _varies(value: Value, axis: int) -> bool:
+    reduced = value.shift.reduced()
+    return bool(reduced and reduced[axis] > 1) or any(
+        axis in each.axes and not each.is_constant(axis) for each in value.data_shifts
+    )
+
+
+def _copied(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
+    picked = selected(shift, axis, index)
+    terms = {
+        block: replace(term, numbers=reduce_equal(term.numbers)) if isinstance(term, Dense) else term
+        for block, term in picked.terms.items()
+    }
+    return Shift(picked.shape, terms)
+
+
+def _copied_data_shift(given: DataShift, axis: int, index: torch.Tensor) -> DataShift:
+    """The data-dependent shift after the copies: other than before, unless it is constant along the axis."""
+    if given.is_constant(axis):
+        return given
+    axes, relaxation = given.axes, given.relaxation
+    if axis in axes:
+        return DataShift(_copied(given.source, axes[axis], index), axes, relaxation, factor=given.factor)
+    return DataShift(given.source, axes, relaxation, factor=given.factor)
+
+
+def _either(one: Entries, other: Entries) -> Entries:
+    return {
+        axis: one[axis] | other[axis] for axis in one.keys() & other.keys() if not bool((one[axis] | other[axis]).all())
+    }
+
+
+def asked(node: fx.Node, read: Entries) -> Iterator[tuple[fx.Node, Entries]]:
+    """The entries of each input that some entries of a node are computed from."""
+    placed = _placed(node, read) if node.op == "call_function" and _shape(node) is not None else {}
+    for source in node.all_input_nodes:
+        yield source, placed.get(source, {})
+
+
+def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
+    op, shape = name_of(node.target), _shape(node) or ()
+    args: tuple[Any, ...] = node.args
+    first = args[0] if args and isinstance(args[0], fx.Node) else None
+    own = _shape(first) if first is not None else None
+    if op in _ENTRYWISE or op == "expand":
+        found: dict[fx.Node, Entries] = {}
+        for source in node.all_input_nodes if op != "expand" else [first] if first is not None else []:
+            given = _shape(source)
+            if given is None:
+                continue
+            more = len(shape) - len(given)
+            found[source] = {
+                axis - more: mask for axis, mask in read.items() if axis >= more and given[axis - more] == shape[axis]
+            }
+        return found
+    if op in ("cat", "concat"):
+        return _parts(node, read)
+    if first is None or own is None or first in args[1:]:
+        return {}
+    dims = len(own)
+    if op in _COPIES:
+        return {first: read}
+    if op in _VIEWS:
+        if prod(own) != prod(shape):  # the same bits as another type
+            return {}
+        kept = {new: old for old, new in kept_axes(own, shape).items()}
+        return {first: {kept[axis]: mask for axis, mask in read.items() if axis in kept}}
+    if op in _PERMUTING:
+        probe = torch.empty(tuple(range(2, 2 + dims)), device="meta")
+        order = [size - 2 for size in node.target(probe, *args[1:], **node.kwargs).shape]  # type: ignore[operator]
+        return {first: {order[axis]: mask for axis, mask in read.items()}}
+    if op in ("slice", "narrow", "select"):
+        return {first: _sliced(node, own, read)}
+    if op in ("layer_norm", "rms_norm"):
+        return {first: {axis: mask for axis, mask in read.items() if axis < dims - len(args[1])}}
+    if op == "linear":
+        return {first: {axis: mask for axis, mask in read.items() if axis < dims - 1}}
+    if op in _ALONG and isinstance(args[1], int):
+        return {first: {axis: mask for axis, mask in read.items() if axis != args[1] % dims}}
+    if op == "scaled_dot_product_attention" and len(shape) == dims:
+        return {first: {axis: mask for axis, mask in read.items() if axis == dims - 2}}
+    return {}
+
+
+def _sliced(node: fx.Node, own: tuple[int, ...], read: Entries) -> Entries:
+    axis = node.args[1] if len(node.args) > 1 else 0
+    if not isinstance(axis, int) or node.kwargs:
+        return {}
+    axis %= len(own)
+    dropped = name_of(node.target) == "select"
+    places = {old: old - (dropped and old > axis) for old in range(len(own)) if not (dropped and old == axis)}
+    found = {old: read[new] for old, new in places.items() if new in read and old != axis}
+    reach = torch.arange(own[axis])
+    taken = node.target(reach, 0, *node.args[2:])  # type: ignore[operator]
+    taken = taken.reshape(-1)
+    seen = read[places[axis]] if not dropped and places[axis] in read else torch.ones(len(taken), dtype=torch.bool)
+    mask = torch.zeros(own[axis], dtype=torch.bool)
+    mask[taken[seen]] = True
+    return found if bool(mask.all()) else {**found, axis: mask}
+
+
+def _parts(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
+    parts, shape = node.args[0], _shape(node) or ()
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    if not isinstance(parts, list | tuple) or not isinstance(dim, int) or len(set(parts)) < len(parts):
+        return {}
+    dim %= len(shape)
+    found: dict[fx.Node, Entries] = {}
+    at = 0
+    for part in parts:
+        given = _shape(part) if isinstance(part, fx.Node) else None
+        if not isinstance(part, fx.Node) or given is None or len(given) != len(shape):
+            return {}
+        own = {axis: mask for axis, mask in read.items() if axis != dim}
+        if dim in read and not bool(read[dim][at : at + given[dim]].all()):
+            own[dim] = read[dim][at : at + given[dim]]
+        at += given[dim]
+        found[part] = own
+    return found
+
+
+def _shape(node: fx.Node) -> tuple[int, ...] | None:
+    value = node.meta.get("val")
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else None
