@@ -2,8 +2,8 @@
 
 The geometry is that of a public model of 10^9 parameters (Pythia 1B: GPT-NeoX, 16 layers of width 2048, 8 heads); weights are
 random, so that nothing is downloaded, and all biases are drawn too, which a new model has at zero. The analysis runs on a
-reduced configuration of the class. Its rewrite is evaluated with the full weights, and certified on them, with inputs of one row:
-the work at full size grows with the number of tokens.
+reduced configuration of the class. Its rewrite is evaluated with the full weights and certified on them, on inputs of one row,
+because that work grows with the number of tokens.
 
     python benchmarks/audit_large.py
     python benchmarks/audit_large.py --layers 2 --width 256       a quick try
