@@ -327,7 +327,7 @@ def test_one_gradient_is_computed_where_it_decides_all(
     asked: list[int] = []
     rows = Probe.rows
     monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", 0)
-    monkeypatch.setattr(Probe, "rows", lambda self, *given: asked.append(given[2]) or rows(self, *given))
+    monkeypatch.setattr(Probe, "rows", lambda self, *given, **at: asked.append(given[2]) or rows(self, *given, **at))
     if unseen:
         monkeypatch.setattr(NullSpace, "redundant", lambda self, name: torch.zeros(0, self.tracked[name].size).double())
     found = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))

@@ -199,11 +199,11 @@ def _moved_by_gradients(
         return len(proved) < entry.size and float(torch.linalg.vector_norm(rest, dim=1).max()) > rounding
 
     point, inputs = cases[0]
-    rows = probe.rows(inputs, point, 1, generator)
+    rows = probe.rows(inputs, point, 1, generator, at_once=1)
     found = tuple(moved(rows, entry) for entry in entries)
     if all(each or len(claim.redundant(entry.name)) == entry.size for each, entry in zip(found, entries, strict=True)):
         return rows, found
-    more = [probe.rows(inputs, point, _GRADIENTS, generator) for point, inputs in cases]
+    more = [probe.rows(inputs, point, _GRADIENTS, generator, at_once=1) for point, inputs in cases]
     rows = torch.cat([rows, *more])
     return rows, tuple(moved(rows, entry) for entry in entries)
 
