@@ -3,7 +3,11 @@
 Ten networks share one graph and one export.
 """
 
+import json
 import random
+import runpy
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -106,6 +110,39 @@ GRAMMAR, GRAMMAR_SOAKED = 6, 2000
 @pytest.mark.parametrize("seed", [*range(GRAMMAR), *(soaked(each) for each in range(GRAMMAR, GRAMMAR_SOAKED))])
 def test_no_drawn_module_has_more_freedom_in_the_proof_than_in_its_jacobian(seed: int) -> None:
     assert not compared(seed).false
+
+
+def test_the_fuzzer_goes_on_behind_its_ledger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "ledger.jsonl"
+    script = str(Path(__file__).parents[2] / "benchmarks" / "audit_fuzz.py")
+    fuzzer = runpy.run_path(script)["main"]
+    fuzzer.__globals__["PER_LINE"] = 2
+    fuzzer.__globals__["sources"] = lambda: ("grammar", "method")
+    fuzzer.__globals__["compare_range"] = partial(_without_a_model, fuzzer.__globals__["Range"])
+    for modules in (3, 5):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.argv", ["audit_fuzz", "--ledger", str(path), "--modules", str(modules), "--first", "40"])
+            assert fuzzer() == (1 if modules == 5 else 0)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(each["first"], each["end"]) for each in lines] == [(40, 42), (42, 44), (44, 46)]
+    said = capsys.readouterr().out
+    assert "6 modules compared (numbers 40 to 45): 1 false proofs; all freedom proved in 5 (83.3%)" in said
+    changed = {**lines[0], "method": "another"}
+    path.write_text("\n".join(json.dumps(each) for each in (changed, *lines[1:])) + "\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["audit_fuzz", "--ledger", str(path), "--modules", "4"])
+        fuzzer()
+    said = capsys.readouterr().out
+    assert "With other sources of the grammar or of the static method: 2 modules compared (numbers 40 to 41)" in said
+    assert "4 modules compared (numbers 42 to 45)" in said
+
+
+def _without_a_model(make: type, first: int, count: int, _: float) -> object:
+    """A line of the ledger without its computation: module 45 has a false proof."""
+    false = [45] if first <= 45 < first + count else []
+    return make(
+        grammar="grammar", method="method", first=first, end=first + count, false=false, equal=count - len(false)
+    )
 
 
 def unchanged(case: Case) -> None:

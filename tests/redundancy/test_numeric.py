@@ -9,9 +9,11 @@ from toys import WIDTH, data, seeded, tokens
 import addnorm
 from addnorm.redundancy import Audit
 from addnorm.redundancy.execution.copies import copy_of
-from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.float64 import Float64Mode, PerturbedWideningMode
 from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.perturbation import STEP
 from addnorm.redundancy.execution.tracked_parameters import track_parameters
+from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.numeric.null_space_estimate import NEGLIGIBLE
 from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.output_difference import largest_difference
@@ -314,3 +316,32 @@ def test_where_all_gradients_are_rounding_nothing_is_effective(leak: float, verd
     torch.manual_seed(0)
     found = addnorm.audit(KeysAlone(leak), (torch.randn(2, 5, 6),), methods="numeric").findings[0]
     assert (found.parameter, found.verdict, found.redundant_dof) == ("k.bias", verdict, redundant)
+
+
+@pytest.mark.parametrize(("unseen", "gradients"), [(False, [1]), (True, [1, 8, 8])])
+def test_one_gradient_is_computed_where_it_decides_all(
+    unseen: bool, gradients: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beside a static method that proves all freedom one gradient shows that the rest matters. Without the proof of the
+    key's bias more are computed, which show no effect either."""
+    asked: list[int] = []
+    rows = Probe.rows
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", 0)
+    monkeypatch.setattr(Probe, "rows", lambda self, *given, **at: asked.append(given[2]) or rows(self, *given, **at))
+    if unseen:
+        monkeypatch.setattr(NullSpace, "redundant", lambda self, name: torch.zeros(0, self.tracked[name].size).double())
+    found = addnorm.audit(seeded(toys.Attention), data(2, 4, WIDTH))
+    assert asked == gradients
+    assert found.finding("k.bias").verdict == ("unproved" if unseen else "redundant")
+    assert found.finding("q.bias").verdict == "effective"
+
+
+def test_weights_that_are_widened_are_perturbed_by_one_step_up_or_down() -> None:
+    weight = nn.Parameter(torch.randn(40, 30, generator=torch.Generator().manual_seed(0)).bfloat16())
+    with PerturbedWideningMode(0), torch.no_grad():
+        moved = nn.functional.linear(torch.eye(30), weight).T
+    assert set((moved / weight.double()).flatten().tolist()) == {1 - STEP, 1 + STEP}
+    single = nn.Parameter(weight.detach().double())
+    with PerturbedWideningMode(0), torch.no_grad():
+        nn.functional.linear(torch.eye(30), single)
+    assert torch.equal(single, weight.double())

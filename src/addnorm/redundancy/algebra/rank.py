@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Bool, Float64
 from torch import Tensor
 
 from addnorm.redundancy.algebra.svd import svd
@@ -66,6 +66,9 @@ def kernel_and_clarity(
     rows, columns = matrix.shape
     if matrix.size == 0 or not matrix.any():
         return np.eye(columns), True
+    used = matrix.any(axis=0)
+    if not used.all():
+        return _beside_zeros(matrix, used, rounding)
     if rows >= columns and _smallest(matrix):
         return np.zeros((columns, 0)), True
     if rows < columns and _smallest(matrix.T):
@@ -80,6 +83,18 @@ def kernel_and_clarity(
     zero = padded <= rounding * np.sqrt(columns) * values[0]
     clear = not zero.any() or padded[zero].max() * _GAP <= padded[~zero].min()
     return np.ascontiguousarray(right.numpy()[zero].T), bool(clear)
+
+
+def _beside_zeros(
+    matrix: Float64[np.ndarray, "rows entries"], used: Bool[np.ndarray, " entries"], rounding: float
+) -> tuple[Float64[np.ndarray, "entries nullity"], bool]:
+    """The null space of a matrix with columns of zeros, which are null directions without any arithmetic."""
+    inside, clear = kernel_and_clarity(np.ascontiguousarray(matrix[:, used]), rounding=rounding)
+    zeros = np.flatnonzero(~used)
+    whole = np.zeros((matrix.shape[1], inside.shape[1] + len(zeros)))
+    whole[used, : inside.shape[1]] = inside
+    whole[zeros, inside.shape[1] + np.arange(len(zeros))] = 1.0
+    return whole, clear
 
 
 def conditioned(matrix: Float64[np.ndarray, "entries columns"]) -> tuple[bool, float]:

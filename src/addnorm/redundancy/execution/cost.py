@@ -1,8 +1,11 @@
 """Estimate of an audit's memory and time, from one call of the model.
 
-    memory    26 bytes per parameter (`memory.py`) + 8 per number of all activations, which a gradient keeps
-              + 8 per number of the largest activation and gradient computed at once, twice
-              + 8 per number of the largest map, three times
+    memory    17 bytes per parameter: the float32 model, a copy in float64, the null space (`memory.py`)
+              + the largest of what exists one after the other:
+                  9 per parameter: a rewritten model and its null space
+                  8 per number of all activations, which a gradient keeps, and of the largest activation and its
+                      gradient, twice for each gradient that is computed at once
+                  8 per number of the largest map, three times
     time      weights are drawn and perturbed; about 30 calls in float64; one triangular factor per weight
 
 A map is large where a bias moves the entries of an axis differently: behind a class token, or in a padded convolution.
@@ -20,12 +23,12 @@ from torch.utils._pytree import tree_leaves
 
 from addnorm.redundancy.execution.copies import device_of
 from addnorm.redundancy.execution.inputs import bind, cloned
-from addnorm.redundancy.execution.memory import model_bytes
+from addnorm.redundancy.execution.memory import model_bytes, rewrite_bytes
 from addnorm.redundancy.execution.parameter_uses import name_of
 
 _FLOAT64 = 8
 _COUNTED = 1024
-"""Number of biases up to which gradients are computed 64 at once, 8 above."""
+"""Number of biases up to which gradients are computed 64 at once; above, one by one."""
 _SMALL = 10**8
 """Bytes of activations and maps that every process has to spare; fewer are not counted."""
 _MAP_COPIES = 3
@@ -106,7 +109,7 @@ def audit_cost(model: nn.Module, inputs: object, *, biases: int) -> AuditCost | 
             model(*given.args, **given.kwargs)
     except Exception:  # noqa: BLE001 - a model may raise anything on inputs that do not fit it
         return None
-    at_once = 64 if biases <= _COUNTED else 8
+    at_once = 64 if biases <= _COUNTED else 1
     activations = _FLOAT64 * (work.numbers + 2 * at_once * work.largest)
     maps = _FLOAT64 * _MAP_COPIES * min(work.largest_map, _LARGEST_MAP) if biases > _COUNTED else 0
     factors = sum(
@@ -122,8 +125,9 @@ def audit_cost(model: nn.Module, inputs: object, *, biases: int) -> AuditCost | 
         + _CALLS * 2 * _SECONDS_PER_PRODUCT * work.products
         + _SECONDS_PER_FACTOR * factors
     )
-    beside = activations + maps if activations + maps >= _SMALL else 0
-    return AuditCost(bytes=model_bytes(model) + beside, seconds=seconds)
+    rewrite = rewrite_bytes(model)
+    beside = max(activations, maps) if activations + maps >= _SMALL else 0
+    return AuditCost(bytes=model_bytes(model) - rewrite + max(rewrite, beside), seconds=seconds)
 
 
 def number_of_biases(model: nn.Module) -> int:

@@ -86,7 +86,9 @@ class PerturbedWideningMode(WideningMode):
         value = super().widen(tensor)
         if isinstance(tensor, nn.Parameter):
             signs = torch.randint(0, 2, value.shape, generator=self._generator, dtype=torch.int8)
-            value = value * (1 + STEP * (2 * signs - 1).double())
+            # In place, for large weights: 1 - STEP or, exactly, 1 + STEP. A parameter in float64 is not its own copy.
+            factors = signs.double().mul_(2 * STEP).add_(1 - STEP)
+            value = factors.mul_(value)
         return value
 
 

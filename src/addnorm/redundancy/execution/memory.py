@@ -2,7 +2,8 @@
 
 At its peak an audit holds the model, one copy in float64 with generic weights, and the null space as maps between parameters,
 which take about five bytes per parameter of a Transformer. A rewrite also holds the rewritten model and the null space at the
-model's own weights. Activations of a few short inputs are small in comparison and are not counted.
+model's own weights. Activations are not counted here: they exist before the rewrite, and are larger only at many tokens
+(`cost.py`).
 """
 
 from pathlib import Path
@@ -12,8 +13,8 @@ from torch import nn
 from addnorm.errors import InputError
 
 _FLOAT64 = 8
-_MAPS = 2 * 5
-"""Bytes of two null spaces per parameter."""
+_MAPS = 5
+"""Bytes of a null space per parameter."""
 
 
 def needed_bytes(parameters: int, itemsize: int = 4) -> int:
@@ -23,7 +24,7 @@ def needed_bytes(parameters: int, itemsize: int = 4) -> int:
         parameters: number of the model's parameters.
         itemsize: bytes of each.
     """
-    return parameters * (2 * itemsize + _FLOAT64 + _MAPS)
+    return parameters * (2 * itemsize + _FLOAT64 + 2 * _MAPS)
 
 
 def budget_bytes(given_gb: float | None) -> int:
@@ -55,6 +56,12 @@ def model_bytes(model: nn.Module) -> int:
     """Estimate the peak memory of an audit and a rewrite of a model."""
     numbers = list(model.parameters())
     return needed_bytes(sum(each.numel() for each in numbers), _widest(numbers))
+
+
+def rewrite_bytes(model: nn.Module) -> int:
+    """Estimate the part of `model_bytes` that only a rewrite needs."""
+    numbers = list(model.parameters())
+    return sum(each.numel() for each in numbers) * (_widest(numbers) + _MAPS)
 
 
 def transfer_bytes(parameters: int, itemsize: int = 4) -> int:

@@ -12,7 +12,7 @@ from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe
-from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
+from addnorm.redundancy.execution.tracked_parameters import TrackedParameter, TrackedParameters
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.numeric.null_space_estimate import Case, NullSpaceEstimate, estimate_null_space, largest_effect
 from addnorm.redundancy.numeric.probe import Probe
@@ -47,7 +47,8 @@ class NumericalAnalysis:
     """True if the parameter's gradients decrease gradually to rounding, so that its redundant directions cannot be
     counted."""
     unread: tuple[int, ...]
-    """Number of entries that no tested input reads and that are not claimed to be null."""
+    """Number of entries that no tested input reads and that are not claimed to be null. Above the limit of a count, of
+    parameters without any effect alone."""
     without_gradient: tuple[int, ...]
     """Number of entries whose gradients are zero although moving them changes the output."""
     rounding: float
@@ -144,17 +145,16 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
     move = tracked.flatten(claim.sample(generator))
     if claim.dim and probe.effect(tried, move / move.abs().max()) > rounding:
         refuted = _localised(probe, tried, claim, rounding)
-    rows = torch.cat([probe.rows(inputs, point, _GRADIENTS, generator) for point, inputs in tried[:2]])
+    rows, moved = _moved_by_gradients(probe, tried[:2], claim, rounding, generator)
     unmoved = []
     unread = []
     without_gradient = []
-    for entry in tracked.entries:
-        gradients = rows[:, entry.offset : entry.offset + entry.size]
+    for entry, beyond in zip(tracked.entries, moved, strict=True):
         proved = claim.redundant(entry.name)
-        zero_columns = (gradients == 0).all(0)
-        unread.append(int(zero_columns.sum()) if len(proved) < entry.size else 0)
-        rest = gradients - (gradients @ proved.T) @ proved if 0 < len(proved) < entry.size else gradients
-        if len(proved) == entry.size or float(torch.linalg.vector_norm(rest, dim=1).max()) > rounding:
+        zero_columns = (rows[:, entry.offset : entry.offset + entry.size] == 0).all(0)
+        undecided = not beyond and len(proved) < entry.size
+        unread.append(int(zero_columns.sum()) if undecided else 0)
+        if not undecided:
             unmoved.append(False)
             without_gradient.append(0)
             continue
@@ -179,6 +179,33 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
         rounding=rounding,
         joint=None,
     )
+
+
+def _moved_by_gradients(
+    probe: Probe, cases: Sequence[Case], claim: NullSpace, rounding: float, generator: torch.Generator
+) -> tuple[Float64[Tensor, "projection move"], tuple[bool, ...]]:
+    """Gradients of random projections of the output, and per parameter, True if they exceed rounding along the directions
+    that are not claimed to be redundant.
+
+    One gradient decides this for nearly every parameter. More are computed only if one is left, since more gradients can
+    show further effects and cannot take one back.
+    """
+    entries = probe.tracked.entries
+
+    def moved(rows: Tensor, entry: TrackedParameter) -> bool:
+        gradients = rows[:, entry.offset : entry.offset + entry.size]
+        proved = claim.redundant(entry.name)
+        rest = gradients - (gradients @ proved.T) @ proved if len(proved) else gradients
+        return len(proved) < entry.size and float(torch.linalg.vector_norm(rest, dim=1).max()) > rounding
+
+    point, inputs = cases[0]
+    rows = probe.rows(inputs, point, 1, generator, at_once=1)
+    found = tuple(moved(rows, entry) for entry in entries)
+    if all(each or len(claim.redundant(entry.name)) == entry.size for each, entry in zip(found, entries, strict=True)):
+        return rows, found
+    more = [probe.rows(inputs, point, _GRADIENTS, generator, at_once=1) for point, inputs in cases]
+    rows = torch.cat([rows, *more])
+    return rows, tuple(moved(rows, entry) for entry in entries)
 
 
 def find_unused(probe: Probe, cases: Cases) -> NumericalAnalysis:

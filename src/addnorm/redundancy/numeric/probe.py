@@ -149,9 +149,10 @@ class Probe:
         return max(float(self.change(inputs, point, move).abs().max()) for point, inputs in cases)
 
     def rows(
-        self, inputs: Inputs, point: int, count: int, generator: torch.Generator
+        self, inputs: Inputs, point: int, count: int, generator: torch.Generator, *, at_once: int = _CHUNK
     ) -> Float64[Tensor, "projection move"]:
-        """Return gradients of `count` random projections of the output, relative to its root mean square."""
+        """Return gradients of `count` random projections of the output, relative to its root mean square, computed `at_once`
+        together, which takes as much more memory."""
         with self.at(point), torch.enable_grad():
             try:
                 output = self.output(inputs).floats
@@ -170,7 +171,7 @@ class Probe:
                 projections = torch.randn(count, output.numel(), generator=generator, dtype=torch.float64)
                 projections /= output.numel() ** 0.5
             scale = _scale(output.detach())
-            return torch.cat([self._gradients(output, some) / scale for some in projections.split(_CHUNK)])
+            return torch.cat([self._gradients(output, some) / scale for some in projections.split(at_once)])
 
     def _gradients(self, output: Tensor, projections: Tensor) -> Tensor:
         try:
