@@ -57,7 +57,9 @@ def test_joints_are_compared_at_equal_parameters(profile: str) -> None:
     numbers = {name: sum(each.numel() for each in model.parameters()) for name, model in models.items()}
     assert numbers.pop("add_large") > max(numbers.values())
     one = study.variants["add"]
-    assert max(numbers.values()) - min(numbers.values()) <= 3 * one.width * one.depth  # one more entry of a feed-forward
+    assert (
+        max(numbers.values()) - min(numbers.values()) <= 3 * one.width * one.depth
+    )  # one more entry of a feed-forward
 
 
 @pytest.mark.parametrize("name", [name for name in study_names() if name not in ("demo", "depth-mixing")])

@@ -66,7 +66,7 @@ def kernel_and_clarity(
     rows, columns = matrix.shape
     if matrix.size == 0 or not matrix.any():
         return np.eye(columns), True
-    used = matrix.any(axis=0)
+    used = np.asarray(matrix.any(axis=0))
     if not used.all():
         return _beside_zeros(matrix, used, rounding)
     if rows >= columns and _smallest(matrix):
