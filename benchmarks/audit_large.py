@@ -10,15 +10,16 @@ because that work grows with the number of tokens.
 """
 
 import argparse
-import resource
 import time
 
 import torch
 
+from addnorm.training.peak_memory import peak_bytes
+
 
 def peak_gb() -> float:
     """Largest resident set of this process so far, in 10^9 bytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e9
+    return peak_bytes() / 1e9
 
 
 def main() -> int:

@@ -292,11 +292,17 @@ def test_a_run_whose_loss_became_nan_is_not_advised_to_repeat_it(tmp_path, capsy
     assert "add --retry" in text
 
 
-def test_an_audit_without_parameters_names_the_commands_option(finished, capsys):
-    code, _, err = said(capsys, "audit", str(next(finished.glob("base-s0-*"))))
+def test_an_audit_whose_names_match_nothing_names_the_commands_option(finished, capsys):
+    code, _, err = said(capsys, "audit", str(next(finished.glob("base-s0-*"))), "--track", "nothing")
     assert code == 2
-    assert "--track of the command" in err
+    assert "--track" in err
     assert "track=" not in err
+
+
+def test_an_audit_of_a_model_without_biases_says_so_and_succeeds(finished, capsys):
+    code, out, _ = said(capsys, "audit", str(next(finished.glob("base-s0-*"))))
+    assert code == 0
+    assert "bias" in out
 
 
 class Terminal(io.StringIO):

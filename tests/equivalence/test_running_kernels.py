@@ -16,11 +16,11 @@ from addnorm.kernels.grouped_attention import (
     ReversibleSum,
     ScoreBuffers,
     SeparateLayers,
+    packed,
     problem_of,
-    row_blocks,
     why_not_running,
 )
-from addnorm.kernels.grouped_attention.reversible import buffers, layers, passes
+from addnorm.kernels.grouped_attention.reversible import layers, passes
 
 pytest.importorskip("triton")
 
@@ -38,9 +38,9 @@ term is of order 0.1."""
 @pytest.fixture(autouse=True)
 def kernels_with_small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """The kernels also for tensors on a CPU; blocks of 16, so that short problems have several and a remainder."""
-    for module in (buffers, layers, passes, row_blocks):
+    for module in (layers, packed, passes):
         monkeypatch.setattr(module, "on_device", lambda _: True)
-    monkeypatch.setattr(row_blocks, "MOST_BLOCK_ROWS", 16)
+    monkeypatch.setattr(packed, "MOST_BLOCK_ROWS", 16)
     monkeypatch.setattr(operators, "tile", lambda *_: (16, 16))
 
 

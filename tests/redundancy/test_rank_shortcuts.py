@@ -9,7 +9,6 @@ from torch import nn
 from addnorm.redundancy.algebra import rank as rules
 from addnorm.redundancy.algebra.rank import conditioned, kernel_and_clarity, rank
 from addnorm.redundancy.graph.equations import without_repeats
-from addnorm.redundancy.graph.null_space import _fewer_rows
 from addnorm.redundancy.graph.shift import Dense, Diagonal
 
 
@@ -58,13 +57,13 @@ def test_columns_of_zeros_are_null_and_cost_nothing(monkeypatch: pytest.MonkeyPa
 def test_fewer_rows_have_the_same_singular_values() -> None:
     matrix = np.zeros((40, 12))
     matrix[3:33, 4:9] = _matrix(30, 5, [3.0, 2.0, 1.0, 1e-4, 0.0])
-    fewer = _fewer_rows(torch.from_numpy(matrix)).numpy()
+    fewer = fewer_rows(torch.from_numpy(matrix)).numpy()
     assert fewer.shape == (5, 12)
     before, after = (np.linalg.svd(each, compute_uv=False)[:5] for each in (matrix, fewer))
     assert np.abs(before - after).max() <= 1e-14 * 40  # float64's rounding, per row
     assert not np.delete(fewer, range(4, 9), axis=1).any()
     wide = torch.from_numpy(_matrix(4, 12, [1.0, 1.0, 1.0, 1.0]))
-    assert torch.equal(_fewer_rows(torch.cat([wide, torch.zeros(2, 12)])), wide)
+    assert torch.equal(fewer_rows(torch.cat([wide, torch.zeros(2, 12)])), wide)
 
 
 def test_singular_values_are_not_computed_where_the_rank_is_certain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ def loss(module: torch.nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("changes", [{}, {"scores": "weighted"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"scores": "weighted", "attention": "streaming"}], ids=str)
 def test_a_compiled_model_has_the_gradients_of_the_model(changes: dict[str, Any]) -> None:
     model = preset("llama", **SIZES, **changes).build(seed=0).train()
     module, reason = compiled(model, loss)

@@ -3,6 +3,8 @@
 A tile is contiguous, and the tiles lie one after another, so that causal attention takes half of length². Buffers are kept from
 one training step to the next, because a fresh array of this size costs more than the arithmetic on it: the system clears every
 page when it is first written.
+
+On a GPU the places are blocks of query rows one after another, as wide as the keys that they may see.
 """
 
 from collections.abc import Iterator
@@ -14,7 +16,6 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.panel import Panel, carve
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.row_blocks import on_device, slab_entries
 from addnorm.kernels.grouped_attention.tiles import MOST_ROWS, USUAL_ROWS, Tile, spans, tile_of
 
 MANY_KEYS = 4096
@@ -59,6 +60,33 @@ class Layout:
                     slabs, lines, keys = panel.tile_shape(rows)
                     start += slabs * lines * keys
                 yield panel, tiles
+
+
+MOST_BLOCK_ROWS = 64
+LEAST_BLOCK_ROWS = 16
+"""Fewest rows of a product in a kernel."""
+
+
+def on_device(problem: AttentionProblem) -> bool:
+    """True if the sum is kept by kernels for a GPU, False if by tiles of a CPU."""
+    return problem.value.is_cuda
+
+
+def block_rows(problem: AttentionProblem) -> int:
+    """Query rows of a block, a power of two; the same for every layer of a model."""
+    rows = LEAST_BLOCK_ROWS
+    while rows < min(problem.query, MOST_BLOCK_ROWS):
+        rows *= 2
+    return rows
+
+
+def slab_entries(problem: AttentionProblem) -> int:
+    """Entries of all blocks of one head of one sequence."""
+    p, rows = problem, block_rows(problem)
+    blocks = -(-p.query // rows)
+    if not p.causal:
+        return blocks * rows * p.key
+    return sum(rows * min(p.key, (block + 1) * rows + p.offset) for block in range(blocks))
 
 
 def own_term(problem: AttentionProblem) -> AttentionProblem:

@@ -193,3 +193,18 @@ def _tensor(matrix: Float64[np.ndarray, "rows entries"]) -> Tensor:
     """The same numbers for torch, without a copy where torch can read them in place."""
     shared = matrix.flags.writeable and min(matrix.strides) >= 0
     return torch.from_numpy(matrix) if shared else torch.tensor(matrix)
+
+
+def fewer_rows(matrix: Tensor) -> Tensor:
+    """Rows with the same singular values and the same null space: without zero rows, and where more rows are left than
+    columns that are not zero, their triangular factor.
+
+    In a stack of layers most parameters depend on a few coordinates of another layer, one per norm, with hundreds of rows.
+    """
+    rows, used = matrix[matrix.any(dim=1)], matrix.any(dim=0)
+    if len(rows) <= int(used.sum()):
+        return rows
+    factor = torch.linalg.qr(rows[:, used], mode="r").R
+    fewer = matrix.new_zeros(len(factor), matrix.shape[1])
+    fewer[:, used] = factor
+    return fewer

@@ -21,7 +21,7 @@ import torch
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.redundancy.algebra.linear_map import LinearMap, dense
-from addnorm.redundancy.algebra.rank import FLOAT64, kernel_and_clarity, rank
+from addnorm.redundancy.algebra.rank import FLOAT64, fewer_rows, kernel_and_clarity, rank
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 
 Delta = dict[str, torch.Tensor]
@@ -337,7 +337,7 @@ class NullSpace:
                 if block in self._maps[name] and inside.any():
                     whole[:, inside] = self._maps[name][block].only(columns[inside] - at).dense()
                 at += self._sizes[block]
-            parts.append(_fewer_rows(whole))
+            parts.append(fewer_rows(whole))
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
 
     def _solve(self, component: Component, fixed: Mapping[str, torch.Tensor]) -> Delta | None:
@@ -363,21 +363,6 @@ class NullSpace:
             z = z - slack @ torch.from_numpy(np.linalg.lstsq(push.numpy(), now.numpy(), rcond=None)[0])
         moved = {name: self._rows(name, component, free) @ z for name in component.names}
         return moved | dict(fixed)
-
-
-def _fewer_rows(matrix: torch.Tensor) -> torch.Tensor:
-    """Rows with the same singular values and the same null space: without zero rows, and where more rows are left than
-    columns that are not zero, their triangular factor.
-
-    In a stack of layers most parameters depend on a few coordinates of another layer, one per norm, with hundreds of rows.
-    """
-    rows, used = matrix[matrix.any(dim=1)], matrix.any(dim=0)
-    if len(rows) <= int(used.sum()):
-        return rows
-    factor = torch.linalg.qr(rows[:, used], mode="r").R
-    fewer = matrix.new_zeros(len(factor), matrix.shape[1])
-    fewer[:, used] = factor
-    return fewer
 
 
 def _orthonormal(columns: torch.Tensor) -> torch.Tensor:

@@ -21,12 +21,11 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.kernels.grouped_attention.counting import at_once
 from addnorm.kernels.grouped_attention.gpu import kernel_refusal
 from addnorm.kernels.grouped_attention.layerwise import Attended, LayerwiseAttention, Values
-from addnorm.kernels.grouped_attention.packed import Layout
+from addnorm.kernels.grouped_attention.packed import Layout, on_device
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.reversible.buffers import ScoreBuffers
 from addnorm.kernels.grouped_attention.reversible.passes import SummedLayer, attend_layer, differentiate_layer
-from addnorm.kernels.grouped_attention.row_blocks import on_device
 
 RUNNING_LIMIT = 4 * 2**30
 """Most bytes that impl="auto" gives to a model's two buffers: length 11 000 for one sequence with 8 heads."""

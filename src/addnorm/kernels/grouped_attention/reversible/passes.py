@@ -10,12 +10,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
-from addnorm.kernels.grouped_attention.packed import Layout, own_term, tile_of_flat
+from addnorm.kernels.grouped_attention.packed import Layout, on_device, own_term, tile_of_flat
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
 from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, differentiate_softmax, hand_out
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.reversible.buffers import GradientSum, ScoreBuffers
-from addnorm.kernels.grouped_attention.row_blocks import on_device
 
 SCALES = (1e-3, 1e3)
 """Weights, as multiples of the first layer's, for which the sum is kept scaled; for others, as for 0, it is the first layer's

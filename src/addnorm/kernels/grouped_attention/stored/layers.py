@@ -16,11 +16,10 @@ from torch import Tensor
 
 from addnorm.errors import AddnormError
 from addnorm.kernels.grouped_attention.layerwise import Attended, LayerwiseAttention, Values
-from addnorm.kernels.grouped_attention.packed import Layout
+from addnorm.kernels.grouped_attention.packed import Layout, on_device
 from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.reversible import first_derivatives, why_not_running
-from addnorm.kernels.grouped_attention.row_blocks import on_device
 from addnorm.kernels.grouped_attention.stored.buffers import ProductBuffers
 from addnorm.kernels.grouped_attention.stored.passes import StoredLayer, attend_layer, differentiate_layer
 

@@ -232,7 +232,7 @@ def _sums_of_products(
     return found.view(heads, -1, len(terms)).sum(1, dtype=torch.float64)
 
 
-def _stacked(terms: Slots, start: int, shape: Sequence[int]) -> Float[Tensor, "head term entry"]:
+def _stacked(terms: Slots, start: int, shape: Sequence[int]) -> Float[Tensor, "head term place"]:
     """View one tile of several slots, with the entries of every head in a row."""
     heads, entries = shape
     return terms[:, start : start + heads * entries].view(-1, heads, entries).transpose(0, 1)

@@ -6,9 +6,9 @@ import torch
 import triton  # type: ignore[import-untyped]
 from torch import Tensor
 
+from addnorm.kernels.grouped_attention.packed import block_rows, slab_entries
 from addnorm.kernels.grouped_attention.passes import Gradients
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
-from addnorm.kernels.grouped_attention.row_blocks import block_rows, slab_entries
 from addnorm.kernels.grouped_attention.triton.operators import launch, present
 from addnorm.kernels.grouped_attention.triton.passes import score_arguments
 from addnorm.kernels.grouped_attention.triton.running import (
