@@ -201,7 +201,7 @@ class Probe:
             raise _not_differentiable(error) from error
 
     def rounding(self, cases: Sequence[tuple[int, Inputs]]) -> float:
-        """Return a bound of the relative change of the output by rounding alone.
+        """Return a bound of the relative change of one computed output by rounding alone.
 
         The output's condition number (its relative change over that of the weights, all perturbed at random by 2⁻²⁶)
         times the unit roundoff of the lowest precision that the model computes in, times 2⁸ for the length of the
