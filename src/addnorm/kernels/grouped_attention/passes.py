@@ -45,11 +45,17 @@ def attend_tiles(problem: AttentionProblem, budget: int | None = None) -> tuple[
             for rows in spans(p.query, tile.rows):
                 sums = None if p.sinks is None else log_sum[batch, panel.heads, rows, None]
                 probabilities = panel.probabilities(buffer, rows, sums)
-                if (kept := panel.kept(rows)) is not None:
-                    probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
-                attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
-                out[batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
+                write_attended(panel, rows, probabilities, out)
     return out, log_sum
+
+
+def write_attended(panel: Panel, rows: slice, probabilities: Tensor, out: Tensor) -> None:
+    """Write one tile's attended values; its probabilities, "slab line key", lose what dropout drops."""
+    p = panel.problem
+    if (kept := panel.kept(rows)) is not None:
+        probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
+    attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
+    out[panel.batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
 
 
 def differentiate_tiles(

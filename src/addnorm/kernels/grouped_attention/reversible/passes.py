@@ -12,7 +12,14 @@ from torch import Tensor
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.packed import Layout, on_device, own_term, tile_of_flat
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
-from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, differentiate_softmax, hand_out
+from addnorm.kernels.grouped_attention.passes import (
+    Gradients,
+    Sums,
+    add_product,
+    differentiate_softmax,
+    hand_out,
+    write_attended,
+)
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.reversible.buffers import GradientSum, ScoreBuffers
 
@@ -114,10 +121,7 @@ def attend_layer(layer: SummedLayer, summed: AttentionProblem) -> tuple[Tensor, 
                         if not index:
                             panel.mask(scores, rows)
                     probabilities = _probabilities(layer, panel, scores, buffer, rows)
-                    if (kept := panel.kept(rows)) is not None:
-                        probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
-                    attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
-                    out[panel.batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
+                    write_attended(panel, rows, probabilities, out)
         layer.buffers.holds = (layer.number, index + 1)
     return out, log_sum
 

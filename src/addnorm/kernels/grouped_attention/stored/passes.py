@@ -14,7 +14,14 @@ from torch import Tensor
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.packed import Layout, own_term, tile_of_flat
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
-from addnorm.kernels.grouped_attention.passes import Gradients, Sums, add_product, differentiate_softmax, hand_out
+from addnorm.kernels.grouped_attention.passes import (
+    Gradients,
+    Sums,
+    add_product,
+    differentiate_softmax,
+    hand_out,
+    write_attended,
+)
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings
 from addnorm.kernels.grouped_attention.stored.buffers import BackwardPass, ProductBuffers, Products
 
@@ -84,10 +91,7 @@ def attend_layer(layer: StoredLayer, summed: AttentionProblem, weights: Weights)
                     if recomputed is None:
                         panel.add_products(tile_of_flat(slots[index], start, panel, rows), rows, beta=0.0)
                     probabilities = _probabilities(panel, slots, start, shares, buffer, rows)
-                    if (kept := panel.kept(rows)) is not None:
-                        probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
-                    attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
-                    out[panel.batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
+                    write_attended(panel, rows, probabilities, out)
         if recomputed is None:
             products.number, products.layers = layer.number, index + 1
     return out
