@@ -15,6 +15,17 @@ from addnorm.testing.laws import rounding, some_tokens, subject
 
 torch.set_num_threads(1)
 
+WINDOW_AND_PADDING = torch.ones(2, 9, dtype=torch.bool)
+WINDOW_AND_PADDING[0, 6:] = WINDOW_AND_PADDING[1, :2] = False
+PROBLEM_SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"causal": True},
+    "window": {"causal": True, "sliding_window": 3},
+    "window and padding": {"causal": True, "sliding_window": 2, "padding": WINDOW_AND_PADDING},
+    "padding": {"causal": False, "padding": WINDOW_AND_PADDING},
+    "dropout": {"causal": True, "dropout": 0.4, "seed": torch.tensor(11)},
+}
+"""Masks and dropout of an attention problem of two sequences of nine positions."""
+
 
 def make(room: str, kind: str, **fields: Any) -> Any:
     return ROOMS[room].make(kind, **fields)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from comparing import assert_same_function, gradients, make, tiny
+from comparing import PROBLEM_SETTINGS, assert_same_function, gradients, make, tiny
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
@@ -104,18 +104,7 @@ def test_replayed_layers_are_refused_by_name_and_streamed_by_auto() -> None:
     assert model.score_buffers.nbytes == 0
 
 
-WINDOW_AND_PADDING = torch.ones(2, 9, dtype=torch.bool)
-WINDOW_AND_PADDING[0, 6:] = WINDOW_AND_PADDING[1, :2] = False
-SETTINGS = {
-    "plain": {"causal": True},
-    "window": {"causal": True, "sliding_window": 3},
-    "window and padding": {"causal": True, "sliding_window": 2, "padding": WINDOW_AND_PADDING},
-    "padding": {"causal": False, "padding": WINDOW_AND_PADDING},
-    "dropout": {"causal": True, "dropout": 0.4, "seed": torch.tensor(11)},
-}
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", PROBLEM_SETTINGS)
 @pytest.mark.parametrize("bias", ["none", "matrix", "distance"])
 def test_weights_that_cannot_scale_the_sum(setting: str, bias: str) -> None:
     """Zero, negative, tiny and huge learned weights, and every gradient, against the reference."""
@@ -138,7 +127,7 @@ def test_weights_that_cannot_scale_the_sum(setting: str, bias: str) -> None:
         outputs = []
         for layer, value in enumerate(values):
             terms, weight = layer + 1, weights[layer].expand(layer + 1)
-            problem = problem_of(queries[:terms], keys[:terms], value, weight, bias=added, **SETTINGS[setting])
+            problem = problem_of(queries[:terms], keys[:terms], value, weight, bias=added, **PROBLEM_SETTINGS[setting])
             outputs.append(attention.attend(problem, next_terms=terms + 1))
         loss = sum((output * (layer + 1)).square().sum() for layer, output in enumerate(outputs))
         found.append(torch.autograd.grad(loss, leaves))

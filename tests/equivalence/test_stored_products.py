@@ -4,7 +4,7 @@ from itertools import pairwise as neighbours
 
 import pytest
 import torch
-from comparing import assert_same_function, gradients, make, tiny
+from comparing import PROBLEM_SETTINGS, assert_same_function, gradients, make, tiny
 
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
@@ -58,18 +58,7 @@ def test_they_agree_for_other_models(changes: dict[str, object]) -> None:
     assert_same_function(stored, streamed, streamed)
 
 
-WINDOW_AND_PADDING = torch.ones(2, 9, dtype=torch.bool)
-WINDOW_AND_PADDING[0, 6:] = WINDOW_AND_PADDING[1, :2] = False
-SETTINGS = {
-    "plain": {"causal": True},
-    "window": {"causal": True, "sliding_window": 3},
-    "window and padding": {"causal": True, "sliding_window": 2, "padding": WINDOW_AND_PADDING},
-    "padding": {"causal": False, "padding": WINDOW_AND_PADDING},
-    "dropout": {"causal": True, "dropout": 0.4, "seed": torch.tensor(11)},
-}
-
-
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", PROBLEM_SETTINGS)
 @pytest.mark.parametrize("bias", ["none", "matrix", "distance"])
 @pytest.mark.parametrize("by_head", [False, True], ids=["one weight", "weights by head"])
 def test_every_gradient_is_that_of_the_reference(setting: str, bias: str, by_head: bool) -> None:
@@ -100,7 +89,9 @@ def test_every_gradient_is_that_of_the_reference(setting: str, bias: str, by_hea
         loss = torch.zeros((), dtype=torch.float64)
         for layer, value in enumerate(values):
             last = layer + 1
-            problem = problem_of(queries[:last], keys[:last], value, weights[layer], bias=added, **SETTINGS[setting])
+            problem = problem_of(
+                queries[:last], keys[:last], value, weights[layer], bias=added, **PROBLEM_SETTINGS[setting]
+            )
             loss = loss + (attention.attend(problem, next_terms=last + 1) * last).square().sum()
         found.append(torch.autograd.grad(loss, leaves))
     for one, other in zip(*found, strict=True):
