@@ -3,7 +3,7 @@
 Training moves a bias without an effect only by rounding and by the optimizer. A fresh `torch.nn.Linear` draws biases of at
 most one over the root of its inputs, other libraries start from zero; what is larger has walked. The cost depends on
 another size: a bias adds to W x, and for inputs with entries of size one an entry of W x has about the size of the row of W.
-Both are told. Of two checkpoints of rxnmapper and rxnfp on the package index, an ALBERT's key bias (norm 0.72, largest
+A note gives both. Of two checkpoints of rxnmapper and rxnfp on the package index, an ALBERT's key bias (norm 0.72, largest
 entry 0.32 for 256 inputs) is noted and twelve key biases of a BERT (at most 0.0021) are not.
 """
 
