@@ -7,7 +7,7 @@ from null_checks import audited, counted
 from torch import nn
 
 from addnorm.redundancy.algebra import rank as rules
-from addnorm.redundancy.algebra.rank import conditioned, kernel_and_clarity, rank
+from addnorm.redundancy.algebra.rank import conditioned, fewer_rows, kernel_and_clarity, rank
 from addnorm.redundancy.graph.equations import without_repeats
 from addnorm.redundancy.graph.shift import Dense, Diagonal
 

@@ -44,7 +44,7 @@ def loss(module: torch.nn.Module) -> torch.Tensor:
 
 
 @pytest.mark.usefixtures("interpreted")
-@pytest.mark.parametrize("changes", [{}, {"scores": "weighted", "attention": "streaming"}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"scores": "weighted", "attention": "sdpa"}], ids=str)
 def test_a_compiled_model_has_the_gradients_of_the_model(changes: dict[str, Any]) -> None:
     model = preset("llama", **SIZES, **changes).build(seed=0).train()
     module, reason = compiled(model, loss)
@@ -53,6 +53,17 @@ def test_a_compiled_model_has_the_gradients_of_the_model(changes: dict[str, Any]
     assert all(parameter.grad is None for parameter in model.parameters()), "the trial leaves nothing"
     pairs = zip(gradients(model, module), gradients(model, model), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_stored_products_are_made_again_in_a_compiled_model() -> None:
+    model = preset("llama", **SIZES, scores="weighted").build(seed=0).train().double()
+    module, reason = compiled(model, loss)
+    assert reason is None
+    found = gradients(model, module)
+    assert model.product_buffers.nbytes == 0
+    torch.testing.assert_close(found, gradients(model, model), rtol=1e-9, atol=1e-9)
+    assert model.product_buffers.nbytes > 0
 
 
 @pytest.mark.usefixtures("interpreted")
