@@ -117,7 +117,7 @@ def test_an_unfinished_study_is_provisional_and_counts_all_its_comparisons(
     ranking = as_json(capsys, folder)
     assert ranking["provisional"] is True
     assert ranking["family"] == 3, "comparisons that are still to come share the error rate"
-    assert "provisional: 7 runs have not ended. Verdicts can change when they do." in ranking["warnings"]
+    assert "provisional: runs that have not ended: 7. Verdicts can change when they end." in ranking["warnings"]
     assert row(ranking, "good")["versus"]["base"]["verdict"] == "better"
     assert "PROVISIONAL" in ranked(capsys, folder)[1]
 
@@ -169,7 +169,7 @@ def test_latex_is_a_table_with_one_line_per_variant(folder: StudyFolder, capsys:
         finish(run)
     code, out, _ = ranked(capsys, folder, "--latex")
     assert code == 0
-    assert out.startswith("% provisional: 1 runs have not ended")
+    assert out.startswith("% provisional: runs that have not ended: 1")
     assert out.count("\\\\\n") == 1 + len(LEVELS) + len(LEVELS), "losses, and differences to one reference"
     assert out.count(r"\end{tabular}") == 2
 

@@ -53,3 +53,22 @@ def test_a_large_entry_is_noted_among_small_ones_and_for_a_fused_projection() ->
         layer.self_attn.in_proj_bias[20] = 0.6  # a key's entry, 2.4 times the largest of a fresh bias
     (note,) = (each for each in addnorm.audit(layer, x, methods="static").notes if "walked" in each)
     assert note.startswith("self_attn.in_proj_bias has walked far where it cannot matter: an entry of 0.6, 2.4 times")
+
+
+def test_a_tensor_without_a_weight_of_its_own_is_not_judged_by_another() -> None:
+    """Three axes, and a bias in its name or not: neither is the weight that a shift of a stream adds to."""
+
+    class Shifted(nn.Module):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.register_parameter(name, nn.Parameter(torch.full((1, 2, 4), 50.0)))
+            self.register_parameter("weight", nn.Parameter(torch.ones(3, 2, 4)))
+            self.name, self.norm = name, nn.LayerNorm((2, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.norm(x * self.weight.sum() + getattr(self, self.name))
+
+    for name in ("pre", "bias"):
+        found = addnorm.audit(Shifted(name).eval(), torch.randn(5, 2, 4), track=rf"^{name}$", methods="static")
+        assert found.finding(name).redundant_dof == 1
+        assert not any("walked" in note for note in found.notes)

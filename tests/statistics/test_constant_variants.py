@@ -80,7 +80,7 @@ def test_one_sentence_says_what_it_is_and_the_question_counts_the_seeds_of_the_t
     ranking = rank([*trained(), *constant(2.6)], references=["v0"])
     (note,) = (note for note in ranking.warnings if "as-it-is" in note)
     assert note.startswith("as-it-is is evaluated without training")
-    assert "With 5 seeds each" in conclusion(ranking)[0]
+    assert "Seeds of each: 5" in conclusion(ranking)[0]
 
 
 def test_as_the_reference_it_is_compared_with_all() -> None:

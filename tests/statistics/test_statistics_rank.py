@@ -240,7 +240,7 @@ def test_a_conclusion_says_what_was_asked_found_and_is_open() -> None:
     }
     found = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
     asked, decided, unresolved = conclusion(rank([*found], references=["base"]))
-    assert asked == "Asked: does the held-out loss of bad, near, same differ from that of base? With 3 seeds each."
+    assert asked == "Asked: does the held-out loss of bad, near, same differ from that of base? Seeds of each: 3."
     assert "bad is worse than base by 0.301 nats per token (" in decided
     assert "near" not in decided
     assert unresolved.startswith("Open: ")
@@ -248,5 +248,5 @@ def test_a_conclusion_says_what_was_asked_found_and_is_open() -> None:
     nothing = conclusion(rank([run for run in found if run.variant != "bad"], references=["base"], margin=1e-9))[1]
     assert nothing == "Found, with 95 % confidence: no difference that exceeds the noise between runs."
     alone = conclusion(rank(found[:6], references=["base", "bad"]))
-    assert alone[0] == "Asked: do base and bad differ in held-out loss? With 3 seeds each."
+    assert alone[0] == "Asked: do base and bad differ in held-out loss? Seeds of each: 3."
     assert alone[2] == "Open: nothing."

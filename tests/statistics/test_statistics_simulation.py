@@ -61,6 +61,7 @@ NOISY_REFERENCES = {
     "the only one 3 times": (3.0,),
     "the only one 4 times": (4.0,),
 }
+NOISY_REFERENCES_IN_SUITE = {"all 3 times", "the only one 2.5 times"}
 """Every comparison shares the noise of a reference."""
 
 soak = pytest.mark.soak
@@ -180,12 +181,13 @@ def test_an_interval_of_uneven_noise_misses_only_where_a_claim_is_false(seeds: i
 
 
 @pytest.mark.parametrize("seeds", [3, pytest.param(4, marks=soak), 5])
-@pytest.mark.parametrize("name", mostly_soaked(list(NOISY_REFERENCES), {"all 3 times", "the only one 2.5 times"}))
+@pytest.mark.parametrize("name", mostly_soaked(list(NOISY_REFERENCES), NOISY_REFERENCES_IN_SUITE))
 def test_noisy_references_give_at_most_ten_per_cent(seeds: int, name: str) -> None:
     noisy = NOISY_REFERENCES[name]
     spread = np.concatenate([noisy, np.ones(VARIANTS - len(noisy))])
-    # The rate comes nearest to the bound with one reference, and more tables tell a rate of 8 % from one of 10 %.
-    tables = 3 * TABLES if len(noisy) == 1 else TABLES
+    # More tables tell a rate of 8 % from one of 10 %: two of three references with three times the noise have 8.7 % at three
+    # seeds, the only one with 2.5 times the noise 8.3 %.
+    tables = (3 if len(noisy) == 1 else 1) * TABLES if name in NOISY_REFERENCES_IN_SUITE else 8 * TABLES
     tests, true = spread_of(seeds, spread, np.zeros(VARIANTS), references=len(noisy), tables=tables)
     assert at_most(false_claims(tests, true)) < 0.10
 

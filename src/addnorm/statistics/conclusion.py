@@ -27,7 +27,7 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
         >>> results = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
         >>> for sentence in conclusion(rank(results, references=["base"])):
         ...     print(sentence)
-        Asked: does the held-out loss of rezero differ from that of base? With 3 seeds each.
+        Asked: does the held-out loss of rezero differ from that of base? Seeds of each: 3.
         Found, with 95 % confidence in all of it together: rezero is better than base by 0.087 nats per token (0.072 to 0.101).
         Open: nothing.
     """

@@ -215,7 +215,7 @@ def test_runs_that_have_not_ended_are_counted_once_however_many_switches(study: 
     found, _ = evaluated(study, switches=parse_switches("log_n,local_window"))
     said = [warning for warning in found["warnings"] if "provisional" in warning]
     assert [warning.partition(" tokens: ")[2] for warning in said] == [
-        "provisional: 1 runs have not ended. Verdicts can change when they do."
+        "provisional: runs that have not ended: 1. Verdicts can change when they end."
     ] * 2
 
 

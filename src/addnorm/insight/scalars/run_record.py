@@ -23,9 +23,8 @@ from addnorm.insight.scalars.scalar import Scalar
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
 from addnorm.store import RunFolder
-from addnorm.study.decoding import decode
-from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignSpec
+from addnorm.training.run_spec import run_spec
 
 _SMALL = {"vocab": 16, "width": 8, "depth": 3, "heads": 2, "hidden": 8, "max_seq": 8}
 _NORMS = re.compile(r"(^|\.)\w*norm\.")
@@ -48,7 +47,7 @@ def explain_run(run: RunFolder, *, norms: bool = False) -> Explanation:
             f"{run.path} has no record of learned scalars yet (scalars.safetensors): it is written with each checkpoint. "
             f"The run is {run.status().state}."
         )
-    spec = decode(RunSpec, run.spec["spec"])
+    spec = run_spec(run)
     is_foreign = isinstance(spec.model, ForeignSpec)
     model = _with_mechanisms_of(spec.model) if isinstance(spec.model, ForeignSpec) else spec.model
     with safe_open(path, framework="np") as file:

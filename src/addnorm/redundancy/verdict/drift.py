@@ -24,10 +24,11 @@ def drift_notes(findings: Sequence[Finding], parameters: Mapping[str, Tensor]) -
     for each in findings:
         path, _, leaf = each.parameter.rpartition(".")
         weight = parameters.get(f"{path}.{leaf.replace('bias', 'weight')}".removeprefix("."))
-        if not each.redundant_dof or weight is None or weight.dim() < 2:
+        if not each.redundant_dof or "bias" not in leaf or weight is None or weight.dim() < 2:
             continue
         # A layer of GPT-2 stores its weight as [in, out], others as [out, in, ...].
-        matrix = weight.detach().flatten(1) if len(weight) == each.size else weight.detach().T
+        stored_across = weight.dim() == 2 and len(weight) != each.size
+        matrix = weight.detach().T if stored_across else weight.detach().flatten(1)
         if len(matrix) != each.size:
             continue
         idle = _idle_entries(each.directions, parameters[each.parameter])
