@@ -488,8 +488,8 @@ def test_a_model_of_ones_own_mechanism_is_exported_with_its_file(
     run = str(next(Path("out").glob("odd-*")))
     capsys.readouterr()
     remove_plugin("odd")
-    message = refused("export", run, "--to", "model")
-    saying("odd.py. They are code, so they are not loaded unasked: give the file with --plugin.", message)
+    for command in (["export", run, "--to", "model"], ["explain", "out"], ["explain", run], ["inspect", "out"]):
+        saying("odd.py. They are code, so they are not loaded unasked: give the file with --plugin.", refused(*command))
     assert main(["export", run, "--to", "model", "--plugin", "odd.py"]) == 0
     saying("addnorm.load('model', plugins=['odd.py'])", capsys.readouterr().out)
     remove_plugin("odd")

@@ -1,4 +1,4 @@
-"""Depth matrices of scores and values, and what of a matrix is more than a scale."""
+"""Depth matrices of scores, values and columns, and what of a matrix is more than a scale."""
 
 from typing import Any
 
@@ -23,6 +23,7 @@ def toy(**changes: Any) -> ModelSpec:
 JOINTS = [
     *(("scores", kind) for kind in ROOMS["scores"].kinds()),
     *(("values", kind) for kind in (*ROOMS["values"].kinds(), LEARNED_FIRST, {"kind": "first", "weights": "shared"})),
+    *(("column", kind) for kind in (*ROOMS["column"].kinds(), {"kind": "earlier", "most": 1})),
 ]
 
 
@@ -49,6 +50,41 @@ def test_summed_scores_are_those_that_attention_is_computed_from(layer: int) -> 
         w * q @ k.repeat_interleave(2, 1).mT for w, q, k in zip(weights, problem.queries, problem.keys, strict=True)
     ]
     torch.testing.assert_close(identities(model, tokens, "scores")[layer].read, sum(terms).detach(), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("changes", [{}, {"sink": "logit", "score_cap": 5.0}], ids=["plain", "sink and cap"])
+def test_a_column_has_the_probabilities_of_attention(changes: dict[str, Any]) -> None:
+    """Against the definition, in which a column's keys are further keys of which a row sees its own."""
+    from addnorm.kernels.grouped_attention.normalisation import attention_of
+    from addnorm.kernels.grouped_attention.reference import masked_scores, reference
+    from addnorm.model.trace import Trace
+
+    model, trace = subject(toy(column={"kind": "earlier", "most": 1}, **changes)), Trace()
+    tokens = some_tokens(model.spec)
+    model(tokens, trace=trace)
+    found, parts = depth_matrix(model, tokens, "column"), identities(model, tokens, "column")
+    assert found.sources == found.reads == ("0", "1", "2")
+    for layer, attention in enumerate(trace.attentions):
+        problem = attention.problem
+        torch.testing.assert_close(parts[layer].read, reference(problem).detach(), rtol=0, atol=1e-12)
+        mean = attention_of(problem, masked_scores(problem)).detach().mean(dim=(0, 1, 2))
+        expected = torch.zeros(3).double()
+        expected[layer] = mean[: problem.key].sum()
+        if layer:
+            expected[layer - 1] = mean[problem.key :].sum()
+        torch.testing.assert_close(found.weights[layer], expected, rtol=0, atol=1e-12)
+    assert found.weights.sum(dim=1).allclose(torch.ones(3).double()) is not bool(changes)  # a sink takes the rest
+    assert found.weights[2, 1] > 1e-3
+    with pytest.raises(InputError, match="the weights of column 'earlier' depend on them"):
+        depth_matrix(model, room="column")
+
+
+def test_a_column_is_recorded_where_there_is_one() -> None:
+    model = subject(toy(column="earlier"))
+    recorded = depth_matrices(model, some_tokens(model.spec))
+    assert list(recorded) == ["residual", "column"]
+    assert recorded["column"]["kind"] == "earlier"
+    assert len(recorded["column"]["heads"][2][0]) == 2
 
 
 def test_known_weights_of_scores_and_values() -> None:
@@ -79,7 +115,7 @@ def test_the_gate_of_a_table_is_its_weight() -> None:
 
 
 def test_another_room_is_refused() -> None:
-    with pytest.raises(InputError, match="room: expected one of residual, scores, values, got 'norm'"):
+    with pytest.raises(InputError, match="room: expected one of residual, scores, values, column, got 'norm'"):
         depth_matrix(toy().build(), room="norm")  # type: ignore[arg-type]
 
 

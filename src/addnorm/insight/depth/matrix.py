@@ -9,13 +9,13 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.insight.depth import residual, scores, values
+from addnorm.insight.depth import column, residual, scores, values
 from addnorm.insight.depth.gauge import free_of_gauge
 from addnorm.insight.depth.part import SAME, Part, Row, row_of
 from addnorm.model.transformer import Transformer
 
-DepthRoom = Literal["residual", "scores", "values"]
-READERS = {"residual": residual, "scores": scores, "values": values}
+DepthRoom = Literal["residual", "scores", "values", "column"]
+READERS = {"residual": residual, "scores": scores, "values": values, "column": column}
 """Modules with `sources_of` and `parts`, by the room whose mechanisms they look at."""
 
 
@@ -25,12 +25,13 @@ class DepthMatrix:
 
     reads: tuple[str, ...]
     """One name per row: `0.attention`, `0.feedforward`, …, `close`; `1.attention.key` where keys read the state separately. Of
-    scores and values: the layer, `0`; `0.query` and `0.key` where scores merge these."""
+    scores, values and columns: the layer, `0`; `0.query` and `0.key` where scores merge these."""
     sources: tuple[str, ...]
-    """One name per column: `embedding`, `0.attention`, …; of scores and values: the layer, and `table`."""
+    """One name per column: `embedding`, `0.attention`, …; of the others: the layer, and `table` of values."""
     weights: Float64[Tensor, "read source"]
     """Mean over positions (and heads) of the weight with which a read has a source; zero for sources that come later. Weights
-    of scores are in units of 1/sqrt(width of a head), so that a plain layer has its own with weight 1."""
+    of scores are in units of 1/sqrt(width of a head), so that a plain layer has its own with weight 1; those of columns are
+    probabilities, the own layer's of its whole sequence."""
     spread: Float64[Tensor, "read source"]
     """Standard deviation of the weight over positions; zero where it does not depend on the tokens."""
     shares: Float64[Tensor, "read source"]
@@ -53,7 +54,8 @@ class Contributions:
     """As in `DepthMatrix.reads`."""
     read: Float[Tensor, "*place entries"]
     """The input of a branch or of the final norm [batch, seq, width]; summed scores before biases and masks [batch, heads, seq,
-    seq]; attended values [batch, kv_heads, seq, value_dim]."""
+    seq]; the layers' values [batch, kv_heads, seq, value_dim]; values after attention, of columns [batch, heads, seq,
+    value_dim]."""
     of_source: Float[Tensor, "source *place entries"]
     """The part of each source; those that come later contribute zero."""
     shift: Float[Tensor, "*place entries"]
@@ -71,7 +73,8 @@ def depth_matrix(
     Args:
         model: a model of this library, in any state of training; for the start, build it anew from its spec.
         tokens: what the weights are measured on; needed only where they depend on tokens.
-        room: what is read: the stream by branches, or earlier layers' scores or values by attention.
+        room: what is read: the stream by branches; earlier layers' scores or values by attention; or the sequence and the
+            column of earlier layers by the softmax.
 
     Raises:
         InputError: weights that depend on the tokens, and no tokens; a residual that applies layers again, whose reads are no

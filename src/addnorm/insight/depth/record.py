@@ -18,15 +18,19 @@ def joined_rooms(model: Transformer) -> tuple[DepthRoom, ...]:
     found: list[DepthRoom] = [] if model.spec.residual.replays else ["residual"]
     if any(model.scores.looks_back(layer) for layer in range(1, depth)):
         found.append("scores")
-    return (*found, "values") if model.values is not None else tuple(found)
+    if model.values is not None:
+        found.append("values")
+    if model.column is not None:
+        found.append("column")
+    return tuple(found)
 
 
 def depth_matrices(model: Transformer, tokens: Int64[Tensor, "batch seq"]) -> dict[str, Any]:
     """Measure the depth matrices of a model.
 
     Returns:
-        By room: `kind`, `reads`, `sources`, and `weights`, `spread`, `shares`, `relative` as lists of rows; for scores and
-        values also `heads`, the weights per head, if heads differ.
+        By room: `kind`, `reads`, `sources`, and `weights`, `spread`, `shares`, `relative` as lists of rows; for all but
+        the residual also `heads`, the weights per head, if heads differ.
     """
     return {room: _plain(model, room, depth_matrix(model, tokens, room)) for room in joined_rooms(model)}
 
