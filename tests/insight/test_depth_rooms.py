@@ -9,8 +9,10 @@ from addnorm import ModelSpec, depth_matrix, identities, preset
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.depth.gauge import free_of_gauge
+from addnorm.insight.depth.matrix import READERS
 from addnorm.insight.depth.record import depth_matrices, joined_rooms
 from addnorm.testing.laws import some_tokens, subject
+from addnorm.words import phrases
 
 LEARNED_FIRST = {"kind": "first", "weights": "learned"}
 
@@ -85,6 +87,12 @@ def test_a_column_is_recorded_where_there_is_one() -> None:
     assert list(recorded) == ["residual", "column"]
     assert recorded["column"]["kind"] == "earlier"
     assert len(recorded["column"]["heads"][2][0]) == 2
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_page_has_words_for_every_room(language: str) -> None:
+    for room in READERS:
+        assert f"depth.{room}" in phrases(language).words
 
 
 def test_known_weights_of_scores_and_values() -> None:

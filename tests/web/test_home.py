@@ -114,7 +114,7 @@ def test_two_studies_stand_side_by_side_on_one_scale(home, made, language):
 def test_studies_whose_losses_mean_something_else_are_not_compared(home):
     html = home.get("/compare?study=first&study=other&lang=en").text
     assert "cannot be compared" in html
-    assert "Held-out text: dddddddddddd here, eeeeeeeeeeee there" in html
+    assert "Held-out text: dddddddddddd in A, eeeeeeeeeeee in B" in html
     assert 'class="compared"' not in html
     assert text_of(html).count("Made by hand.") == 2, "each is still shown"
 
