@@ -14,7 +14,7 @@ from addnorm.reporting.formats.formula import typeset
 from addnorm.study.loading import load_study, study_names
 
 SIZES = {"vocab": 32, "width": 16, "depth": 4, "heads": 2, "kv_heads": 2, "hidden": 32, "max_seq": 16}
-_WITH_MATRIX = ("residual", "scores", "values")
+_WITH_MATRIX = ("residual", "scores", "values", "column")
 """Rooms whose mechanisms say which layer reads which."""
 _FIELDS = {"bias": "qk_bias"}
 """Fields of a model's spec that are not named after their room."""
