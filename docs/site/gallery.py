@@ -10,12 +10,11 @@ import torch
 import addnorm
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS, Spec
 from addnorm.errors import AddnormError
+from addnorm.insight.depth.matrix import READERS
 from addnorm.reporting.formats.formula import typeset
 from addnorm.study.loading import load_study, study_names
 
 SIZES = {"vocab": 32, "width": 16, "depth": 4, "heads": 2, "kv_heads": 2, "hidden": 32, "max_seq": 16}
-_WITH_MATRIX = ("residual", "scores", "values", "column")
-"""Rooms whose mechanisms say which layer reads which."""
 _FIELDS = {"bias": "qk_bias"}
 """Fields of a model's spec that are not named after their room."""
 _MOST_VARIANTS = 6
@@ -96,7 +95,7 @@ def _code(file: Path) -> str:
 
 def _matrix(room: str, kind: str) -> str:
     """The depth matrix of a model of four layers at its start; nothing for a mechanism that plain sizes cannot build."""
-    if room not in _WITH_MATRIX:
+    if room not in READERS:
         return ""
     try:
         model = addnorm.preset("base", **SIZES, **{room: kind}).build(seed=0).eval()

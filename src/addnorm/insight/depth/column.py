@@ -5,12 +5,13 @@ less what a sink takes.
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from addnorm.insight.depth.part import Part
+from addnorm.insight.depth.part import Part, attending_layers
 from addnorm.kernels.grouped_attention.column import column_scores, without_column
 from addnorm.kernels.grouped_attention.normalisation import attention_of
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
@@ -18,10 +19,7 @@ from addnorm.kernels.grouped_attention.reference import masked_scores
 from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 
-
-def sources_of(model: Transformer) -> tuple[str, ...]:
-    """Names of the layers that attend."""
-    return tuple(map(str, range(model.spec.attention_shape.depth)))
+sources_of = attending_layers
 
 
 def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
@@ -53,10 +51,9 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
 def _in_float64(problem: AttentionProblem) -> AttentionProblem:
     """The same problem with all numbers in float64."""
 
-    def wide(given: object) -> object:
+    def wide(given: Any) -> Any:
         if isinstance(given, tuple):
             return tuple(map(wide, given))
         return given.double() if isinstance(given, Tensor) and given.is_floating_point() else given
 
-    fields = ("queries", "keys", "value", "weights", "bias", "sinks", "column_keys", "column_values")
-    return replace(problem, **{name: wide(getattr(problem, name)) for name in fields})  # type: ignore[arg-type]
+    return replace(problem, **{each.name: wide(getattr(problem, each.name)) for each in fields(problem)})

@@ -10,6 +10,8 @@ from jaxtyping import Float64
 from torch import Tensor
 from torch.autograd import forward_ad
 
+from addnorm.model.transformer import Transformer
+
 SAME = 1e-9
 """Largest spread of a weight over positions that counts as rounding, in float64."""
 
@@ -48,6 +50,11 @@ def row_of(part: Part) -> Row:
         by_head = at_places.unsqueeze(2) if r.dim() == 3 else at_places  # [source, batch, heads, seq]
         weights = by_head.transpose(1, 2).flatten(2)
     return Row(weights=weights.cpu(), shares=shares.flatten(1).mean(dim=1).cpu())
+
+
+def attending_layers(model: Transformer) -> tuple[str, ...]:
+    """Names of the layers that attend."""
+    return tuple(map(str, range(model.spec.attention_shape.depth)))
 
 
 @contextmanager

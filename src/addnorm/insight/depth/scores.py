@@ -12,15 +12,12 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from addnorm.insight.depth.part import Part, forward_mode, tangent_of
+from addnorm.insight.depth.part import Part, attending_layers, forward_mode, tangent_of
 from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.scores import Scores
 
-
-def sources_of(model: Transformer) -> tuple[str, ...]:
-    """Names of the layers that attend."""
-    return tuple(map(str, range(model.spec.attention_shape.depth)))
+sources_of = attending_layers
 
 
 def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
