@@ -83,7 +83,7 @@ def compare_range(first: int, count: int, ends: float) -> Range:
     while line.end < first + count and time.monotonic() < ends:
         seed, found = line.end, compared(line.end)
         line.end += 1
-        if found.skipped:
+        if found.skipped and not found.false:
             line.skipped[found.skipped] += 1
             continue
         if found.false:

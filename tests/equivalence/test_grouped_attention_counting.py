@@ -9,9 +9,11 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
+import addnorm
 from addnorm.kernels.grouped_attention import DistanceBias, counting_at_once
 from addnorm.kernels.grouped_attention.arguments import problem_of
 from addnorm.kernels.grouped_attention.streaming import streaming
+from addnorm.model.transformer import Transformer
 
 LONG = Case(query=300, key=300, padded=False, biased=False)  # three tiles of rows
 CASES = [
@@ -55,6 +57,25 @@ def passes(case: Case, device: str) -> tuple[int, list[torch.Size]]:
 def test_at_once_counts_what_the_tiles_compute(case: Case) -> None:
     case = replace(LONG, **{field: value for field, value in vars(case).items() if value != getattr(Case(), field)})
     assert passes(case, "meta") == passes(case, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("preset", "attention"),
+    [("v4m1", "running"), ("v4m1", "stored"), ("v4m5", "stored"), ("v4m6", "stored"), ("v4m5", "streaming")],
+)
+def test_a_model_counts_at_once_what_its_layers_compute(preset: str, attention: str) -> None:
+    """Three tiles of rows; v4m1 has no weights of scores to differentiate, v4m5 one per pair of layers."""
+    spec = addnorm.preset(
+        preset, vocab=32, width=32, heads=4, kv_heads=2, hidden=64, depth=4, max_seq=300, attention=attention
+    )
+    found = []
+    for device in ("meta", "cpu"):
+        with torch.device(device):
+            model, tokens = Transformer(spec), torch.zeros(2, 300, dtype=torch.long)
+        with FlopCounterMode(display=False) as counter, counting_at_once():
+            model(tokens).sum().backward()
+        found.append(counter.get_total_flops())
+    assert found[0] == found[1]
 
 
 def test_counting_does_not_walk_through_the_tiles() -> None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 from grammar import drawn
-from null_checks import ROUNDING, audited, change, counted
+from null_checks import ROUNDING, RoundingChooses, audited, change, counted
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.generic_weights import generic
@@ -27,7 +27,7 @@ class Compared:
     @property
     def false(self) -> bool:
         """True if the static method claims a direction that is none."""
-        return self.proved > self.truth or self.change > ROUNDING
+        return self.change > ROUNDING or (not self.skipped and self.proved > self.truth)
 
 
 def compared(seed: int) -> Compared:
@@ -38,7 +38,12 @@ def compared(seed: int) -> Compared:
     except (InputError, NotExported) as error:
         return Compared(seed=seed, proved=0, truth=0, change=0.0, skipped=str(error).split(",")[0][:80])
     space = case.found.space
-    moved = change(case, space, generic(model)) if space.dim else 0.0
+    try:
+        moved = change(case, space, generic(model)) if space.dim else 0.0
+    except RoundingChooses:
+        return Compared(
+            seed=seed, proved=space.dim, truth=0, change=0.0, skipped="rounding chooses between equal scores"
+        )
     try:
         truth = counted(case)
     except torch.linalg.LinAlgError:

@@ -79,7 +79,7 @@ def attend_layer(layer: StoredLayer, summed: AttentionProblem, weights: Weights)
         recomputed = layer.buffers.find(layer.number, index + 1)  # by activation checkpointing
         products = layer.products(p, index) if recomputed is None else recomputed
         if at_once(p):
-            count_tiles(p, tile, width=p.head_dim + p.value_dim)
+            count_tiles(p, tile, width=p.head_dim + _sum_width(index + 1) + p.value_dim)
         else:
             if recomputed is None:
                 products.number = 0
@@ -146,7 +146,11 @@ def differentiate_layer(
             bias=torch.zeros_like(p.bias, dtype=p.dtype) if p.bias is not None and bias_needed else None,
         )
         if at_once(p):
-            count_tiles(p, layout.tile, width=2 * p.head_dim + 2 * p.value_dim)
+            terms, above = index + 1, begun.top + 1 - index
+            summing = _sum_width(above) if grad is None else _sum_width(terms) + _sum_width(above)
+            weighing = terms if weights_needed and grad is not None else 0
+            values = 0 if grad is None else 2 * p.value_dim
+            count_tiles(p, layout.tile, width=2 * p.head_dim + values + summing + weighing)
         else:
             work = _Work(layer, p, begun, grad)
             for panel, tiles in layout.panels(replace(own, weights=1.0)):
@@ -197,6 +201,11 @@ class _Work:
             d_lines = torch.bmm(d_product, span(panel.keys, p.keys_seen(rows)))
             sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
         hand_out(panel, sums, found)
+
+
+def _sum_width(slots: int) -> int:
+    """Width that the weighted sum of some slots has in a count of products: one slot is only scaled."""
+    return slots if slots > 1 else 0
 
 
 def _probabilities(
