@@ -10,13 +10,18 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- sweep NAME NAME … -->         rankings side by side, one column each, headed by their labels
     <!-- lengths NAME -->              what `addnorm extrapolate DIR` prints, from its --json in data/NAME.json
     <!-- verdicts NAME -->             of that the losses against the references alone
+    <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
+    <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
+                                       column per layer that is read
     <!-- table NAME -->                rows of a script, as it printed them
 """
 
 import json
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from safetensors import safe_open
@@ -29,7 +34,7 @@ from addnorm.store.results import results
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
-BLOCK = re.compile(r"<!-- (rank|sweep|lengths|verdicts|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S)
+BLOCK = re.compile(r"<!-- (rank|sweep|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S)
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
 
@@ -65,6 +70,8 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         "steps": study.plan["runs"][0]["spec"]["training"]["steps"],
         "references": study.plan["references"],
     }
+    if costs := counted(study):
+        content["costs"] = costs
     coefficients = {result.run: rows for result in ended if (rows := learned(folder / result.run))}
     if to.exists():
         before = json.loads(to.read_text(encoding="utf-8"))
@@ -76,6 +83,8 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         coefficients = before.get("coefficients", {}) | coefficients
         # A slice of some variants names references of its own; the study's are those that came first.
         content |= {"label": label or before["label"], "references": before["references"]}
+        if costs := before.get("costs", {}) | content.get("costs", {}):
+            content["costs"] = costs
     runs.sort(key=lambda run: run["seed"])
     lines = ",\n  ".join(json.dumps(run) for run in runs)
     head = json.dumps(content, indent=1).removesuffix("\n}")
@@ -83,6 +92,24 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         rows = ",\n  ".join(f"{json.dumps(run)}: {json.dumps(found)}" for run, found in sorted(coefficients.items()))
         head += f',\n "coefficients": {{\n  {rows}\n }}'
     to.write_text(f'{head},\n "runs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def counted(study: StudyFolder) -> dict[str, dict[str, float]]:
+    """Parameters, training tokens and FLOPs of a run of every variant, as `addnorm plan` counts them."""
+    path = study.path / "costs.json"
+    if not path.exists():
+        return {}
+    costs = json.loads(path.read_text(encoding="utf-8"))["variants"]
+    found = {}
+    for run in study.plan["runs"]:
+        training, cost = run["spec"]["training"], costs[run["variant"]]
+        tokens = run["steps"] * training["batch"] * training["seq"]
+        found[run["variant"]] = {
+            "parameters": cost["parameters"],
+            "tokens": tokens,
+            "flops": cost["flops_per_token"] * tokens,
+        }
+    return found
 
 
 def learned(run: Path) -> list[list[Any]]:
@@ -119,8 +146,53 @@ def block(kind: str, names: str) -> str:
         parts = lengths(json.loads((DATA / f"{names}.json").read_text(encoding="utf-8"))).rstrip().split("\n\n")
         shown = [part for part in parts if kind == "lengths" or part.startswith("Loss against ")]
         return "```text\n" + "\n\n".join(shown) + "\n```\n"
+    if kind == "cost":
+        return cost(names)
+    if kind == "learned":
+        return coefficients(*names.split())
     table = json.loads((DATA / f"{names}.json").read_text(encoding="utf-8"))
     return markdown([table["columns"], *table["rows"]])
+
+
+def cost(name: str) -> str:
+    """The variants in the order of their losses, with what a run of each costs beside one of the first reference."""
+    data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    ranking = ranking_of_published(DATA / f"{name}.json").to_json()
+    reference = ranking["references"][0]
+    base = data["costs"][reference]
+    rows = [
+        ["variant", "parameters", "tokens", "FLOPs", f"FLOPs, {reference} = 1", f"loss, difference from {reference}"]
+    ]
+    for row in ranking["variants"]:
+        own = data["costs"][row["variant"]]
+        rows.append(
+            [
+                row["variant"],
+                f"{own['parameters']:,}",
+                f"{own['tokens']:,}",
+                f"{own['flops']:.3g}",
+                f"{own['flops'] / base['flops']:.2f}",
+                cell(ranking, row["variant"], reference),
+            ]
+        )
+    return markdown(rows)
+
+
+def coefficients(name: str, variant: str, what: str) -> str:
+    """Mean ± standard deviation over the seeds of the coefficients WHAT.*[j] of each layer, or WHAT[*], one per layer."""
+    data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    runs = [run["run"] for run in data["runs"] if run["variant"] == variant]
+    found: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for run in runs:
+        for label, layer, value in data["coefficients"][run]:
+            if match := re.fullmatch(rf"{re.escape(what)}(\.\d+)?\[(\d+)\]", label):
+                found[layer, int(match[2]) if match[1] else 0].append(value)
+    layers, columns = sorted({layer for layer, _ in found}), sorted({column for _, column in found})
+    rows = [["layer", *(f"of {column}" for column in columns)] if len(columns) > 1 else ["layer", "weight"]]
+    for layer in layers:
+        cells = [found.get((layer, column)) for column in columns]
+        rows.append([str(layer), *(f"{mean(each):.2f} ± {stdev(each):.2f}" if each else "" for each in cells)])
+    return markdown(rows)
 
 
 def sweep(names: list[str]) -> str:

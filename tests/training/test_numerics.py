@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import addnorm
 from addnorm.errors import InputError
 from addnorm.study.definition import Training
 from addnorm.study.loading import load_study
@@ -38,6 +39,17 @@ def test_tf32_is_refused_where_there_is_none(monkeypatch: pytest.MonkeyPatch) ->
     for device in (CPU, GPU):
         with pytest.raises(InputError, match="expected a GPU of compute capability"):
             set_numerics(Training(precision="tf32"), device)
+
+
+def test_a_study_that_no_local_worker_could_train_is_refused_before_its_folder_is_made(
+    tmp_path: Path, tiny_study_text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "s.yaml").write_text(tiny_study_text)
+    study = load_study(tmp_path / "s.yaml", settings=["training.precision=tf32"])
+    with pytest.raises(InputError, match=r"training\.precision: tf32: expected a GPU"):
+        addnorm.run(study, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_deterministic_algorithms_are_those_of_the_training() -> None:

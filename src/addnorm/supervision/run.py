@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset
 from addnorm.data.token_files import Progress
@@ -24,6 +26,7 @@ from addnorm.supervision.supervisor import supervise
 from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
+from addnorm.training.numerics import require_precision
 
 MOST_SEEDS = 20
 """Seeds per variant at most, where seeds are added until comparisons are decided."""
@@ -91,6 +94,8 @@ def run(
     spec = executor_spec(study, executor, workers)
     starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
     first = trained_first(study)
+    if spec.kind == "local":  # the machines of others may have other devices
+        _require_precision_here(first)
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     plan = frozen_plan(study, out, design, lambda progress: say(_told(progress)))
@@ -113,6 +118,12 @@ def run(
         return folder
     train(folder)
     return folder
+
+
+def _require_precision_here(study: Study) -> None:
+    here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    for variant in study.variants:
+        require_precision(study.training_of(variant), here)
 
 
 def require_no_tuning(study: Study, place: str = "$.tune") -> None:

@@ -12,6 +12,20 @@ _TF32_SINCE = (8, 0)
 """Compute capability of the first GPUs with TF32."""
 
 
+def require_precision(training: Training, device: torch.device) -> None:
+    """Refuse a precision that a device does not have.
+
+    Raises:
+        InputError: TF32 on a device without it.
+    """
+    if training.precision == "tf32" and not (
+        device.type == "cuda" and torch.cuda.get_device_capability(device) >= _TF32_SINCE
+    ):
+        raise InputError(
+            f"training.precision: tf32: expected a GPU of compute capability 8.0 or later, got {device.type}. Use float32."
+        )
+
+
 def set_numerics(training: Training, device: torch.device) -> dict[str, Any]:
     """Set what a training asks for.
 
@@ -26,12 +40,8 @@ def set_numerics(training: Training, device: torch.device) -> dict[str, Any]:
         InputError: TF32 on a device that does not have it.
     """
     torch.set_num_threads(training.threads)
-    tf32 = training.precision == "tf32"
-    if tf32 and not (device.type == "cuda" and torch.cuda.get_device_capability(device) >= _TF32_SINCE):
-        raise InputError(
-            f"training.precision: tf32: expected a GPU of compute capability 8.0 or later, got {device.type}. Use float32."
-        )
-    torch.backends.cuda.matmul.fp32_precision = "tf32" if tf32 else "ieee"
+    require_precision(training, device)
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if training.precision == "tf32" else "ieee"
     if training.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first used
     if torch.are_deterministic_algorithms_enabled() != training.deterministic:  # the call imports torch's compiler
