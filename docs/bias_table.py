@@ -11,14 +11,13 @@ from typing import Any
 import torch
 
 import addnorm
-from addnorm.catalogue import ROOMS
+from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.errors import AddnormError
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.redundancy.verdict.finding import Finding
 
 SIZES = {"vocab": 11, "width": 8, "depth": 2, "heads": 2, "kv_heads": 2, "hidden": 12, "max_seq": 8}
 PLAIN = {"position": "learned", "norm": "rms", "bias": True}
-JOINTS = ("residual", "scores", "values", "sink", "column", "attended", "norm", "placement", "position", "bias")
 COLUMNS = {
     "q": (".qk_bias.q", ".qk_bias.qk"),
     "k": (".qk_bias.k", ".qk_bias.qk"),
@@ -72,7 +71,7 @@ can go if the key biases of all other layers move by as much, and likewise for v
 def rows() -> Iterator[tuple[str, str, dict[str, Any]]]:
     """Room, name and fields of every model of the page."""
     yield "plain", "plain", {}
-    for room in JOINTS:
+    for room in (name for name in MECHANISM_ROOMS if name != "block"):
         for kind in ROOMS[room].kinds():
             yield room, kind, {FIELD_OF_ROOM[room]: kind}
     for kind in ROOMS["norm"].kinds():

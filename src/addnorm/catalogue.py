@@ -149,6 +149,10 @@ class Siblings:
 class Room(Siblings):
     """Siblings that are specs. A user's plugins join a room."""
 
+    plain: str = ""
+    """The kind of a standard Transformer; empty where standard Transformers differ, or have none."""
+    is_joint: bool = False
+    """True for what joins a layer to others or to the stream, with numbers of its own to learn."""
     plugins: dict[str, Path] = field(default_factory=dict)
 
     def kinds(self) -> tuple[str, ...]:
@@ -191,44 +195,35 @@ class Room(Siblings):
         return sys.modules[f"{_PLUGINS}.{kind}"] if kind in self.plugins else super()._module(kind)
 
 
-ROOMS: dict[str, Room] = {
-    room.name: room
-    for room in (
-        Room("residual", "addnorm.residual", "ResidualSpec"),
-        Room("scores", "addnorm.scores", "ScoresSpec"),
-        Room("values", "addnorm.values", "ValuesSpec"),
-        Room("sink", "addnorm.sink", "SinkSpec"),
-        Room("column", "addnorm.column", "ColumnSpec"),
-        Room("attended", "addnorm.attended", "AttendedSpec"),
-        Room("norm", "addnorm.norm", "NormSpec"),
-        Room("placement", "addnorm.placement", "PlacementSpec"),
-        Room("block", "addnorm.block", "BlockSpec"),
-        Room("bias", "addnorm.bias", "QKBiasSpec"),
-        Room("position", "addnorm.position", "PositionSpec"),
-        Room("corpus", "addnorm.data.corpora", "CorpusSpec"),
-        Room("tokenizer", "addnorm.data.tokenizers", "TokenizerSpec"),
-        Room("optimizer", "addnorm.optimization.optimizers", "OptimizerSpec"),
-        Room("schedule", "addnorm.optimization.schedules", "ScheduleSpec"),
-        Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
-        Room("foreign", "addnorm.foreign", "ForeignSpec"),
-        Room("executor", "addnorm.supervision.executors", "ExecutorSpec"),
-    )
-}
-"""Every room of specs by name: mechanisms, data and optimization, changes at evaluation, and where runs are trained."""
-
-MECHANISM_ROOMS = (
-    "residual",
-    "scores",
-    "values",
-    "sink",
-    "column",
-    "attended",
-    "norm",
-    "placement",
-    "block",
-    "bias",
-    "position",
+_MECHANISMS = (
+    Room("residual", "addnorm.residual", "ResidualSpec", plain="add", is_joint=True),
+    Room("scores", "addnorm.scores", "ScoresSpec", plain="own", is_joint=True),
+    Room("values", "addnorm.values", "ValuesSpec", plain="own", is_joint=True),
+    Room("sink", "addnorm.sink", "SinkSpec", plain="none", is_joint=True),
+    Room("column", "addnorm.column", "ColumnSpec", plain="none", is_joint=True),
+    Room("attended", "addnorm.attended", "AttendedSpec", plain="plain", is_joint=True),
+    Room("norm", "addnorm.norm", "NormSpec"),
+    Room("placement", "addnorm.placement", "PlacementSpec"),
+    Room("block", "addnorm.block", "BlockSpec", plain="sequential"),
+    Room("bias", "addnorm.bias", "QKBiasSpec", plain="linear"),
+    Room("position", "addnorm.position", "PositionSpec"),
 )
+"""A new room of mechanisms is a line here, its folder, a field of `addnorm.model.architecture.Architecture`, and its place in
+the forward pass."""
+_OTHERS = (
+    Room("corpus", "addnorm.data.corpora", "CorpusSpec"),
+    Room("tokenizer", "addnorm.data.tokenizers", "TokenizerSpec"),
+    Room("optimizer", "addnorm.optimization.optimizers", "OptimizerSpec"),
+    Room("schedule", "addnorm.optimization.schedules", "ScheduleSpec"),
+    Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
+    Room("foreign", "addnorm.foreign", "ForeignSpec"),
+    Room("executor", "addnorm.supervision.executors", "ExecutorSpec"),
+)
+ROOMS: dict[str, Room] = {room.name: room for room in (*_MECHANISMS, *_OTHERS)}
+"""Every room of specs by name: mechanisms, data and optimization, changes at evaluation, and where runs are trained."""
+MECHANISM_ROOMS = tuple(room.name for room in _MECHANISMS)
+JOINT_ROOMS = tuple(room.name for room in _MECHANISMS if room.is_joint)
+"""Rooms of what joins a layer to others or to the stream, with numbers of its own to learn."""
 
 
 def room(name: str) -> Room:

@@ -39,14 +39,14 @@ class Doc:
             The lines that hold; an empty text if there are none.
         """
         return "\n".join(
-            _SETTING.sub(lambda path: str(_setting(model, path[0])), line["formula"])
+            _SETTING.sub(lambda path: str(_setting(model, path[0])) if path[1] in model else path[0], line["formula"])
             for line in map(_LINE.fullmatch, self.formula.splitlines())
             if line is not None and (line["condition"] is None or _holds(line["condition"], model))
         )
 
 
 _LINE = re.compile(r"(?P<formula>.*?)(?:\s{2,}if (?P<condition>.+))?")
-_SETTING = re.compile(r"\b(?:residual|scores|values|sink|column|attended|norm|placement|block|position|bias)\.[a-z_]+")
+_SETTING = re.compile(r"\b([a-z_]+)\.[a-z_]+")
 
 
 def _holds(condition: str, model: Mapping[str, Any]) -> bool:

@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 import torch
 from torch import Tensor
 
+from addnorm.catalogue import JOINT_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.flow.runs import Settings, dataset_of, head_of, held_windows, known_content, over_runs
 from addnorm.model.neutral import declared_value
@@ -36,9 +37,6 @@ from addnorm.training.run_weights import newest_weights
 ABLATION = "ablation.json"
 """Name of the file in the run's folder."""
 FORMAT = 1
-ROOMS = ("residual", "scores", "values", "sink", "column", "attended")
-"""Rooms whose learned numbers are ablated."""
-_PLAIN = {"residual": "add", "scores": "own", "values": "own", "sink": "none", "column": "none", "attended": "plain"}
 
 SetTo = Literal["neutral", "start"]
 
@@ -116,7 +114,7 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Scored])
         room = room_of(name)
         if room is not None:
             groups.setdefault(group_of(name, room), []).append(name)
-    for room in ROOMS:
+    for room in JOINT_ROOMS:
         of_room = [names for group, names in groups.items() if group.startswith(f"{room}.")]
         if len(of_room) > 1:
             names = [name for names in of_room for name in names]
@@ -141,7 +139,7 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Scored])
 
 def room_of(name: str) -> str | None:
     """The room of the mechanism that a parameter belongs to; None for those of other parts of the model."""
-    return next((room for room in ROOMS if f".{FIELD_OF_ROOM[room]}." in f".{name}"), None)
+    return next((room for room in JOINT_ROOMS if f".{FIELD_OF_ROOM[room]}." in f".{name}"), None)
 
 
 def group_of(name: str, room: str) -> str:
@@ -153,11 +151,11 @@ def group_of(name: str, room: str) -> str:
 def neutral_values(spec: ModelSpec) -> dict[str, Tensor]:
     """The values of parameters with which mechanisms declare to equal the plain ones of their rooms."""
     found: dict[str, Tensor] = {}
-    for room in ROOMS:
+    for room in JOINT_ROOMS:
         field = FIELD_OF_ROOM[room]
         sibling = getattr(spec, field)
         declared = sibling.reduces_to() if isinstance(sibling, Reducible) else None
-        plain = [each for each in declared or () if dict(each.to) == {field: _PLAIN[room]}]
+        plain = [each for each in declared or () if dict(each.to) == {field: ROOMS[room].plain}]
         siblings = [(type(sibling)(**each.settings), each) for each in plain]
         # Settings of another form may give the same names other meanings: the nearest declaration counts first.
         for reduced, reduction in sorted(siblings, key=lambda pair: _settings_apart(pair[0], sibling)):

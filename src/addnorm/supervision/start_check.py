@@ -14,11 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from addnorm.catalogue import JOINT_ROOMS
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 
-ROOMS = ("residual", "scores", "values", "sink", "column", "attended")
 NO_GRADIENT = 1e-12
 """Share of the model's largest gradient below which an entry's is rounding, or as good as none: optimizers add an eps."""
 LARGE_EPS = 0.1
@@ -139,7 +139,7 @@ def _gradients(model: Transformer, tokens: Tensor) -> tuple[dict[str, Tensor], f
 def _coefficients(model: Transformer) -> Iterator[str]:
     """Names of the mechanisms' parameters; not of tables, whose rows most tokens do not meet."""
     tables = {id(module.weight) for module in model.modules() if isinstance(module, nn.Embedding)}
-    fields = "|".join(re.escape(FIELD_OF_ROOM[room]) for room in ROOMS)
+    fields = "|".join(re.escape(FIELD_OF_ROOM[room]) for room in JOINT_ROOMS)
     for name, parameter in model.named_parameters():
         if re.search(rf"(^|\.)({fields})\.", name) and id(parameter) not in tables:
             yield name

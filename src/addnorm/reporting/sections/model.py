@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
+from addnorm.catalogue import JOINT_ROOMS, MECHANISM_ROOMS, ROOMS
 from addnorm.errors import InputError
 from addnorm.reporting.formats.formula import typeset
 from addnorm.reporting.formats.spec import flat
@@ -18,19 +18,6 @@ from addnorm.words import phrases
 
 _PLACES = {"bias": "qk_bias"}
 """Field of a model's spec that holds a room's mechanism, where it is not named like the room."""
-_PLAIN = {
-    ("residual", "add"),
-    ("scores", "own"),
-    ("values", "own"),
-    ("sink", "none"),
-    ("column", "none"),
-    ("attended", "plain"),
-    ("block", "sequential"),
-    ("bias", "linear"),
-}
-"""Mechanisms of a standard Transformer; shown after those that distinguish a model."""
-_JOINTS = ("residual", "scores", "values", "sink", "column", "attended", "block")
-"""Rooms whose mechanisms are shown first, unless they are plain."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +39,7 @@ class Mechanism:
     @property
     def stands_out(self) -> bool:
         """True for a joint other than a standard Transformer's, which the page shows first."""
-        return not self.is_plain and self.room in _JOINTS
+        return not self.is_plain and self.room in (*JOINT_ROOMS, "block")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,5 +185,5 @@ def _mechanism(room: str, kind: str, spec: Mapping[str, Any], language: str) -> 
         formula=typeset(doc.formula_in(spec), language),
         source=doc.source,
         is_known=True,
-        is_plain=(room, kind) in _PLAIN,
+        is_plain=kind == ROOMS[room].plain,
     )

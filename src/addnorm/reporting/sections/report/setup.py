@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from addnorm.catalogue import MECHANISM_ROOMS
 from addnorm.reporting.formats.numbers import quantity, times
 from addnorm.reporting.formats.spec import flat
 from addnorm.reporting.reading.counted_costs import counted_costs
@@ -15,6 +16,8 @@ from addnorm.words import Phrases, phrases
 _PARTS = ("model", "training", "corpus", "tokenizer")
 _RATE = "training.optimizer.learning_rate"
 _ABSENT = "–"
+_NAMED_FIRST = ("residual", "scores", "placement", "norm", "position", "block", "qk_bias", "qk_norm")
+"""Fields of a model's parts in the order of the sentence that names them; those of other rooms follow."""
 
 
 class SetupSection(Section):
@@ -103,21 +106,10 @@ def _models(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     found += _said(t, "depth", settings.take(depth="model.depth"))
     found += _said(t, "heads", settings.take(heads="model.heads", kv_heads="model.kv_heads"))
     found += _said(t, "length", settings.take(length="model.max_seq"))
-    rooms = (
-        "residual",
-        "scores",
-        "placement",
-        "norm",
-        "position",
-        "block",
-        "qk_bias",
-        "qk_norm",
-        "values",
-        "sink",
-        "column",
-        "attended",
-    )
-    parts = [f"{room} {part}" for room in rooms if (part := settings.part(f"model.{room}")) is not None]
+    fields = dict.fromkeys(
+        (*_NAMED_FIRST, *(room for room in MECHANISM_ROOMS if room != "bias"))
+    )  # its field is qk_bias
+    parts = [f"{room} {part}" for room in fields if (part := settings.part(f"model.{room}")) is not None]
     if parts:
         found.append(t("setup.parts", parts=t("joint.semicolon").join(parts)))
     counts = [of["parameters"] for of in counted_costs(snapshot).values() if "parameters" in of]
