@@ -26,7 +26,7 @@ class GenericWeights:
     """A model's tensors at a generic point: with noise drawn from hash(seed, name), in their own precision. The model
     is not changed.
 
-    The noise has half the parameter's own root mean square, at least 0.1, so that norms and softmaxes stay in range.
+    The noise has about half the parameter's own root mean square, at least 0.1, so that norms and softmaxes stay in range.
     """
 
     def __init__(self, model: nn.Module, *, seed: int = 0) -> None:
@@ -72,7 +72,17 @@ def _root_mean_square(tensor: Tensor) -> float:
 
 
 def _noise(seed: int, name: str, like: Tensor) -> Tensor:
-    """Standard normal numbers that depend on the seed and the name alone."""
+    """Random numbers of size about one that depend on the seed and the name alone: normal, but those of a vector lie in
+    [-1.5, -0.5] or [0.5, 1.5].
+
+    Vectors are scales of channels: norms, layer scale. Among hundreds of normal numbers one is a thousandth of the largest,
+    and an equation with such a scale can no longer be solved for one channel at a time.
+    """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    return torch.randn(like.shape, generator=generator, dtype=torch.float32).to(like.device, like.dtype)
+    if like.dim() == 1:
+        drawn = 2 * torch.rand(like.shape, generator=generator, dtype=torch.float32) - 1
+        drawn += drawn.sign().mul_(0.5)
+    else:
+        drawn = torch.randn(like.shape, generator=generator, dtype=torch.float32)
+    return drawn.to(like.device, like.dtype)
