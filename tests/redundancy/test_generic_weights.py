@@ -24,10 +24,13 @@ class Scaled(nn.Module):
         return self.last(x + self.scale * self.down(self.up(self.norm(x)).tanh()))
 
 
+@pytest.mark.parametrize("shape", [(WIDTH,), (WIDTH, 1, 1)])
 @pytest.mark.parametrize("scale", [0.0, 1e-6, 1.0])
-def test_scales_of_channels_are_of_one_size_and_all_different(scale: float) -> None:
+def test_scales_of_channels_are_of_one_size_and_all_different(scale: float, shape: tuple[int, ...]) -> None:
+    model = Scaled(scale)
+    model.scale = nn.Parameter(model.scale.detach().reshape(shape))
     for seed in range(20):
-        drawn = generic(Scaled(scale), torch.float64, seed=seed).scale.detach()
+        drawn = generic(model, torch.float64, seed=seed).scale.detach()
         assert len(drawn.unique()) == WIDTH
         assert drawn.abs().max() <= 10 * drawn.abs().min()
 

@@ -80,7 +80,9 @@ def _noise(seed: int, name: str, like: Tensor) -> Tensor:
     """
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
-    if like.dim() == 1:
+    if like.numel() == max(
+        like.shape, default=1
+    ):  # a vector, perhaps with axes of size one, as torchvision's layer scale
         drawn = 2 * torch.rand(like.shape, generator=generator, dtype=torch.float32) - 1
         drawn += drawn.sign().mul_(0.5)
     else:

@@ -106,10 +106,10 @@ def _models(snapshot: Snapshot, settings: _Shared, t: Phrases) -> list[str]:
     found += _said(t, "depth", settings.take(depth="model.depth"))
     found += _said(t, "heads", settings.take(heads="model.heads", kv_heads="model.kv_heads"))
     found += _said(t, "length", settings.take(length="model.max_seq"))
-    fields = dict.fromkeys(
-        (*_NAMED_FIRST, *(room for room in MECHANISM_ROOMS if room != "bias"))
-    )  # its field is qk_bias
-    parts = [f"{room} {part}" for room in fields if (part := settings.part(f"model.{room}")) is not None]
+    others = [room for room in MECHANISM_ROOMS if room not in (*_NAMED_FIRST, "bias")]  # the field of "bias" is qk_bias
+    parts = [
+        f"{field} {part}" for field in (*_NAMED_FIRST, *others) if (part := settings.part(f"model.{field}")) is not None
+    ]
     if parts:
         found.append(t("setup.parts", parts=t("joint.semicolon").join(parts)))
     counts = [of["parameters"] for of in counted_costs(snapshot).values() if "parameters" in of]
