@@ -26,6 +26,7 @@ from typing import Any
 
 from safetensors import safe_open
 
+from addnorm.reporting.reading.counted_costs import COSTS
 from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
 from addnorm.statistics import ranking_of_published
@@ -70,8 +71,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         "steps": study.plan["runs"][0]["spec"]["training"]["steps"],
         "references": study.plan["references"],
     }
-    if costs := counted(study):
-        content["costs"] = costs
+    costs = counted(study)
     coefficients = {result.run: rows for result in ended if (rows := learned(folder / result.run))}
     if to.exists():
         before = json.loads(to.read_text(encoding="utf-8"))
@@ -83,8 +83,9 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         coefficients = before.get("coefficients", {}) | coefficients
         # A slice of some variants names references of its own; the study's are those that came first.
         content |= {"label": label or before["label"], "references": before["references"]}
-        if costs := before.get("costs", {}) | content.get("costs", {}):
-            content["costs"] = costs
+        costs = before.get("costs", {}) | costs
+    if costs:
+        content["costs"] = costs
     runs.sort(key=lambda run: run["seed"])
     lines = ",\n  ".join(json.dumps(run) for run in runs)
     head = json.dumps(content, indent=1).removesuffix("\n}")
@@ -96,7 +97,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
 
 def counted(study: StudyFolder) -> dict[str, dict[str, float]]:
     """Parameters, training tokens and FLOPs of a run of every variant, as `addnorm plan` counts them."""
-    path = study.path / "costs.json"
+    path = study.path / COSTS
     if not path.exists():
         return {}
     costs = json.loads(path.read_text(encoding="utf-8"))["variants"]
@@ -132,6 +133,11 @@ def collect_lengths(folder: Path, to: Path) -> None:
     to.write_text(f'{head},\n "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
 
 
+def stored(name: str) -> dict[str, Any]:
+    """The content of data/NAME.json."""
+    return dict(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))
+
+
 def written(report: str) -> str:
     """The report with every block as its data have it."""
     return BLOCK.sub(lambda found: f"<!-- {found[1]} {found[2]} -->\n{block(found[1], found[2])}<!-- end -->", report)
@@ -143,20 +149,20 @@ def block(kind: str, names: str) -> str:
     if kind == "sweep":
         return sweep(names.split())
     if kind in ("lengths", "verdicts"):
-        parts = lengths(json.loads((DATA / f"{names}.json").read_text(encoding="utf-8"))).rstrip().split("\n\n")
+        parts = lengths(stored(names)).rstrip().split("\n\n")
         shown = [part for part in parts if kind == "lengths" or part.startswith("Loss against ")]
         return "```text\n" + "\n\n".join(shown) + "\n```\n"
     if kind == "cost":
         return cost(names)
     if kind == "learned":
         return coefficients(*names.split())
-    table = json.loads((DATA / f"{names}.json").read_text(encoding="utf-8"))
+    table = stored(names)
     return markdown([table["columns"], *table["rows"]])
 
 
 def cost(name: str) -> str:
     """The variants in the order of their losses, with what a run of each costs beside one of the first reference."""
-    data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    data = stored(name)
     ranking = ranking_of_published(DATA / f"{name}.json").to_json()
     reference = ranking["references"][0]
     base = data["costs"][reference]
@@ -180,7 +186,7 @@ def cost(name: str) -> str:
 
 def coefficients(name: str, variant: str, what: str) -> str:
     """Mean ± standard deviation over the seeds of the coefficients WHAT.*[j] of each layer, or WHAT[*], one per layer."""
-    data = json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+    data = stored(name)
     runs = [run["run"] for run in data["runs"] if run["variant"] == variant]
     found: dict[tuple[int, int], list[float]] = defaultdict(list)
     for run in runs:
@@ -198,7 +204,7 @@ def coefficients(name: str, variant: str, what: str) -> str:
 def sweep(names: list[str]) -> str:
     """Mean loss per variant and ranking; after it the difference from the first reference in thousandths, and its verdict."""
     rankings = [ranking_of_published(DATA / f"{name}.json").to_json() for name in names]
-    labels = [json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))["label"] for name in names]
+    labels = [stored(name)["label"] for name in names]
     reference = rankings[0]["references"][0]
     rows = {row["variant"]: row for ranking in rankings for row in ranking["variants"]}
     order = [reference, *(variant for variant in rows if variant != reference)]

@@ -209,7 +209,7 @@ _MECHANISMS = (
     Room("position", "addnorm.position", "PositionSpec"),
 )
 """A new room of mechanisms is a line here, its folder, a field of `addnorm.model.architecture.Architecture`, and its place in
-the forward pass."""
+the forward pass; tests then ask for its layer in pyproject.toml, its words, and its line in docs/reference.py."""
 _OTHERS = (
     Room("corpus", "addnorm.data.corpora", "CorpusSpec"),
     Room("tokenizer", "addnorm.data.tokenizers", "TokenizerSpec"),

@@ -71,7 +71,14 @@ def fresh(inputs: Any, seed: int) -> Inputs:
             return torch.randint(int(value.min()), int(value.max()) + 1, value.shape, generator=generator)
         return value
 
-    return Inputs(args=tuple(map(drawn, bound.args)), kwargs={name: drawn(each) for name, each in bound.kwargs.items()})
+    return _each(bound, drawn)
+
+
+def _each(inputs: Inputs, function: Callable[[Any], Any]) -> Inputs:
+    """The inputs with a function applied to every argument."""
+    return Inputs(
+        args=tuple(map(function, inputs.args)), kwargs={name: function(value) for name, value in inputs.kwargs.items()}
+    )
 
 
 class RoundingChooses(Exception):
@@ -117,9 +124,7 @@ def _change_by_rounding(case: Case, model: nn.Module, inputs: Inputs, before: to
         with torch.no_grad():
             for parameter in near.parameters():
                 parameter.copy_(nudged(parameter))
-        kwargs = {name: nudged(each) for name, each in inputs.kwargs.items()}
-        there = Inputs(args=tuple(map(nudged, inputs.args)), kwargs=kwargs)
-        worst = max(worst, _relative(outputs(case, near, there), before))
+        worst = max(worst, _relative(outputs(case, near, _each(inputs, nudged)), before))
     return worst
 
 

@@ -31,6 +31,7 @@ from addnorm.statistics.over_seeds import mean_over_seeds
 from addnorm.store import RunFolder
 from addnorm.store.files import write_json
 from addnorm.study.plugins import load_plugins
+from addnorm.training.numerics import device_here
 from addnorm.training.objective import Scored, measure
 from addnorm.training.run_weights import newest_weights
 
@@ -93,7 +94,7 @@ def ablate_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None]
     if known is not None:
         return known
     say(f"Ablating {run.name}.")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     batches = held_windows(found, dataset, settings, device).batches
     content = head | ablations(found.model().to(device), found.initial_model(), batches)
     write_json(run.path / ABLATION, content)

@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
-
 from addnorm.catalogue import ROOMS
 from addnorm.data import Dataset
 from addnorm.data.token_files import Progress
@@ -26,7 +24,7 @@ from addnorm.supervision.supervisor import supervise
 from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
-from addnorm.training.numerics import require_precision
+from addnorm.training.numerics import device_here, require_precision
 
 MOST_SEEDS = 20
 """Seeds per variant at most, where seeds are added until comparisons are decided."""
@@ -121,9 +119,8 @@ def run(
 
 
 def _require_precision_here(study: Study) -> None:
-    here = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     for variant in study.variants:
-        require_precision(study.training_of(variant), here)
+        require_precision(study.training_of(variant), device_here())
 
 
 def require_no_tuning(study: Study, place: str = "$.tune") -> None:

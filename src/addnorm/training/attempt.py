@@ -21,7 +21,7 @@ from addnorm.study.expansion import run_name
 from addnorm.study.plugins import load_plugins
 from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Trainer
-from addnorm.training.numerics import set_numerics
+from addnorm.training.numerics import device_here, set_numerics
 from addnorm.training.ranks import Alone, Ranks
 from addnorm.training.recorder import Follower, Recorder
 from addnorm.training.step_window import equal
@@ -78,7 +78,7 @@ class Attempt:
                 f"{dataset.folder}: expected the data set with hash {self.spec.data_hash[:12]}, got {dataset.hash[:12]}. "
                 "Restore the old data set, or start the study in another folder."
             )
-        device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        device = device or device_here()
         numerics = set_numerics(self.spec.training, device)
         self.trainer = Trainer(self.spec, dataset, device, self.ranks, sharded=sharded)
         self.recorder: Recorder | Follower = Follower(run)

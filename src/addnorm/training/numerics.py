@@ -12,6 +12,11 @@ _TF32_SINCE = (8, 0)
 """Compute capability of the first GPUs with TF32."""
 
 
+def device_here() -> torch.device:
+    """The device of this process where none is named: the first GPU, or the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
 def require_precision(training: Training, device: torch.device) -> None:
     """Refuse a precision that a device does not have.
 

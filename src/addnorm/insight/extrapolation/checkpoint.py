@@ -5,8 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from addnorm.hugging_face.loading import load_hf
 from addnorm.insight.checkpoint_text import held_text
 from addnorm.insight.extrapolation.extrapolate import WINDOWS, parsed_switches, require_position
@@ -16,6 +14,7 @@ from addnorm.insight.extrapolation.run_record import settings_of
 from addnorm.insight.extrapolation.segments import held_out_segments
 from addnorm.insight.extrapolation.summary import CONFIDENCE, Line, Scoring, over_segments, row_of
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, require_all, switched
+from addnorm.training.numerics import device_here
 
 
 def extrapolate_checkpoint(
@@ -56,7 +55,7 @@ def extrapolate_checkpoint(
     held = held_text(folder, file, vocab=spec.vocab, masked=spec.objective == "masked")
     segments = held_out_segments(held.dataset, spec.objective, tested, windows)
     segments = replace(segments, inputs=held.with_mask(segments.inputs))
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     model = model.to(device)
     lines = [
         Line(variant=folder.name, switch=name_of(combination), settings=tuple(settings_of(combination)))

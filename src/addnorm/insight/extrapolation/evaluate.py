@@ -21,6 +21,7 @@ from addnorm.insight.extrapolation.segments import Segments, held_out_segments, 
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, switched
 from addnorm.store import RunFolder
 from addnorm.study.definition import RunSpec
+from addnorm.training.numerics import device_here
 from addnorm.training.run_spec import run_spec
 from addnorm.training.run_weights import newest_weights
 
@@ -71,7 +72,7 @@ def evaluate_run(run: RunFolder, request: EvaluationRequest) -> int:
     if not missing:
         return 0
     text = held_out_segments(dataset, spec.model.objective, request.lengths, request.windows)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     model = newest_weights(run).model().to(device)
     computed = [_evaluation(model, text, request, combination, length, device) for combination, length in missing]
     write_record(run, basis, [*recorded, *computed])

@@ -12,6 +12,7 @@ from addnorm.hugging_face.loading import load_hf
 from addnorm.insight.checkpoint_text import LENGTH, HeldText, held_text
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.insight.flow.runs import FORMAT, Settings
+from addnorm.training.numerics import device_here
 from addnorm.training.objective import Scored, score
 
 _BATCH = 4
@@ -36,7 +37,7 @@ def inspect_checkpoint(folder: Path, text: Path | None, length: int | None, sett
     model = load_hf(folder)
     held = held_text(folder, text, vocab=model.spec.vocab, masked=model.spec.objective == "masked")
     seq = min(LENGTH, model.spec.max_seq) if length is None else length
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
 
     def batches(size: int, sequences: int) -> tuple[Scored, ...]:
         windows = held_batches(held.dataset, size, seq, sequences)

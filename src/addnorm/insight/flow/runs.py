@@ -14,6 +14,7 @@ from addnorm.errors import AddnormError, InputError
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.files import Damaged, read_json, write_json
+from addnorm.training.numerics import device_here
 from addnorm.training.objective import score
 from addnorm.training.run_weights import RunWeights, newest_weights
 
@@ -115,7 +116,7 @@ def inspect_run(
     if known is not None:
         return known
     say(f"Inspecting {run.name}.")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     windows = held_windows(found, dataset, settings, device)
     start, end = found.initial_model().to(device), found.model().to(device)
     with _threads(found.spec.training.threads):

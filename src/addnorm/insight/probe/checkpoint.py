@@ -14,6 +14,7 @@ from addnorm.insight.flow.checkpoint import scored
 from addnorm.insight.flow.runs import FORMAT, Settings
 from addnorm.insight.probe.measure import probe
 from addnorm.targets import resolve
+from addnorm.training.numerics import device_here
 from addnorm.words import Sentence, say
 
 _BATCH = 4
@@ -44,7 +45,7 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
     seq = (min(LENGTH, longest) if isinstance(longest, int) and longest > 0 else LENGTH) if length is None else length
     causal = _is_causal(model, vocab)
     held = held_text(folder, text, vocab=vocab, masked=not causal)
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
 
     def batches(size: int, sequences: int) -> list[Any]:
         windows = held_batches(held.dataset, size, seq, sequences)

@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import FORMAT, INSIGHT, Settings, dataset_of, head_of, held_windows, known_content
 from addnorm.insight.probe.measure import probe
 from addnorm.store import RunFolder
 from addnorm.store.files import write_json
 from addnorm.study.foreign import ForeignModel, logits_of
+from addnorm.training.numerics import device_here
 from addnorm.training.run_weights import newest_weights
 
 
@@ -30,7 +29,7 @@ def probe_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None] 
     if known is not None:
         return known
     say(f"Inspecting {run.name}.")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = device_here()
     windows: Windows = held_windows(found, dataset_of(run, found), settings, device)
     measured = {
         moment: probe(model.module.to(device), windows.batches, windows.maps, logits_of)
