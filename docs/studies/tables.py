@@ -10,6 +10,8 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- sweep NAME NAME … -->         rankings side by side, one column each, headed by their labels
     <!-- lengths NAME -->              what `addnorm extrapolate DIR` prints, from its --json in data/NAME.json
     <!-- verdicts NAME -->             of that the losses against the references alone
+    <!-- trend NAME NAME … -->         what `addnorm trend` prints of data/NAME.json, one per size
+    <!-- pairs NAME A:B … -->          variants A, each beside a reference B of its own: parameters, losses and verdict
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
@@ -26,16 +28,20 @@ from typing import Any
 
 from safetensors import safe_open
 
-from addnorm.reporting.reading.counted_costs import COSTS
+from addnorm.reporting.formats.trend_table import text as trend_text
 from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
-from addnorm.statistics import ranking_of_published
+from addnorm.statistics import compare_pairs, ranking_of_published, read_published
 from addnorm.store import StudyFolder
 from addnorm.store.results import results
+from addnorm.store.study import COSTS
+from addnorm.store.trend import trend
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
-BLOCK = re.compile(r"<!-- (rank|sweep|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S)
+BLOCK = re.compile(
+    r"<!-- (rank|sweep|trend|pairs|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S
+)
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
 
@@ -152,6 +158,10 @@ def block(kind: str, names: str) -> str:
         parts = lengths(stored(names)).rstrip().split("\n\n")
         shown = [part for part in parts if kind == "lengths" or part.startswith("Loss against ")]
         return "```text\n" + "\n\n".join(shown) + "\n```\n"
+    if kind == "trend":
+        return f"```text\n{trend_text(trend([DATA / f'{name}.json' for name in names.split()]).to_json())}```\n"
+    if kind == "pairs":
+        return pairs(*names.split())
     if kind == "cost":
         return cost(names)
     if kind == "learned":
@@ -181,6 +191,24 @@ def cost(name: str) -> str:
                 cell(ranking, row["variant"], reference),
             ]
         )
+    return markdown(rows)
+
+
+def pairs(name: str, *chosen: str) -> str:
+    """Each variant beside its own reference; differences in thousandths of a nat, whose intervals hold together."""
+    costs = stored(name)["costs"]
+    wanted = [(variant, reference) for variant, _, reference in (pair.partition(":") for pair in chosen)]
+    found = compare_pairs(read_published(DATA / f"{name}.json").results, wanted)
+    rows = [["variant", "parameters", "its reference", "parameters", "difference and its interval", "lower on"]]
+    for (variant, reference), comparison in found.items():
+        difference: str = comparison.verdict or "no verdict"
+        if comparison.difference is not None:
+            difference += f" {1000 * comparison.difference:+.0f}"
+        if comparison.interval is not None:
+            difference += " [{:+.0f}, {:+.0f}]".format(*(1000 * end for end in comparison.interval))
+        counts = [f"{costs[each]['parameters']:,}" for each in (variant, reference)]
+        lower = f"{comparison.seeds_lower} of {len(comparison.by_seed)}"
+        rows.append([variant, counts[0], reference, counts[1], difference, lower])
     return markdown(rows)
 
 

@@ -32,6 +32,7 @@ _HOMES = {
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
     "rank": "addnorm.store.rank",
+    "trend": "addnorm.store.trend",
     "explain": "addnorm.insight.scalars.explain",
     "inspect": "addnorm.insight.inspect",
     "ablate": "addnorm.insight.ablation",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
     from addnorm.redundancy import lint as lint
     from addnorm.reporting.report import report as report
     from addnorm.store.rank import rank as rank
+    from addnorm.store.trend import trend as trend
     from addnorm.study.loading import load_study as load_study
     from addnorm.supervision.run import run as run
     from addnorm.training.export import load as load
@@ -103,6 +105,7 @@ __all__ = [
     "run",
     "save_hf",
     "save_patch",
+    "trend",
     "unpatch",
 ]
 

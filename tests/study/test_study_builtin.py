@@ -49,17 +49,40 @@ def test_built_in_profiles_load_and_build(name: str, profile: str) -> None:
     assert decode(Study, encode(study)) == study
 
 
-@pytest.mark.parametrize("profile", ["long_parameters", "small_parameters"])
-def test_joints_are_compared_at_equal_parameters(profile: str) -> None:
-    study = load_study("depth-mixing", profile=profile)
+CONTROLS = {
+    "small": {
+        "streams_free": "add_53",
+        "gated_attention": "add_56",
+        "dynamic_dense": "add_60",
+        "streams_identity": "add_70",
+        "streams_sinkhorn": "add_113",
+    },
+    "long": {
+        "streams_free": "add_69",
+        "gated_attention": "add_75",
+        "dynamic_dense": "add_75",
+        "streams_identity": "add_86",
+        "streams_sinkhorn": "add_129",
+    },
+}
+
+
+@pytest.mark.parametrize("profile", CONTROLS)
+def test_joints_with_parameters_of_their_own_have_a_plain_sum_as_large(profile: str) -> None:
+    study, alone = (load_study("depth-mixing", profile=name) for name in (f"{profile}_parameters", profile))
     with torch.device("meta"):
         models = {name: replace(spec, vocab=256).build() for name, spec in study.variants.items()}
     numbers = {name: sum(each.numel() for each in model.parameters()) for name, model in models.items()}
-    assert numbers.pop("add_large") > max(numbers.values())
-    one = study.variants["add"]
-    assert (
-        max(numbers.values()) - min(numbers.values()) <= 3 * one.width * one.depth
-    )  # one more entry of a feed-forward
+    one, controls = study.variants["add"], CONTROLS[profile]
+    larger = {name for name in alone.variants if numbers[name] > 1.02 * numbers["add"]}
+    assert larger == {"add_large", *controls}
+    assert set(study.variants) == {*alone.variants, *controls.values()}
+    half_an_entry = 3 * one.width * one.depth / 2  # of all feed-forwards
+    for name, control in controls.items():
+        assert abs(numbers[name] - numbers[control]) <= half_an_entry
+        assert study.variants[control] == replace(one, hidden=study.variants[control].hidden)
+    assert all(study.variants[name] == spec for name, spec in alone.variants.items())
+    assert study.training == alone.training
 
 
 @pytest.mark.parametrize("name", [name for name in study_names() if name not in ("demo", "depth-mixing")])

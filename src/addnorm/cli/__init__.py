@@ -21,6 +21,7 @@ _ORDER = (
     "status",
     "watch",
     "rank",
+    "trend",
     "explain",
     "inspect",
     "extrapolate",

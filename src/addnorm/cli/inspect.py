@@ -24,8 +24,8 @@ from typing import Annotated
 
 import tyro
 
-from addnorm.cli._ablation import ablation_table
-from addnorm.cli._score_terms import FourTerms, checkpoint_length, require_unused, show_terms
+from addnorm.cli._inspect.ablation import ablation_table
+from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unused, show_terms
 from addnorm.cli._text import page_width, print_json, print_line
 from addnorm.errors import InputError
 

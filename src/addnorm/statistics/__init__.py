@@ -5,7 +5,7 @@ docs/guide/ranking.md; the tests simulate its error rates.
 """
 
 from addnorm.statistics.multiple_testing import FEWEST_SEEDS
-from addnorm.statistics.procedure import rank, require_margin
+from addnorm.statistics.procedure import compare_pairs, rank, require_margin
 from addnorm.statistics.published import Published, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
 from addnorm.statistics.result import ENDED, STATES, Result
@@ -22,6 +22,7 @@ __all__ = [
     "Value",
     "VariantRank",
     "Verdict",
+    "compare_pairs",
     "kuang_2025",
     "rank",
     "ranking_of_published",

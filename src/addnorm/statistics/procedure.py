@@ -112,6 +112,49 @@ def rank(
     return replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
 
 
+def compare_pairs(
+    results: Sequence[Result],
+    pairs: Sequence[tuple[str, str]],
+    *,
+    margin: float = 0.005,
+    confidence: float = 0.95,
+) -> dict[tuple[str, str], Comparison]:
+    """Decide some (variant, reference) alone, as where each variant has a reference of its own.
+
+    The pairs are one family. They have to be chosen without knowledge of the results: choosing the pairs that look different
+    makes false claims. All runs tell how noisy a run is, also those of variants in no pair.
+
+    Args:
+        results: every run of the study, as for `rank`.
+        pairs: the variant and what it is compared with.
+        margin: largest difference, in nats per token, that counts as none.
+        confidence: of all verdicts together, and of all intervals together.
+
+    Raises:
+        InputError: no pairs, a variant paired with itself, or what `rank` refuses.
+        UnknownName: a variant that no run belongs to.
+
+    Example:
+        >>> losses = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.44, 2.42), "wide": (2.47, 2.48, 2.49)}
+        >>> results = [Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)]
+        >>> compare_pairs(results, [("rezero", "wide")])["rezero", "wide"].verdict
+        'better'
+    """
+    _check_numbers(margin, confidence, None)
+    known = tuple(dict.fromkeys(result.variant for result in results))
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        if name not in known:
+            raise UnknownName("variant to be compared", name, known)
+    if not pairs:
+        raise InputError("pairs: expected at least one pair of variants, got none.")
+    for name, other in pairs:
+        if name == other:
+            raise InputError(f"pairs: expected two variants in each pair, got {name!r} with itself.")
+    references = tuple(dict.fromkeys(other for _, other in pairs))
+    family = Family.of(tabulate(results, references), references, margin, confidence, None, chosen=pairs)
+    return {(name, other): family.compare(name, other) for name, other in pairs}
+
+
 def require_margin(margin: float) -> None:
     """Check a margin.
 

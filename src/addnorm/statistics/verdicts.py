@@ -39,13 +39,21 @@ class Family:
         confidence: float,
         assumed_sd: float | None,
         looks: Sequence[Look] = (),
+        chosen: Sequence[tuple[str, str]] = (),
     ) -> "Family":
-        """Decide all variant × reference pairs of the table; with `looks`, from the runs that they use alone."""
+        """Decide all variant × reference pairs of the table; with `looks`, from the runs that they use alone.
+
+        With `chosen`, the family is those (variant, reference) alone, as where each variant has a control of its own. The
+        other variants still tell how noisy a run is.
+        """
         if looks:
             table = table.at_seeds(looks[-1].seeds)
         candidates = [row for row, name in enumerate(table.distinct) if not table.failed(name)]
         reference_rows = {table.row(name) for name in references}
         pairs = tuple(pair for pair in combinations(candidates, 2) if reference_rows.intersection(pair))
+        if chosen:
+            wanted = [frozenset(table.row(name) for name in pair) for pair in chosen]
+            pairs = tuple(pair for pair in pairs if frozenset(pair) in wanted)
         size = max(len(pairs), 1)
         decisions = None
         if table.present.any():

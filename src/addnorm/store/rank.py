@@ -50,7 +50,7 @@ def rank(
     """
     path = Path(path)
     own: tuple[str, ...]
-    if _is_table(path):
+    if is_table(path):
         runs = read_runs(path, columns)
         known, own = _names(runs), (runs[0].variant,)
     elif columns:
@@ -69,7 +69,7 @@ def rank(
     overrides = _chosen(known, own, references, variants, exclude)
     if margin is not None:
         overrides["margin"] = margin
-    if _is_table(path):
+    if is_table(path):
         return rank_results(runs, **{"references": own, **overrides})
     if names_printed_results(path) or path.suffix == ".json":
         return ranking_of_published(path, overrides)
@@ -78,7 +78,7 @@ def rank(
     return current
 
 
-def _is_table(path: Path) -> bool:
+def is_table(path: Path) -> bool:
     """True for runs that other code trained."""
     if path.is_dir():
         return not (path / "study.json").exists() and holds_events(path)

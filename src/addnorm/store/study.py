@@ -30,13 +30,16 @@ from addnorm.store.status import RunStatus
 FORMAT = 1
 """Version of the folder layout."""
 
+COSTS = "costs.json"
+"""Name of the file of every variant's counted cost, in the study's folder."""
+
 _RUN_FIELDS: dict[str, type] = {"run": str, "variant": str, "seed": int, "steps": int}
 _PLAN_FIELDS: dict[str, type] = {"study": str, "plan_hash": str, "runs": list}
 _RESERVED = frozenset(
     {
         "data",
         "study.json",
-        "costs.json",
+        COSTS,
         "extrapolation.json",
         "audit.json",
         "explain.json",

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.store import write_json
+from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.supervision.cost_estimate import step_cost
-
-NAME = "costs.json"
 
 
 def record_costs(study: Study, out: Path) -> None:
@@ -26,8 +25,8 @@ def record_costs(study: Study, out: Path) -> None:
     Raises:
         DiskFull, JobError: the file cannot be written.
     """
-    if not (out / NAME).exists():
-        write_json(out / NAME, {"variants": {name: _cost(study, name) for name in study.variants}})
+    if not (out / COSTS).exists():
+        write_json(out / COSTS, {"variants": {name: _cost(study, name) for name in study.variants}})
 
 
 def _cost(study: Study, variant: str) -> dict[str, Any]:

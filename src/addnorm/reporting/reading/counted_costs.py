@@ -4,8 +4,7 @@ from typing import Any
 
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import Snapshot
-
-COSTS = "costs.json"
+from addnorm.store.study import COSTS
 
 
 def counted_costs(snapshot: Snapshot) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,81 @@
+"""Compare how differences in loss change with the size of the models: do they grow, shrink, or stay?
+
+Every path has the runs of one size: a study's folder, a JSON file of results, or a table of runs that other code trained. A
+difference that becomes more negative as the models grow `falls`; one that stays within the margin is `level`.
+
+For example:
+    addnorm trend runs/small runs/middle runs/large
+    addnorm trend runs/small runs/large --reference base --plot trend.svg
+    addnorm trend small.csv large.csv --parameters 124e6,355e6 --columns variant=model,loss=val_loss
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from addnorm.cli._text import page_width, print_json, print_message
+from addnorm.errors import InputError
+
+
+@dataclass(frozen=True)
+class Options:
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Two paths or more, one per size, in any order."""
+    reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Variants to compare with, in place of those of the first path. May be given more than once."""
+    parameters: str = ""
+    """Parameters of a model of each size, in the order of the paths, such as `124e6,355e6`; counted for a study's folder."""
+    margin: float | None = None
+    """Change in nats per token and doubling of the parameters below which there is none, in place of the study's own margin."""
+    exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
+    """Leave out this variant. May be given more than once."""
+    columns: str = ""
+    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
+    plot: Path | None = None
+    """Also draw a figure into this file (.svg, .pdf, .png)."""
+    json: bool = False
+    """Print JSON."""
+    csv: bool = False
+    """Print comma-separated values, one line per variant, reference and size."""
+
+
+def command(options: Options) -> int:
+    import addnorm
+    from addnorm.cli._figure_file import require_figure_file, write_figure
+    from addnorm.reporting.formats import trend_table as tables
+    from addnorm.statistics.run_tables import columns_from
+
+    require_figure_file(options.plot)
+    found = addnorm.trend(
+        options.paths,
+        references=options.reference or None,
+        parameters=_numbers(options.parameters),
+        margin=options.margin,
+        exclude=options.exclude,
+        columns=columns_from(options.columns) if options.columns else None,
+        say=print_message,
+    ).to_json()
+    if options.plot is not None:
+        from addnorm.reporting.drawing.trend import figure
+
+        write_figure(figure(found), options.plot)
+    if options.json:
+        print_json(found)
+    elif options.csv:
+        print(tables.csv(found), end="")
+    else:
+        print(tables.text(found, page_width()), end="")
+        if options.plot is not None:
+            print(f"\nDrawn: {options.plot}")
+    return 0
+
+
+def _numbers(text: str) -> list[float] | None:
+    if not text:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"--parameters: expected numbers such as 124e6,355e6, got {text!r}.") from None

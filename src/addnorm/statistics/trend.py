@@ -1,0 +1,291 @@
+"""Differences against size: does what separates two variants grow or shrink as the models grow?
+
+At every seed, a variant's losses at K sizes have a least-squares slope over log2(parameters), in nats per doubling. A slope is
+a fixed sum of losses, so slopes are ranked as losses are: paired by seed, with noise of their own for noisy variants, and all
+verdicts and intervals together. The slope is taken per seed first, so noise that a seed's runs share across sizes is counted.
+
+A straight line is tested, not claimed: a bend is not seen.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from addnorm.errors import InputError, UnknownName
+from addnorm.statistics.procedure import rank
+from addnorm.statistics.ranking import Comparison, Verdict
+from addnorm.statistics.result import Result
+from addnorm.statistics.table import tabulate
+
+Direction = Literal["falls", "rises", "level", "undecided"]
+_DIRECTIONS: dict[Verdict | None, Direction | None] = {
+    "better": "falls",
+    "worse": "rises",
+    "equivalent": "level",
+    "undecided": "undecided",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """The runs of one size of the models."""
+
+    name: str
+    parameters: float
+    """Parameters of a model of this size, as of its first reference."""
+    results: Sequence[Result]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VariantTrend:
+    """One variant's differences from the references at every size, and how they change."""
+
+    variant: str
+    differences: Mapping[str, tuple[Mapping[int, float], ...]]
+    """By reference: at each size, the difference in loss by seed, in nats per token, for the seeds that both have there."""
+    versus: Mapping[str, Comparison]
+    """By reference: the change of the difference in nats per doubling of the parameters, as a comparison of slopes."""
+
+    def means(self, reference: str) -> tuple[float | None, ...]:
+        """Mean difference at each size, in nats per token; None where no seed is shared."""
+        return tuple(sum(at.values()) / len(at) if at else None for at in self.differences[reference])
+
+    def direction(self, reference: str) -> Direction | None:
+        """Change of the difference as the models grow; None without a verdict.
+
+        `falls`: it becomes more negative, so that a variant which is better leads by more.
+        """
+        return _DIRECTIONS.get(self.versus[reference].verdict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The row as plain JSON values."""
+        return {
+            "variant": self.variant,
+            "versus": {
+                reference: {
+                    "means": list(self.means(reference)),
+                    "differences": [
+                        [{"seed": seed, "difference": value} for seed, value in at.items()]
+                        for at in self.differences[reference]
+                    ],
+                    "direction": self.direction(reference),
+                    "change": comparison.to_json(),
+                }
+                for reference, comparison in self.versus.items()
+            },
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trend:
+    """Differences from the references against the size of the models."""
+
+    sizes: tuple[Size, ...]
+    """From the smallest to the largest."""
+    references: tuple[str, ...]
+    margin: float
+    """Largest change, in nats per token and doubling, that counts as none."""
+    confidence: float
+    variants: tuple[VariantTrend, ...]
+    """In the order of their mean loss at the largest size."""
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, variant: str) -> VariantTrend:
+        """The row of that variant.
+
+        Raises:
+            KeyError: no such variant.
+        """
+        for row in self.variants:
+            if row.variant == variant:
+                return row
+        raise KeyError(variant)
+
+    def to_json(self) -> dict[str, Any]:
+        """The trend as plain JSON values; every number is finite."""
+        return {
+            "sizes": [{"name": size.name, "parameters": size.parameters} for size in self.sizes],
+            "references": list(self.references),
+            "margin": self.margin,
+            "confidence": self.confidence,
+            "variants": [row.to_json() for row in self.variants],
+            "warnings": list(self.warnings),
+        }
+
+
+def trend(
+    sizes: Sequence[Size],
+    *,
+    references: Sequence[str],
+    margin: float = 0.005,
+    confidence: float = 0.95,
+    left_out: Collection[str] = (),
+) -> Trend:
+    """Compare the slopes of losses over log2(parameters), each variant with each reference.
+
+    A variant counts at the seeds that it has at every size.
+
+    Args:
+        sizes: at least two, in any order.
+        references: variants that all others are compared with.
+        margin: largest change, in nats per token and doubling of the parameters, that counts as none.
+        confidence: of all verdicts together, and of all intervals together.
+        left_out: variants that take no part.
+
+    Raises:
+        InputError: fewer than two sizes, two of the same number of parameters, sizes trained on different data, no reference,
+            or what `rank` refuses.
+        UnknownName: a reference or a variant to be left out that one of the sizes does not have.
+
+    Example:
+        >>> small = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.44, 2.42)}
+        >>> large = {"base": (2.20, 2.21, 2.20), "rezero": (2.01, 2.03, 2.02)}
+        >>> sizes = [
+        ...     Size(
+        ...         name=name,
+        ...         parameters=parameters,
+        ...         results=[Result(variant=v, seed=s, loss=x) for v, row in losses.items() for s, x in enumerate(row)],
+        ...     )
+        ...     for name, parameters, losses in (("small", 1e6, small), ("large", 4e6, large))
+        ... ]
+        >>> found = trend(sizes, references=["base"])
+        >>> found["rezero"].direction("base")
+        'falls'
+    """
+    kept = sorted((_without(size, left_out) for size in sizes), key=lambda size: size.parameters)
+    _check(kept, references)
+    losses = [_losses(size) for size in kept]
+    slopes = _slopes(kept)
+    measured = {result.variant for result in slopes if result.state == "finished"}
+    for name in references:
+        if name not in measured:
+            raise InputError(f"reference {name!r}: expected a seed that it finished at every size, got none.")
+    ranking = rank(slopes, references=references, margin=margin, confidence=confidence)
+    names = dict.fromkeys(result.variant for size in kept for result in size.results)
+    levels = {name: _level(losses[-1], name) for name in names}
+    rows = [
+        VariantTrend(
+            variant=name,
+            differences={
+                reference: tuple(_differences(at, name, reference) for at in losses)
+                for reference in references
+                if reference != name
+            },
+            versus=ranking[name].versus,
+        )
+        for name in sorted(measured, key=lambda name: (levels[name], name))
+    ]
+    return Trend(
+        sizes=tuple(kept),
+        references=tuple(references),
+        margin=margin,
+        confidence=confidence,
+        variants=tuple(rows),
+        warnings=tuple(_warnings(kept, losses, [name for name in names if name not in measured], slopes)),
+    )
+
+
+Losses = Mapping[tuple[str, int], float]
+"""Losses of the finished runs of one size, by variant and seed."""
+
+
+def _without(size: Size, left_out: Collection[str]) -> Size:
+    known = tuple(dict.fromkeys(result.variant for result in size.results))
+    for name in left_out:
+        if name not in known:
+            raise UnknownName("variant to be left out", name, known)
+    return replace(size, results=[result for result in size.results if result.variant not in left_out])
+
+
+def _check(sizes: Sequence[Size], references: Sequence[str]) -> None:
+    if len(sizes) < 2:
+        raise InputError(f"a trend needs at least two sizes, got {len(sizes)}. Give the runs of another size.")
+    for size in sizes:
+        if not (math.isfinite(size.parameters) and size.parameters > 0):
+            raise InputError(f"{size.name}: expected a positive number of parameters, got {size.parameters}.")
+    for one, other in pairwise(sizes):
+        if one.parameters == other.parameters:
+            raise InputError(
+                f"{one.name} and {other.name}: expected two sizes, got {one.parameters:,.0f} parameters in both. Give runs of "
+                "one size once."
+            )
+    if not references:
+        raise InputError("a trend needs a reference to take differences from, got none. Name a variant.")
+    for size in sizes:
+        tabulate(size.results, references)  # refuses unknown references, and runs that cannot be compared
+    for what in ("corpus", "tokenizer"):
+        found = {getattr(run, f"{what}_hash") for size in sizes for run in size.results if run.state == "finished"}
+        if len(found - {None}) > 1:
+            names = ", ".join(size.name for size in sizes)
+            raise InputError(
+                f"{names}: expected one {what} for all sizes, got {len(found)}: their losses are not comparable."
+            )
+
+
+def _losses(size: Size) -> Losses:
+    return {(run.variant, run.seed): run.finished_loss for run in size.results if run.state == "finished"}
+
+
+def _slopes(sizes: Sequence[Size]) -> list[Result]:
+    """The slope of every variant at every seed that it has at all sizes, as a result that can be ranked.
+
+    A variant that diverged at a seed has a diverged slope there: `rank` then withholds favourable verdicts. Runs that repeat
+    others at every size have a slope that repeats theirs.
+    """
+    weights = _weights(np.log2([size.parameters for size in sizes]))
+    cells: dict[tuple[str, int], list[Result]] = defaultdict(list)
+    for size in sizes:
+        for run in size.results:
+            cells[run.variant, run.seed].append(run)
+    found = []
+    for (variant, seed), runs in cells.items():
+        if any(run.state == "diverged" for run in runs):
+            found.append(Result(variant=variant, seed=seed, state="diverged"))
+        elif len(runs) == len(sizes) and all(run.state == "finished" for run in runs):
+            slope = float(weights @ [run.finished_loss for run in runs])
+            hashes = [run.content_hash for run in runs if run.content_hash is not None]
+            whole = " ".join(hashes) if len(hashes) == len(runs) else None
+            found.append(Result(variant=variant, seed=seed, loss=slope, content_hash=whole))
+    return found
+
+
+def _weights(positions: Float[np.ndarray, " size"]) -> Float[np.ndarray, " size"]:
+    """Weights of the values in the least-squares slope over the positions."""
+    away = positions - positions.mean()
+    return np.asarray(away / (away**2).sum())
+
+
+def _level(losses: Losses, variant: str) -> float:
+    own = [loss for (name, _), loss in losses.items() if name == variant]
+    return float(np.mean(own)) if own else math.inf
+
+
+def _differences(losses: Losses, variant: str, reference: str) -> dict[int, float]:
+    return {
+        seed: loss - losses[reference, seed]
+        for (name, seed), loss in sorted(losses.items())
+        if name == variant and (reference, seed) in losses
+    }
+
+
+def _warnings(
+    sizes: Sequence[Size], losses: Sequence[Losses], without: Sequence[str], slopes: Sequence[Result]
+) -> Iterator[str]:
+    if without:
+        yield f"without a seed at every size, and so without a trend: {', '.join(without)}."
+    partial: dict[str, set[int]] = defaultdict(set)
+    counted = {(result.variant, result.seed) for result in slopes}
+    for at in losses:
+        for name, seed in at:
+            if (name, seed) not in counted and name not in without:
+                partial[name].add(seed)
+    for name, seeds in partial.items():
+        yield f"{name}: not at every size, and so not counted: seed {', '.join(map(str, sorted(seeds)))}."
+    if any(not run.ended for size in sizes for run in size.results):
+        yield "provisional: runs have yet to end."

@@ -1,0 +1,146 @@
+"""`addnorm.trend`: differences between variants against the size of the models, from several studies' folders."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from addnorm.errors import InputError, UnknownName, warn
+from addnorm.statistics import Result, read_published
+from addnorm.statistics.run_tables import read_runs
+from addnorm.statistics.trend import Size, Trend
+from addnorm.statistics.trend import trend as trend_of_sizes
+from addnorm.store.files import Damaged, read_json
+from addnorm.store.rank import is_table, record_peek
+from addnorm.store.results import results
+from addnorm.store.study import COSTS, StudyFolder
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """The runs of one path."""
+
+    path: Path
+    results: Sequence[Result]
+    references: tuple[str, ...]
+    costs: Mapping[str, Any]
+    """Counted numbers by variant, `parameters` among them; empty if nobody counted."""
+    margin: float | None = None
+    folder: StudyFolder | None = None
+
+    def size(self, variant: str) -> float:
+        """Parameters of the variant's model."""
+        counted = self.costs.get(variant)
+        number = counted.get("parameters") if isinstance(counted, Mapping) else None
+        if not isinstance(number, int | float):
+            raise InputError(
+                f"{self.path}: expected a count of the parameters of {variant!r}, got none. Give the numbers for all paths: "
+                "--parameters 54168,90656"
+            )
+        return float(number)
+
+
+def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
+    if is_table(path):
+        runs = read_runs(path, columns)
+        return _Source(path=path, results=runs, references=(runs[0].variant,), costs={})
+    if columns:
+        raise InputError(
+            f"{path}: expected a table of runs where columns are given, got addnorm's own results. Leave the columns out."
+        )
+    if path.suffix == ".json":
+        published = read_published(path)
+        costs = published.notes.get("costs")
+        return _Source(
+            path=path,
+            results=published.results,
+            references=published.references,
+            costs=costs if isinstance(costs, Mapping) else {},
+        )
+    folder = StudyFolder(path)
+    counted = read_json(folder.path / COSTS) if (folder.path / COSTS).exists() else {}
+    costs = counted.get("variants", {}) if isinstance(counted, Mapping) else {}
+    if not isinstance(costs, Mapping):
+        raise Damaged(
+            f"{folder.path / COSTS} is damaged: expected numbers by variant. Remove it and run the study again."
+        )
+    return _Source(
+        path=path,
+        results=results(folder),
+        references=folder.references,
+        costs=costs,
+        margin=folder.plan.get("margin"),
+        folder=folder,
+    )
+
+
+def trend(
+    paths: Sequence[str | Path],
+    *,
+    references: Sequence[str] | None = None,
+    parameters: Sequence[float] | None = None,
+    margin: float | None = None,
+    exclude: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = warn,
+) -> Trend:
+    r"""Compare how differences in loss change with the size of the models.
+
+    The command is `addnorm trend`. Like a ranking, it is recorded as a look in the folder of every study.
+
+    Args:
+        paths: one per size: folder of a study, JSON file of results, or a table of runs that other code trained.
+        references: variants that the others are compared with; those of the first path if not given.
+        parameters: of a model of each size, in the order of the paths. Counted by `addnorm run` for a study's folder, and
+            necessary for a table of runs.
+        margin: largest change, in nats per token and doubling of the parameters, that counts as none. If not given, that of the
+            first study, or 0.005.
+        exclude: variants that take no part.
+        columns: names of the columns `variant`, `seed` and `loss` in tables of runs.
+        say: receives a message if the look cannot be recorded; by default a Python warning.
+
+    Raises:
+        InputError: fewer than two paths, sizes that cannot be compared, or a number of parameters that is unknown.
+        Damaged: a file of a study is damaged.
+
+    Example:
+        >>> small = "variant,seed,loss\nbase,0,2.50\nbase,1,2.52\nbase,2,2.51\nrezero,0,2.41\nrezero,1,2.44\nrezero,2,2.42\n"
+        >>> large = "variant,seed,loss\nbase,0,2.20\nbase,1,2.21\nbase,2,2.20\nrezero,0,2.01\nrezero,1,2.03\nrezero,2,2.02\n"
+        >>> _ = Path("small.csv").write_text(small), Path("large.csv").write_text(large)
+        >>> addnorm.trend(["small.csv", "large.csv"], parameters=[1e6, 4e6])["rezero"].direction("base")
+        'falls'
+    """
+    sources = [_source(Path(path), columns) for path in paths]
+    if not sources:
+        raise InputError("a trend needs at least two sizes, got no path. Give a folder for each size.")
+    if parameters is not None and len(parameters) != len(sources):
+        raise InputError(
+            f"parameters: expected one number for each of the {len(sources)} paths, got {len(parameters)}."
+        )
+    compared = tuple(references) if references is not None else sources[0].references
+    if not compared:
+        raise InputError(f"{paths[0]}: names no reference. Name the variant to compare with.")
+    for source in sources:
+        known = tuple(dict.fromkeys(result.variant for result in source.results))
+        for name in compared:
+            if name not in known:
+                raise UnknownName("variant to be the reference", name, known)
+    margins = (margin, sources[0].margin, 0.005)
+    sizes = [
+        Size(
+            name=str(path),
+            parameters=source.size(compared[0]) if parameters is None else parameters[place],
+            results=source.results,
+        )
+        for place, (path, source) in enumerate(zip(paths, sources, strict=True))
+    ]
+    found = trend_of_sizes(
+        sizes,
+        references=compared,
+        margin=next(each for each in margins if each is not None),
+        left_out=exclude,
+    )
+    for source in sources:
+        if source.folder is not None:
+            record_peek(source.folder, say)
+    return found
