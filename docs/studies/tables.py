@@ -212,21 +212,31 @@ def pairs(name: str, *chosen: str) -> str:
     return markdown(rows)
 
 
-def coefficients(name: str, variant: str, what: str) -> str:
-    """Mean ± standard deviation over the seeds of the coefficients WHAT.*[j] of each layer, or WHAT[*], one per layer."""
-    data = stored(name)
-    runs = [run["run"] for run in data["runs"] if run["variant"] == variant]
+def learned_means(data: dict[str, Any], variant: str, what: str) -> dict[tuple[int, int], tuple[float, float | None]]:
+    """Mean and standard deviation over the seeds of WHAT.*[j] of each layer, or WHAT[*], one per layer, by layer and column."""
     found: dict[tuple[int, int], list[float]] = defaultdict(list)
-    for run in runs:
+    for run in (run["run"] for run in data["runs"] if run["variant"] == variant):
         for label, layer, value in data["coefficients"][run]:
             if match := re.fullmatch(rf"{re.escape(what)}(\.\d+)?\[(\d+)\]", label):
                 found[layer, int(match[2]) if match[1] else 0].append(value)
+    return {place: (mean(each), stdev(each) if len(each) > 1 else None) for place, each in found.items()}
+
+
+def coefficients(name: str, variant: str, what: str) -> str:
+    """Mean ± standard deviation over the seeds: a row per layer, a column per layer that is read."""
+    found = learned_means(stored(name), variant, what)
     layers, columns = sorted({layer for layer, _ in found}), sorted({column for _, column in found})
     rows = [["layer", *(f"of {column}" for column in columns)] if len(columns) > 1 else ["layer", "weight"]]
     for layer in layers:
-        cells = [found.get((layer, column)) for column in columns]
-        rows.append([str(layer), *(f"{mean(each):.2f} ± {stdev(each):.2f}" if each else "" for each in cells)])
+        rows.append([str(layer), *(_weight(found.get((layer, column))) for column in columns)])
     return markdown(rows)
+
+
+def _weight(found: tuple[float, float | None] | None) -> str:
+    if found is None:
+        return ""
+    middle, spread = found
+    return f"{middle:.2f}" if spread is None else f"{middle:.2f} ± {spread:.2f}"
 
 
 def sweep(names: list[str]) -> str:

@@ -142,6 +142,14 @@ def test_the_figure_shows_every_seed(folders: list[str]) -> None:
         figure(without)
 
 
+def test_nothing_to_draw_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, folders: list[str]) -> None:
+    plot = tmp_path / "empty.svg"
+    left_out = [word for name in CHANGES if name != "base" for word in ("--exclude", name)]
+    assert main(["trend", *folders, *left_out, "--plot", str(plot)]) == 2
+    assert "expected a variant besides 'base' with a seed at every size" in capsys.readouterr().err
+    assert not plot.exists()
+
+
 def test_a_look_is_recorded_in_every_folder(folders: list[str]) -> None:
     looks = [Path(path) / "looks.jsonl" for path in folders]
     before = [len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0 for path in looks]

@@ -60,6 +60,11 @@ def command(options: Options) -> int:
     if options.plot is not None:
         from addnorm.reporting.drawing.trend import figure
 
+        if all(row["variant"] == found["references"][0] for row in found["variants"]):
+            raise InputError(
+                f"--plot: expected a variant besides {found['references'][0]!r} with a seed at every size, got none. Train the "
+                "missing runs, or leave --plot out."
+            )
         write_figure(figure(found), options.plot)
     if options.json:
         print_json(found)
