@@ -10,11 +10,12 @@ from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.formats.latex import escaped, significant, tabular
 from addnorm.reporting.formats.numbers import quantity, size
-from addnorm.reporting.reading.counted_costs import COSTS, counted_costs
+from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
+from addnorm.store.study import COSTS
 from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
