@@ -122,6 +122,35 @@ def test_a_variant_that_diverged_is_not_said_to_fall() -> None:
     assert "diverged" in str(row.versus["base"].reason)
 
 
+def test_a_model_without_training_is_a_constant() -> None:
+    """As in `rank`: its one value belongs to no seed, and the noise is that of the other variant's slopes alone."""
+    given = [
+        replace(
+            size,
+            results=[
+                *(run for run in size.results if run.variant != "base"),
+                *(Result(variant="base", seed=seed, loss=5.0, content_hash="one", trained=False) for seed in range(5)),
+            ],
+        )
+        for size in sizes(noise=0.004)
+    ]
+    change = trend(given, references=["base"])["steady"].versus["base"]
+    slopes = [
+        np.polyfit(
+            np.log2([size.parameters for size in given]),
+            [
+                next(run.finished_loss for run in size.results if (run.variant, run.seed) == ("steady", seed))
+                for size in given
+            ],
+            1,
+        )[0]
+        for seed in range(5)
+    ]
+    assert change.verdict == "better"
+    assert change.difference == pytest.approx(np.mean(slopes))
+    assert change.standard_error == pytest.approx(np.std(slopes, ddof=1) / np.sqrt(5))
+
+
 def test_runs_to_come_make_it_provisional() -> None:
     given = sizes()
     queued = Result(variant="base", seed=9, state="queued")

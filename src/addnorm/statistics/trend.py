@@ -251,7 +251,8 @@ def _slopes(sizes: Sequence[Size]) -> list[Result]:
             slope = float(weights @ [run.finished_loss for run in runs])
             hashes = [run.content_hash for run in runs if run.content_hash is not None]
             whole = " ".join(hashes) if len(hashes) == len(runs) else None
-            found.append(Result(variant=variant, seed=seed, loss=slope, content_hash=whole))
+            trained = any(run.trained for run in runs)
+            found.append(Result(variant=variant, seed=seed, loss=slope, content_hash=whole, trained=trained))
     return found
 
 
