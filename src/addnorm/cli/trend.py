@@ -1,4 +1,4 @@
-"""Compare how differences in loss change with the size of the models: do they grow, shrink, or stay?
+"""Compare how differences in loss change with the size of the models.
 
 Every path has the runs of one size: a study's folder, a JSON file of results, or a table of runs that other code trained. A
 difference that becomes more negative as the models grow `falls`; one that stays within the margin is `level`.
