@@ -106,8 +106,11 @@ def test_runs_that_are_not_at_every_size_do_not_count() -> None:
     assert found["steady"].versus["base"].seeds == 5
     assert found.warnings == (
         "without a seed at every size, and so without a trend: loses.",
-        "gains: not at every size, and so not counted: seed 4.",
+        "not at every size, and so not counted: seed 4 of gains.",
     )
+    fewer = replace(given[2], results=[run for run in given[2].results if run.seed < 3])
+    found = trend([*given[:2], fewer], references=["base"])
+    assert found.warnings == ("not at every size, and so not counted: seed 3, 4 of every variant.",)
 
 
 def test_a_variant_that_diverged_is_not_said_to_fall() -> None:

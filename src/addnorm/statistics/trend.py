@@ -280,13 +280,18 @@ def _warnings(
 ) -> Iterator[str]:
     if without:
         yield f"without a seed at every size, and so without a trend: {', '.join(without)}."
-    partial: dict[str, set[int]] = defaultdict(set)
+    partial: dict[str, set[int]] = {}
     counted = {(result.variant, result.seed) for result in slopes}
     for at in losses:
         for name, seed in at:
             if (name, seed) not in counted and name not in without:
-                partial[name].add(seed)
+                partial.setdefault(name, set()).add(seed)
+    by_seeds: dict[tuple[int, ...], list[str]] = defaultdict(list)
     for name, seeds in partial.items():
-        yield f"{name}: not at every size, and so not counted: seed {', '.join(map(str, sorted(seeds)))}."
+        by_seeds[tuple(sorted(seeds))].append(name)
+    every = {result.variant for result in slopes}
+    for ordered, names in by_seeds.items():
+        of = "every variant" if every == set(names) else ", ".join(names)
+        yield f"not at every size, and so not counted: seed {', '.join(map(str, ordered))} of {of}."
     if any(not run.ended for size in sizes for run in size.results):
         yield "provisional: runs have yet to end."
