@@ -28,7 +28,7 @@ class Options:
     parameters: str = ""
     """Parameters of a model of each size, in the order of the paths, such as `124e6,355e6`; counted for a study's folder."""
     margin: float | None = None
-    """Change in nats per token and doubling of the parameters below which there is none, in place of the study's own margin."""
+    """Largest change, in nats per token and doubling of the parameters, that is called level; the study's own if not given."""
     exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Leave out this variant. May be given more than once."""
     columns: str = ""

@@ -102,10 +102,7 @@ class Trend:
         Raises:
             KeyError: no such variant.
         """
-        for row in self.variants:
-            if row.variant == variant:
-                return row
-        raise KeyError(variant)
+        return {row.variant: row for row in self.variants}[variant]
 
     def to_json(self) -> dict[str, Any]:
         """The trend as plain JSON values; every number is finite."""

@@ -52,14 +52,12 @@ def rank(
     own: tuple[str, ...]
     if is_table(path):
         runs = read_runs(path, columns)
-        known, own = _names(runs), (runs[0].variant,)
+        known, own = variant_names(runs), (runs[0].variant,)
     elif columns:
-        raise InputError(
-            f"{path}: expected a table of runs where columns are given, got addnorm's own results. Leave the columns out."
-        )
+        raise columns_of_no_table(path)
     elif names_printed_results(path) or path.suffix == ".json":
         published = kuang_2025() if names_printed_results(path) else read_published(path)
-        known, own = _names(published.results), published.references
+        known, own = variant_names(published.results), published.references
     else:
         folder = StudyFolder(path)
         known, own = (
@@ -85,7 +83,15 @@ def is_table(path: Path) -> bool:
     return path.suffix in SUFFIXES or (path.suffix == ".json" and path.is_file() and holds_list(path))
 
 
-def _names(results: Sequence[Result]) -> tuple[str, ...]:
+def columns_of_no_table(path: Path) -> InputError:
+    """The error for columns that are named for results of addnorm's own form."""
+    return InputError(
+        f"{path}: expected a table of runs where columns are given, got addnorm's own results. Leave the columns out."
+    )
+
+
+def variant_names(results: Sequence[Result]) -> tuple[str, ...]:
+    """Every variant once, in order of first appearance."""
     return tuple(dict.fromkeys(result.variant for result in results))
 
 

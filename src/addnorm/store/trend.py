@@ -11,7 +11,7 @@ from addnorm.statistics.run_tables import read_runs
 from addnorm.statistics.trend import Size, Trend
 from addnorm.statistics.trend import trend as trend_of_sizes
 from addnorm.store.files import Damaged, read_json
-from addnorm.store.rank import is_table, record_peek
+from addnorm.store.rank import columns_of_no_table, is_table, record_peek, variant_names
 from addnorm.store.results import results
 from addnorm.store.study import COSTS, StudyFolder
 
@@ -45,9 +45,7 @@ def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
         runs = read_runs(path, columns)
         return _Source(path=path, results=runs, references=(runs[0].variant,), costs={})
     if columns:
-        raise InputError(
-            f"{path}: expected a table of runs where columns are given, got addnorm's own results. Leave the columns out."
-        )
+        raise columns_of_no_table(path)
     if path.suffix == ".json":
         published = read_published(path)
         costs = published.notes.get("costs")
@@ -121,7 +119,7 @@ def trend(
     if not compared:
         raise InputError(f"{paths[0]}: names no reference. Name the variant to compare with.")
     for source in sources:
-        known = tuple(dict.fromkeys(result.variant for result in source.results))
+        known = variant_names(source.results)
         for name in compared:
             if name not in known:
                 raise UnknownName("variant to be the reference", name, known)
