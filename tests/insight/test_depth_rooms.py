@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from addnorm import ModelSpec, depth_matrix, identities, preset
+from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.depth.gauge import free_of_gauge
 from addnorm.insight.depth.matrix import READERS
 from addnorm.insight.depth.record import depth_matrices, joined_rooms
+from addnorm.model.trace import Trace
 from addnorm.testing.laws import some_tokens, subject
 from addnorm.words import phrases
 
@@ -39,10 +41,49 @@ def test_the_contributions_add_up_and_none_comes_from_later(room: Any, kind: Any
     assert parts[0].of_source[1:3].abs().max() == 0  # the first layer has no part of the later ones
 
 
+SUMS = [kind for kind in ROOMS["scores"].kinds() if kind != "accumulated_projections"]
+
+
+@pytest.mark.parametrize("kind", SUMS)
+@pytest.mark.parametrize("objective", ["causal", "masked"])
+def test_shares_of_scores_are_those_of_the_variance_along_the_rows(kind: str, objective: str) -> None:
+    model = subject(toy(scores=kind, objective=objective))
+    tokens = some_tokens(model.spec)
+    trace = Trace()
+    model(tokens, trace=trace)
+    found = depth_matrix(model, tokens, "scores").shares
+    for layer, part in enumerate(identities(model, tokens, "scores")):
+        of_head = torch.zeros(2, layer + 1).double()
+        for head in range(2):
+            whole = 0.0
+            for batch in range(len(tokens)):
+                for row in range(tokens.shape[1]):
+                    sees = slice(0, row + 1 if objective == "causal" else None)
+                    summed = part.read[batch, head, row, sees]
+                    whole += float(summed.var(correction=0)) * len(summed)
+                    for source in range(layer + 1):
+                        own = part.of_source[source, batch, head, row, sees]
+                        of_head[head, source] += ((own - own.mean()) * (summed - summed.mean())).sum()
+            of_head[head] /= whole
+        torch.testing.assert_close(found[layer, : layer + 1], of_head.mean(dim=0), rtol=0, atol=1e-10)
+        assert torch.equal(found[layer, layer + 1 :], torch.zeros(2 - layer).double())
+
+
+def test_a_bias_that_cannot_matter_moves_no_share_of_the_scores() -> None:
+    """Without rotary positions a bias of the keys adds a constant to each row of the scores."""
+    model = subject(toy(scores="weighted", position="learned", bias=Biases(k=True)))
+    tokens = some_tokens(model.spec)
+    before = depth_matrix(model, tokens, "scores").shares
+    with torch.no_grad():
+        biases = [bias for name, bias in model.named_parameters() if name.endswith("qk_bias.k")]
+        for bias in biases:
+            bias += 3 * torch.randn_like(bias)
+    assert len(biases) == 3
+    torch.testing.assert_close(depth_matrix(model, tokens, "scores").shares, before, rtol=0, atol=1e-8)
+
+
 @pytest.mark.parametrize("layer", range(3))
 def test_summed_scores_are_those_that_attention_is_computed_from(layer: int) -> None:
-    from addnorm.model.trace import Trace
-
     model, trace = subject(toy(scores="weighted")), Trace()
     tokens = some_tokens(model.spec)
     model(tokens, trace=trace)
@@ -59,7 +100,6 @@ def test_a_column_has_the_probabilities_of_attention(changes: dict[str, Any]) ->
     """Against the definition, in which a column's keys are further keys of which a row sees its own."""
     from addnorm.kernels.grouped_attention.normalisation import attention_of
     from addnorm.kernels.grouped_attention.reference import masked_scores, reference
-    from addnorm.model.trace import Trace
 
     model, trace = subject(toy(column={"kind": "earlier", "most": 1}, **changes)), Trace()
     tokens = some_tokens(model.spec)

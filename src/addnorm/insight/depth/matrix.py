@@ -37,7 +37,8 @@ class DepthMatrix:
     shares: Float64[Tensor, "read source"]
     """The part c·r / r·r of a source's contribution c in the read r, mean over positions: what the read has of it with sizes
     and directions taken into account. A row adds up to one if no norm shifts; other sizes of stream or branches do not change
-    it."""
+    it. Of scores cov(c, r) / var(r) along the rows of attention, over the positions that each row sees, mean over heads: a
+    constant along a row changes no softmax."""
     relative: Float64[Tensor, "read source"]
     """`weights` without the factors of rows and columns that matrices around could take over, so that single numbers mean
     something; 1 for all sources of all reads if the joint is the plain one with other sizes of its branches. Factors that

@@ -1,7 +1,9 @@
 """The reads of the attention scores: every layer's summed scores, before biases and masks, as sums over layers.
 
-A layer's scores are a sum of terms with fixed weights. Where a sibling merges queries and keys on their way, the merged queries
-and keys are reads as well, and a layer's part in a score is that of its queries, with all keys held.
+A layer's scores are a sum of terms with fixed weights. What counts of a term in a share is its variation along a row, over the
+positions that the row sees: a constant along a row changes no softmax, and what is hidden is not read. Where a sibling merges
+queries and keys on their way, the merged queries and keys are reads as well, and a layer's part in a score is that of its
+queries, with all keys held.
 """
 
 import copy
@@ -13,6 +15,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from addnorm.insight.depth.part import Part, attending_layers, forward_mode, tangent_of
+from addnorm.insight.score_shares import shares_of, variation
+from addnorm.kernels.grouped_attention import band
 from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.scores import Scores
@@ -47,6 +51,8 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
                 )
         if share is not None and scores.terms(layer) == 1:
             continue
+        problem = trace.attentions[layer].problem
+        seen = band(problem, slice(0, problem.query), slice(0, problem.key))
         weights = _weights(scores, layer, len(own), queries.shape[2]).to(queries.device) * unit  # [source, heads]
         keyed = passed_keys.repeat_interleave(group, dim=2).mT / unit
         products = _until(queries @ keyed, layer)  # [source, batch, heads, seq, seq]
@@ -57,6 +63,7 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
             contributions=contributions,
             sources=products,
             weights=weights,
+            shares=shares_of(variation(contributions, seen)).mean(dim=0),
         )
 
 

@@ -1,9 +1,4 @@
-r"""Shares of the joining layers in the variance of a layer's summed scores.
-
-    T_i = s_{m,i} Q_i K_i^T,        S = sum_i T_i,        share_i = sum_rows cov(T_i, S) / sum_rows var(S)
-
-Covariance and variance are taken along a row, over its visible positions, because a constant along a row does not change a
-softmax. The shares of a layer add up to one; a term that works against the sum has a negative share.
+"""Shares of the joining layers in the variance of a layer's summed scores, over passes: see `addnorm.insight.score_shares`.
 
 Why: readers of Su (2020) found layers whose own Q K^T was nearly zero, so that the first layer's scores determined them.
 """
@@ -14,6 +9,7 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from addnorm.insight.score_shares import shares_of, variation
 from addnorm.kernels.grouped_attention import AttentionProblem, band
 from addnorm.model.trace import AttentionTrace
 
@@ -43,11 +39,11 @@ class ScoreTally:
     def shares(self, place: int) -> Float64[Tensor, "heads terms"] | None:
         """Return share_i per head, earliest term first; None for a single term."""
         found = self.covariances[place]
-        return None if found is None else found / found.sum(-1, keepdim=True)
+        return None if found is None else shares_of(found)
 
 
 def covariances(problem: AttentionProblem) -> Float64[Tensor, "heads terms"]:
-    """Sum (T_i - mean T_i)(S - mean S) over rows and visible positions, per head; summed over i it is the variation of S."""
+    """Find `variation` of the terms of one attention, a block of rows at a time."""
     p, num_terms = problem, len(problem.queries)
     weights = p.weights[0] if isinstance(p.weights, Tensor) else torch.tensor(p.weights, dtype=torch.float64)
     weights = weights.to(p.value.device, torch.float64).expand(p.heads, num_terms)
@@ -58,11 +54,5 @@ def covariances(problem: AttentionProblem) -> Float64[Tensor, "heads terms"]:
         rows = slice(first, min(first + ROWS, p.query))
         queries = torch.stack([query[:, :, rows].double() for query in p.queries])
         terms = queries @ keys.mT * weights  # [terms, batch, heads, rows, key]
-        seen = band(p, rows, slice(0, p.key))
-        if seen is None:
-            seen = torch.ones(terms.shape[-2:], dtype=torch.bool, device=keys.device)
-        terms = terms * seen
-        mean = terms.sum(-1, keepdim=True) / seen.sum(-1)[:, None]
-        terms = (terms - mean) * seen
-        total += torch.einsum("tbhqk,bhqk->ht", terms, terms.sum(0))
+        total += variation(terms, band(p, rows, slice(0, p.key)))
     return total

@@ -20,7 +20,7 @@ from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
-FORMAT = 3
+FORMAT = 4
 """Version of the layout of the file. Files of version 1 have no depth matrices and no directions, files of version 2 no size of
 what layers add; they are measured again."""
 

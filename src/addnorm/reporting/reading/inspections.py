@@ -10,10 +10,11 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.store import RunFolder, read_json
 
 NAME = "insight.json"
-FORMAT = 3
+FORMAT = 4
 """Newest version of the layout, as `addnorm.insight` writes it."""
-FORMATS = (1, 2, FORMAT)
-"""Versions that can be shown: version 1 has no depth matrices, version 2 no size of what layers add."""
+FORMATS = (1, 2, 3, FORMAT)
+"""Versions that can be shown: version 1 has no depth matrices, version 2 no size of what layers add;
+in version 3 shares of summed scores count hidden positions and constants along a row."""
 
 
 def insights(snapshot: Snapshot, models: Iterable[str] | None = None) -> dict[str, Mapping[str, Any]]:

@@ -1,0 +1,33 @@
+r"""Shares of the joining layers in the variance of a layer's summed scores.
+
+    T_i = s_{m,i} Q_i K_i^T,        S = sum_i T_i,        share_i = sum_rows cov(T_i, S) / sum_rows var(S)
+
+Covariance and variance are taken along a row, over its visible positions, because a constant along a row does not change a
+softmax. The shares of a layer add up to one; a term that works against the sum has a negative share.
+"""
+
+from jaxtyping import Bool, Float64
+from torch import Tensor
+
+
+def variation(
+    terms: Float64[Tensor, "terms batch heads query key"], seen: Bool[Tensor, "query key"] | None
+) -> Float64[Tensor, "heads terms"]:
+    """Sum (T_i - mean T_i)(S - mean S) over rows and visible positions, per head; summed over i it is the variation of S.
+
+    Args:
+        terms: the terms of the scores, earliest first.
+        seen: the positions that each row sees; all if None.
+    """
+    if seen is None:
+        terms = terms - terms.mean(dim=-1, keepdim=True)
+    else:
+        mean = (terms * seen).sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True)
+        terms = (terms - mean) * seen
+    return (terms * terms.sum(dim=0)).sum(dim=(1, 3, 4)).T
+
+
+def shares_of(variations: Float64[Tensor, "heads terms"]) -> Float64[Tensor, "heads terms"]:
+    """Divide variations of terms by that of their sum; zeros where the sum does not vary."""
+    whole = variations.sum(dim=-1, keepdim=True)
+    return variations / whole.where(whole != 0, 1.0)
