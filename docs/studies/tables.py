@@ -11,7 +11,8 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- lengths NAME -->              what `addnorm extrapolate DIR` prints, from its --json in data/NAME.json
     <!-- verdicts NAME -->             of that the losses against the references alone
     <!-- trend NAME NAME … -->         what `addnorm trend` prints of data/NAME.json, one per size
-    <!-- pairs NAME A:B … -->          variants A, each beside a reference B of its own: parameters, losses and verdict
+    <!-- pairs NAME+NAME A:B … -->     variants A, each beside a reference B of its own, of one or more files of one study:
+                                       parameters, losses and verdict
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
@@ -194,11 +195,13 @@ def cost(name: str) -> str:
     return markdown(rows)
 
 
-def pairs(name: str, *chosen: str) -> str:
+def pairs(names: str, *chosen: str) -> str:
     """Each variant beside its own reference; differences in thousandths of a nat, whose intervals hold together."""
-    costs = stored(name)["costs"]
+    files = names.split("+")
+    costs = {variant: cost for name in files for variant, cost in stored(name)["costs"].items()}
+    results = [result for name in files for result in read_published(DATA / f"{name}.json").results]
     wanted = [(variant, reference) for variant, _, reference in (pair.partition(":") for pair in chosen)]
-    found = compare_pairs(read_published(DATA / f"{name}.json").results, wanted)
+    found = compare_pairs(results, wanted)
     rows = [["variant", "parameters", "its reference", "parameters", "difference and its interval", "lower on"]]
     for (variant, reference), comparison in found.items():
         difference: str = comparison.verdict or "no verdict"
