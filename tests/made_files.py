@@ -97,7 +97,7 @@ def flow(run: RunFolder) -> dict[str, Any]:
     part = {"loss": 2.0, "gradient": 1.0, "embedding": {"rms": 1.0}, "layers": layers}
     start, end = (part | {"depth": {"residual": depth(weight)}} for weight in (1.0, -0.5))
     return {
-        "format": 3,
+        "format": 4,
         "run": run.name,
         "variant": run.spec["variant"],
         "seed": run.spec["seed"],
@@ -114,7 +114,7 @@ def checkpoint(folder: Path, name: str, *, layers: int = 2, text: str = "a", mis
     missing = [] if missing is None else [missing]
     place = folder / "measured" / name
     content = {
-        "format": 3,
+        "format": 4,
         "run": name,
         "weights": {"folder": f"/models/{name}"},
         "data": {"hash": text, "text": f"{text}.txt", "seq": 16, "sequences": 2, "map_sequences": 1},

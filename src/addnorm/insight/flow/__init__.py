@@ -3,7 +3,7 @@
 All is measured twice on the same held-out windows: with the initial weights, which spec and seed reproduce, and with the final
 weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
 
-    {"format": 3, "run", "variant", "seed", "addnorm": version,
+    {"format": 4, "run", "variant", "seed", "addnorm": version,
      "weights": {"file", "step", "steps"},
      "data": {"hash", "seq", "sequences", "map_sequences"},
      "start": FLOW, "end": FLOW}
