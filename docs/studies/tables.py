@@ -2,6 +2,7 @@
 
     python docs/studies/tables.py collect DIR NAME [LABEL]    a study's finished runs to data/NAME.json, beside those there
     python docs/studies/tables.py lengths DIR NAME            what `addnorm extrapolate DIR` left there to data/NAME.json
+    python docs/studies/tables.py tuning DIR NAME             the losses of a tuned study's points to data/NAME.json
     python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
 
 A block is a comment that says what stands in it, the table, and `<!-- end -->`:
@@ -34,6 +35,7 @@ from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
 from addnorm.statistics import compare_pairs, ranking_of_published, read_published
 from addnorm.store import StudyFolder
+from addnorm.store.rank import rank
 from addnorm.store.results import results
 from addnorm.store.study import COSTS
 from addnorm.store.trend import trend
@@ -138,6 +140,25 @@ def collect_lengths(folder: Path, to: Path) -> None:
     found.pop("rankings")
     head = json.dumps(found, indent=1).removesuffix("\n}")
     to.write_text(f'{head},\n "rows": [\n  {rows}\n ]\n}}\n', encoding="utf-8")
+
+
+def collect_tuning(folder: Path, to: Path) -> None:
+    """Write the mean loss of every point that a study tried, a row per variant; * is the chosen one, ~ one as good."""
+    tuning = rank(folder).to_json()["tuning"]
+    columns, rows = ["variant"], []
+    for variant in tuning["variants"]:
+        points = variant["points"]
+        columns = ["variant", *(_label(point["values"]) for point in points)]
+        marks = ["*" if point["point"] == variant["chosen"] else "~" * point["as_good"] for point in points]
+        rows.append(
+            [variant["variant"], *(f"{point['mean']:.4f}{mark}" for point, mark in zip(points, marks, strict=True))]
+        )
+    lines = ",\n  ".join(json.dumps(row) for row in rows)
+    to.write_text(f'{{\n "columns": {json.dumps(columns)},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def _label(values: dict[str, Any]) -> str:
+    return ", ".join(f"{path.rpartition('.')[2].replace('_', ' ')} {value:g}" for path, value in values.items())
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -280,6 +301,8 @@ def main(arguments: list[str]) -> int:
             collect(Path(folder), DATA / f"{name}.json", " ".join(label))
         case ["lengths", folder, name]:
             collect_lengths(Path(folder), DATA / f"{name}.json")
+        case ["tuning", folder, name]:
+            collect_tuning(Path(folder), DATA / f"{name}.json")
         case ["write", *names]:
             for path in [HERE / f"{name}.md" for name in names] or sorted(HERE.glob("*.md")):
                 path.write_text(written(path.read_text(encoding="utf-8")), encoding="utf-8")
