@@ -22,7 +22,7 @@ INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
 FORMAT = 4
 """Version of the layout of the file. Files of version 1 have no depth matrices and no directions, files of version 2 no size of
-what layers add; they are measured again."""
+what layers add, and version 3 counts constants in the shares of summed scores; all are measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)
