@@ -3,8 +3,8 @@
     python docs/studies/layers.py NAME DIR …                         a table to data/NAME.json
     python docs/studies/layers.py NAME DIR … --figure gradient:start gradient:end
                                                                      and a panel for each to images/NAME.svg
-    python docs/studies/layers.py NAME DIR … --shares VARIANT        instead of the table, what part of each layer's
-                                                                     scores comes from which layer
+    python docs/studies/layers.py NAME DIR … --shares VARIANT        what part of each layer's scores comes from which
+                                                                     layer, a table to data/NAME.json
 
 Folders of one study's slices are seeds of one model; models of different depths have rows of their own, and the figure shows
 the deepest. A panel is a measure (gradient, rms, entropy, exit_loss) and a time (start, end).
@@ -14,10 +14,14 @@ import argparse
 import json
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import geometric_mean, mean
 from typing import Any
 
+from tables import write_table
+
+from addnorm.insight.flow import INSIGHT
 from addnorm.store import StudyFolder
 
 HERE = Path(__file__).parent
@@ -46,15 +50,20 @@ Seeds = list[list[dict[str, Any]]]
 """Of every seed, its layers' measures."""
 
 
+def insights(folders: list[Path]) -> Iterator[dict[str, Any]]:
+    """What `addnorm inspect` measured of every run."""
+    for folder in folders:
+        for run in StudyFolder(folder).runs():
+            yield json.loads((run.path / INSIGHT).read_text(encoding="utf-8"))
+
+
 def measured(folders: list[Path]) -> dict[tuple[int, str, str], Seeds]:
     """Per depth, variant and time (start, end), every seed's layers."""
     found: dict[tuple[int, str, str], Seeds] = defaultdict(list)
-    for folder in folders:
-        for run in StudyFolder(folder).runs():
-            kept = json.loads((run.path / "insight.json").read_text(encoding="utf-8"))
-            for time in TIMES:
-                layers = kept[time]["layers"]
-                found[len(layers), kept["variant"], time].append(layers)
+    for kept in insights(folders):
+        for time in TIMES:
+            layers = kept[time]["layers"]
+            found[len(layers), kept["variant"], time].append(layers)
     return found
 
 
@@ -69,12 +78,7 @@ def by_layer(seeds: Seeds, measure: str) -> list[float]:
 
 def shares(folders: list[Path], variant: str) -> tuple[list[str], list[list[str]]]:
     """Columns and rows of a variant's shares of its scores after training: a row per layer, means over seeds."""
-    matrices = []
-    for folder in folders:
-        for run in StudyFolder(folder).runs():
-            kept = json.loads((run.path / "insight.json").read_text(encoding="utf-8"))
-            if kept["variant"] == variant:
-                matrices.append(kept["end"]["depth"]["scores"]["shares"])
+    matrices = [kept["end"]["depth"]["scores"]["shares"] for kept in insights(folders) if kept["variant"] == variant]
     means = [[mean(part) for part in zip(*rows, strict=True)] for rows in zip(*matrices, strict=True)]
     rows = [
         [str(layer), *(f"{part:.2f}" if source <= layer else "" for source, part in enumerate(parts))]
@@ -148,16 +152,12 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--shares", metavar="VARIANT")
     parsed = parser.parse_args(arguments)
-    found = measured(parsed.folders)
-    columns, rows = (
-        COLUMNS,
-        [row(variant, time, seeds) for (_, variant, time), seeds in found.items() if time in parsed.at],
-    )
     if parsed.shares:
-        columns, rows = shares(parsed.folders, parsed.shares)
-    lines = ",\n  ".join(json.dumps(line) for line in rows)
-    text = f'{{\n "columns": {json.dumps(columns)},\n "rows": [\n  {lines}\n ]\n}}\n'
-    (HERE / "data" / f"{parsed.name}.json").write_text(text, encoding="utf-8")
+        write_table(parsed.name, *shares(parsed.folders, parsed.shares))
+        return 0
+    found = measured(parsed.folders)
+    rows = [row(variant, time, seeds) for (_, variant, time), seeds in found.items() if time in parsed.at]
+    write_table(parsed.name, COLUMNS, rows)
     if parsed.figure:
         panels = [(measure, time) for measure, _, time in (panel.partition(":") for panel in parsed.figure)]
         draw(found, panels, parsed.variants, HERE / "images" / f"{parsed.name}.svg")

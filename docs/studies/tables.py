@@ -2,13 +2,14 @@
 
     python docs/studies/tables.py collect DIR NAME [LABEL]    a study's finished runs to data/NAME.json, beside those there
     python docs/studies/tables.py lengths DIR NAME            what `addnorm extrapolate DIR` left there to data/NAME.json
-    python docs/studies/tables.py tuning DIR NAME             the losses of a tuned study's points to data/NAME.json
+    python docs/studies/tables.py tuning DIR NAME             what tuning found in DIR to data/NAME.json
     python docs/studies/tables.py write [REPORT …]            every marked block of the reports anew; of all if none is named
 
 A block is a comment that says what stands in it, the table, and `<!-- end -->`:
 
     <!-- rank NAME -->                 what `addnorm rank docs/studies/data/NAME.json` prints
     <!-- sweep NAME NAME … -->         rankings side by side, one column each, headed by their labels
+    <!-- tuning NAME -->               what `addnorm rank` prints of the tuning
     <!-- lengths NAME -->              what `addnorm extrapolate DIR` prints, from its --json in data/NAME.json
     <!-- verdicts NAME -->             of that the losses against the references alone
     <!-- trend NAME NAME … -->         what `addnorm trend` prints of data/NAME.json, one per size
@@ -33,6 +34,7 @@ from safetensors import safe_open
 from addnorm.reporting.formats.trend_table import text as trend_text
 from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
+from addnorm.reporting.sections.tuning import text as tuning_text
 from addnorm.statistics import compare_pairs, ranking_of_published, read_published
 from addnorm.store import StudyFolder
 from addnorm.store.rank import rank
@@ -43,7 +45,8 @@ from addnorm.store.trend import trend
 HERE = Path(__file__).parent
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->", flags=re.S
+    r"<!-- (rank|sweep|trend|pairs|tuning|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->",
+    flags=re.S,
 )
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
 
@@ -143,22 +146,18 @@ def collect_lengths(folder: Path, to: Path) -> None:
 
 
 def collect_tuning(folder: Path, to: Path) -> None:
-    """Write the mean loss of every point that a study tried, a row per variant; * is the chosen one, ~ one as good."""
+    """Write what tuning found, a line per variant."""
     tuning = rank(folder).to_json()["tuning"]
-    columns, rows = ["variant"], []
-    for variant in tuning["variants"]:
-        points = variant["points"]
-        columns = ["variant", *(_label(point["values"]) for point in points)]
-        marks = ["*" if point["point"] == variant["chosen"] else "~" * point["as_good"] for point in points]
-        rows.append(
-            [variant["variant"], *(f"{point['mean']:.4f}{mark}" for point, mark in zip(points, marks, strict=True))]
-        )
+    lines = ",\n  ".join(json.dumps(variant) for variant in tuning.pop("variants"))
+    head = json.dumps(tuning, indent=1).removesuffix("\n}")
+    to.write_text(f'{head},\n "variants": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def write_table(name: str, columns: list[str], rows: list[list[str]]) -> None:
+    """Write the rows of a script to data/NAME.json, for the block `table NAME`."""
     lines = ",\n  ".join(json.dumps(row) for row in rows)
-    to.write_text(f'{{\n "columns": {json.dumps(columns)},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
-
-
-def _label(values: dict[str, Any]) -> str:
-    return ", ".join(f"{path.rpartition('.')[2].replace('_', ' ')} {value:g}" for path, value in values.items())
+    text = f'{{\n "columns": {json.dumps(columns)},\n "rows": [\n  {lines}\n ]\n}}\n'
+    (DATA / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 def stored(name: str) -> dict[str, Any]:
@@ -182,6 +181,8 @@ def block(kind: str, names: str) -> str:
         return "```text\n" + "\n\n".join(shown) + "\n```\n"
     if kind == "trend":
         return f"```text\n{trend_text(trend([DATA / f'{name}.json' for name in names.split()]).to_json())}```\n"
+    if kind == "tuning":
+        return f"```text\n{tuning_text(stored(names))}```\n"
     if kind == "pairs":
         return pairs(*names.split())
     if kind == "cost":

@@ -9,13 +9,13 @@ Heads and seeds are averaged. "Fall" is the mean over the nearest quarter of the
 length: above zero, the term draws attention to what is near. "Size" is the root mean square over all distances.
 """
 
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tables import write_table
 
 from addnorm.insight.score_terms.inspect import inspect_terms
 from addnorm.reporting.sections.terms import figure
@@ -52,9 +52,7 @@ def main(arguments: list[str]) -> int:
             found.setdefault((run.spec["variant"], head["layer"]), []).append(head)
     order = sorted(found, key=lambda key: (variants.index(key[0]), key[1]))
     rows = [row(variant, layer, found[variant, layer]) for variant, layer in order]
-    lines = ",\n  ".join(json.dumps(line) for line in rows)
-    text = f'{{\n "columns": {json.dumps(COLUMNS)},\n "rows": [\n  {lines}\n ]\n}}\n'
-    (HERE / "data" / f"{name}.json").write_text(text, encoding="utf-8")
+    write_table(name, COLUMNS, rows)
     if "--figure" in arguments:
         figure(drawn).savefig(HERE / "images" / f"{name}.png", dpi=70, metadata={"Software": None})
     return 0

@@ -14,6 +14,8 @@ from addnorm.model.transformer import Transformer
 
 SAME = 1e-9
 """Largest spread of a weight over positions that counts as rounding, in float64."""
+TINY = 1e-300
+"""Divisor in place of zero: a source or read of zeros has the weight zero."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -27,8 +29,12 @@ class Part:
     """Vectors that the contributions are multiples of; zero where the read cannot have the source."""
     weights: Float64[Tensor, "source heads"] | None = None
     """Weights per head where they are known without looking at the contributions."""
-    shares: Float64[Tensor, " source"] | None = None
-    """Shares of a read whose entries are more than its influence: of scores, to which a constant along a row adds nothing."""
+
+    def shares(self) -> Float64[Tensor, " source"]:
+        """Find the part of each source in the read: c·r / r·r, mean over positions."""
+        c, r = self.contributions, self.read
+        of_place = (c * r).sum(dim=-1) / r.square().sum(dim=-1).clamp_min(TINY)
+        return of_place.flatten(1).mean(dim=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,19 +48,14 @@ class Row:
 
 def row_of(part: Part) -> Row:
     """Find the weight of every source in a read at every position, and its share of the read."""
-    tiny = 1e-300  # a source of zeros has the weight zero
-    c, v, r = part.contributions, part.sources, part.read
-    if part.shares is None:
-        shares = ((c * r).sum(dim=-1) / r.square().sum(dim=-1).clamp_min(tiny)).flatten(1).mean(dim=1)
-    else:
-        shares = part.shares
     if part.weights is not None:
         weights = part.weights[..., None]
     else:
-        at_places = (c * v).sum(dim=-1) / v.square().sum(dim=-1).clamp_min(tiny)
-        by_head = at_places.unsqueeze(2) if r.dim() == 3 else at_places  # [source, batch, heads, seq]
+        c, v = part.contributions, part.sources
+        at_places = (c * v).sum(dim=-1) / v.square().sum(dim=-1).clamp_min(TINY)
+        by_head = at_places.unsqueeze(2) if part.read.dim() == 3 else at_places  # [source, batch, heads, seq]
         weights = by_head.transpose(1, 2).flatten(2)
-    return Row(weights=weights.cpu(), shares=shares.cpu())
+    return Row(weights=weights.cpu(), shares=part.shares().cpu())
 
 
 def attending_layers(model: Transformer) -> tuple[str, ...]:

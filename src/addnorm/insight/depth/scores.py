@@ -1,16 +1,16 @@
 """The reads of the attention scores: every layer's summed scores, before biases and masks, as sums over layers.
 
-A layer's scores are a sum of terms with fixed weights. What counts of a term in a share is its variation along a row, over the
-positions that the row sees: a constant along a row changes no softmax, and what is hidden is not read. Where a sibling merges
-queries and keys on their way, the merged queries and keys are reads as well, and a layer's part in a score is that of its
-queries, with all keys held.
+A layer's scores are a sum of terms with fixed weights. Where a sibling merges queries and keys on their way, the merged queries
+and keys are reads as well, and a layer's part in a score is that of its queries, with all keys held.
 """
 
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
+from jaxtyping import Bool, Float64
 from torch import Tensor
 from torch.autograd import forward_ad
 
@@ -22,6 +22,21 @@ from addnorm.model.transformer import Transformer
 from addnorm.scores import Scores
 
 sources_of = attending_layers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SummedScores(Part):
+    """Scores of one layer, [batch, heads, query, key]."""
+
+    seen: Bool[Tensor, "query key"] | None
+    """Positions that each row sees; all if None."""
+
+    def shares(self) -> Float64[Tensor, " source"]:
+        """Find the part of each layer in the variation along the rows.
+
+        A constant along a row changes no softmax, and what a row does not see is not read.
+        """
+        return shares_of(variation(self.contributions, self.seen)).mean(dim=0)
 
 
 def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
@@ -51,19 +66,18 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
                 )
         if share is not None and scores.terms(layer) == 1:
             continue
-        problem = trace.attentions[layer].problem
-        seen = band(problem, slice(0, problem.query), slice(0, problem.key))
         weights = _weights(scores, layer, len(own), queries.shape[2]).to(queries.device) * unit  # [source, heads]
         keyed = passed_keys.repeat_interleave(group, dim=2).mT / unit
         products = _until(queries @ keyed, layer)  # [source, batch, heads, seq, seq]
         contributions = weights[:, None, :, None, None] * products
-        yield Part(
+        problem = trace.attentions[layer].problem
+        yield SummedScores(
             name=f"{layer}.scores" if merges else str(layer),
             read=contributions.sum(dim=0),
             contributions=contributions,
             sources=products,
             weights=weights,
-            shares=shares_of(variation(contributions, seen)).mean(dim=0),
+            seen=band(problem, slice(0, problem.query), slice(0, problem.key)),
         )
 
 
