@@ -121,7 +121,7 @@ def test_unknown_studies_are_told() -> None:
     assert str(caught.value).startswith("no study 'residual-score'. Did you mean 'residual-scores'? Known: ")
     with pytest.raises(UnknownName, match="no built-in study 'x'"):
         study_source("x")
-    known = "quick, long, small, wide, long_decay, long_tuned, paper"
+    known = "quick, long, small, wide, long_decay, long_compute, long_tuned, paper"
     with pytest.raises(InputError, match=rf"no profile 'papr', did you mean 'paper'\? Known: {known}\.$"):
         load_study("residual-scores", profile="papr")
 

@@ -180,3 +180,18 @@ def test_frozen_steps_are_kept_when_flops_are_counted_otherwise(
     assert frozen_plan(load_study(file), tmp_path / "out")["plan_hash"] == plan["plan_hash"]
     with pytest.raises(pytest.fail.Exception):
         frozen_plan(load_study(write("flops: 2e8")), tmp_path / "out")
+
+
+def test_the_baseline_at_equal_compute_is_the_one_at_equal_tokens() -> None:
+    tokens, compute = (
+        resolve_budgets(fit_models(load_study("residual-scores", profile=profile), 256))
+        for profile in ("long", "long_compute")
+    )
+    assert compute.training_of("base") == tokens.training_of("base")
+    assert compute.variants["base"] == tokens.variants["base"]
+    cost = {
+        name: step_cost(tokens.variants[name], tokens.training_of(name)).flops * tokens.training_of(name).steps
+        for name in tokens.variants
+    }
+    costly = {name for name in tokens.variants if cost[name] > 1.02 * cost["base"]}
+    assert set(compute.variants) == {"base", *costly}
