@@ -19,12 +19,11 @@ from pathlib import Path
 from statistics import geometric_mean, mean
 from typing import Any
 
-from tables import write_table
+from tables import save_figure, write_table
 
 from addnorm.insight.flow import INSIGHT
 from addnorm.store import StudyFolder
 
-HERE = Path(__file__).parent
 COLUMNS = [
     "variant",
     "layers",
@@ -103,9 +102,7 @@ def row(variant: str, time: str, seeds: Seeds) -> list[str]:
     ]
 
 
-def draw(
-    found: dict[tuple[int, str, str], Seeds], panels: list[tuple[str, str]], wanted: list[str], path: Path
-) -> None:
+def draw(found: dict[tuple[int, str, str], Seeds], panels: list[tuple[str, str]], wanted: list[str], name: str) -> None:
     from matplotlib.figure import Figure
 
     depth = max(layers for layers, _, _ in found)
@@ -131,8 +128,7 @@ def draw(
         axes.set_xlabel("layer")
         axes.set_ylabel(LABELS[measure])
     figure.legend(list(drawn.values()), list(drawn), loc="outside right center", frameon=False)
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+    save_figure(figure, name)
 
 
 def main(arguments: list[str]) -> int:
@@ -160,7 +156,7 @@ def main(arguments: list[str]) -> int:
     write_table(parsed.name, COLUMNS, rows)
     if parsed.figure:
         panels = [(measure, time) for measure, _, time in (panel.partition(":") for panel in parsed.figure)]
-        draw(found, panels, parsed.variants, HERE / "images" / f"{parsed.name}.svg")
+        draw(found, panels, parsed.variants, parsed.name)
     return 0
 
 

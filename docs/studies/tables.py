@@ -160,6 +160,14 @@ def write_table(name: str, columns: list[str], rows: list[list[str]]) -> None:
     (DATA / f"{name}.json").write_text(text, encoding="utf-8")
 
 
+def save_figure(figure: Any, name: str) -> None:
+    """Write a figure to images/NAME.svg; the same figure gives the same bytes."""
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(HERE / "images" / f"{name}.svg", metadata={"Date": None})
+
+
 def stored(name: str) -> dict[str, Any]:
     """The content of data/NAME.json."""
     return dict(json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")))

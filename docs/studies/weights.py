@@ -7,18 +7,16 @@ the colour says which layers count more than the others of their row, and the nu
 """
 
 import sys
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
-from tables import learned_means, stored
+from tables import learned_means, save_figure, stored
 
-HERE = Path(__file__).parent
 MOST = 2.0
 """Doublings and halvings of the row's mean that have the full colour."""
 
 
-def draw(name: str, wanted: list[tuple[str, str]], path: Path) -> None:
+def draw(name: str, wanted: list[tuple[str, str]]) -> None:
     data = stored(name)
     figure = Figure(figsize=(4.2 * len(wanted), 3.9), layout="constrained")
     panels = figure.subplots(1, len(wanted), squeeze=False)[0]
@@ -46,19 +44,14 @@ def draw(name: str, wanted: list[tuple[str, str]], path: Path) -> None:
     bar = figure.colorbar(image, ax=list(panels), shrink=0.8, ticks=[-2, -1, 0, 1, 2])
     bar.ax.set_yticklabels(["1/4", "1/2", "1", "2", "4"])
     bar.set_label("weight / mean of its row", fontsize=9)
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, metadata={"Date": None})
+    save_figure(figure, f"{name}-weights")
 
 
 def main(arguments: list[str]) -> int:
     if len(arguments) < 2 or any(":" not in pair for pair in arguments[1:]):
         raise SystemExit(__doc__)
     name, *wanted = arguments
-    draw(
-        name,
-        [(variant, what) for variant, _, what in (each.partition(":") for each in wanted)],
-        HERE / "images" / f"{name}-weights.svg",
-    )
+    draw(name, [(variant, what) for variant, _, what in (each.partition(":") for each in wanted)])
     return 0
 
 
