@@ -70,7 +70,7 @@ def row(variant: str, layer: int, heads: Sequence[dict[str, Any]]) -> list[str]:
     ]
     return [
         variant,
-        str(layer + 1),
+        str(layer),
         *(f"{one:+.2f}" for one in falls),
         f"{share:.3f}",
         *(f"{one:.2f}" for one in directions),
