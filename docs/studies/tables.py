@@ -80,7 +80,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         "study": study.plan["study"],
         "label": label,
         "plan_hash": study.plan["plan_hash"],
-        "steps": study.plan["runs"][0]["spec"]["training"]["steps"],
+        "steps": study.runs()[0].spec["spec"]["training"]["steps"],
         "references": study.plan["references"],
     }
     costs = counted(study)
@@ -114,13 +114,13 @@ def counted(study: StudyFolder) -> dict[str, dict[str, float]]:
         return {}
     costs = json.loads(path.read_text(encoding="utf-8"))["variants"]
     found = {}
-    for run in study.plan["runs"]:
-        training, cost = run["spec"]["training"], costs[run["variant"]]
-        tokens = run["steps"] * training["batch"] * training["seq"]
-        found[run["variant"]] = {
-            "parameters": cost["parameters"],
+    for run in study.runs():
+        variant, training = run.spec["variant"], run.spec["spec"]["training"]
+        tokens = training["steps"] * training["batch"] * training["seq"]
+        found[variant] = {
+            "parameters": costs[variant]["parameters"],
             "tokens": tokens,
-            "flops": cost["flops_per_token"] * tokens,
+            "flops": costs[variant]["flops_per_token"] * tokens,
         }
     return found
 
