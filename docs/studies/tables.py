@@ -31,6 +31,7 @@ from typing import Any
 
 from safetensors import safe_open
 
+from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.formats.trend_table import text as trend_text
 from addnorm.reporting.sections.lengths.table import text as lengths
 from addnorm.reporting.sections.ranking import text
@@ -162,10 +163,7 @@ def write_table(name: str, columns: list[str], rows: list[list[str]]) -> None:
 
 def save_figure(figure: Any, name: str) -> None:
     """Write a figure to images/NAME.svg; the same figure gives the same bytes."""
-    import matplotlib
-
-    with matplotlib.rc_context({"svg.hashsalt": name}):
-        figure.savefig(HERE / "images" / f"{name}.svg", metadata={"Date": None})
+    (HERE / "images" / f"{name}.svg").write_bytes(saved(figure, "svg"))
 
 
 def stored(name: str) -> dict[str, Any]:
