@@ -28,6 +28,8 @@ SETTINGS = {
     "batch 8": [],
     "batch 8, twice the rate": ["training.optimizer.learning_rate=1.2e-2"],
     "batch 8, half the rate": ["training.optimizer.learning_rate=3e-3"],
+    "batch 8, half the rate, warm-up 0.2": ["training.optimizer.learning_rate=3e-3", "training.schedule.warmup=0.2"],
+    "batch 8, a quarter of the rate": ["training.optimizer.learning_rate=1.5e-3"],
     "batch 8, warm-up 0.2": ["training.schedule.warmup=0.2"],
     "batch 8, half the initial scale": ["model.init_std=0.1"],
     "batch 16, half the steps": ["training.batch=16", "training.steps=120"],

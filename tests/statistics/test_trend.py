@@ -125,6 +125,21 @@ def test_a_variant_that_diverged_is_not_said_to_fall() -> None:
     assert "diverged" in str(row.versus["base"].reason)
 
 
+def test_a_variant_that_diverged_at_every_seed_is_said_to_have_diverged() -> None:
+    given = sizes(noise=0.001)
+    runs = [
+        replace(run, loss=None, state="diverged") if run.variant == "gains" else run
+        for run in given[2].results
+        if run.variant != "loses"
+    ]
+    found = trend([*given[:2], replace(given[2], results=runs)], references=["base"])
+    assert {row.variant for row in found.variants} == {"base", "steady"}
+    assert found.warnings == (
+        "diverged, and so without a trend: gains.",
+        "without a seed at every size, and so without a trend: loses.",
+    )
+
+
 def test_a_model_without_training_is_a_constant() -> None:
     """As in `rank`: its one value belongs to no seed, and the noise is that of the other variant's slopes alone."""
     given = [

@@ -275,8 +275,13 @@ def _differences(losses: Losses, variant: str, reference: str) -> dict[int, floa
 def _warnings(
     sizes: Sequence[Size], losses: Sequence[Losses], without: Sequence[str], slopes: Sequence[Result]
 ) -> Iterator[str]:
-    if without:
-        yield f"without a seed at every size, and so without a trend: {', '.join(without)}."
+    diverged = {result.variant for result in slopes if result.state == "diverged"}
+    for names, cause in (
+        ([name for name in without if name in diverged], "diverged"),
+        ([name for name in without if name not in diverged], "without a seed at every size"),
+    ):
+        if names:
+            yield f"{cause}, and so without a trend: {', '.join(names)}."
     partial: dict[str, set[int]] = {}
     counted = {(result.variant, result.seed) for result in slopes}
     for at in losses:
