@@ -56,7 +56,7 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
     """Write a study's ended runs in the form that `addnorm rank FILE.json` reads.
 
     A long study is trained in slices, perhaps each in a folder of its own (`--set seeds=[3]`): runs that the file has
-    already stay, and those of the folder join them. A run is known by the hash of what it is.
+    already stay, and those of the folder join or replace them. A run is known by its name, with its hash of what it is.
 
     Raises:
         SystemExit: the file has runs of another study or text.
@@ -91,8 +91,9 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         corpora = {run["corpus_hash"] for run in [*before["runs"], *runs]} - {None}
         if before["study"] != content["study"] or len(corpora) > 1:
             raise SystemExit(f"{to}: expected runs of {content['study']!r} on one text, got others. Name another file.")
-        known = {run["content_hash"] for run in runs}
-        runs += [run for run in before["runs"] if run["content_hash"] not in known]
+        # By the name, which holds a hash of what the run is. Weights differ in the last digits between kinds of CPU.
+        known = {run["run"] for run in runs}
+        runs += [run for run in before["runs"] if run["run"] not in known]
         coefficients = before.get("coefficients", {}) | coefficients
         # A slice of some variants names references of its own; the study's are those that came first.
         content |= {"label": label or before["label"], "references": before["references"]}
