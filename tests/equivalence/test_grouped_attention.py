@@ -5,12 +5,13 @@ from dataclasses import replace
 
 import pytest
 import torch
-from grouped_attention_cases import BATCH, IN_TORCH, Case, cases, leaves, paired, plain, with_gradients
+from grouped_attention_cases import BATCH, HEAD_DIM, IN_TORCH, Case, cases, leaves, paired, plain, with_gradients
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.narrow import NARROW
 from addnorm.kernels.grouped_attention.streaming import streaming
 from pairwise import pairwise
 
@@ -52,6 +53,17 @@ def test_every_implementation_equals_the_reference(query: int, key: int) -> None
     # At every length every pair of settings.
     tried = paired(**CHOICES, weights=("equal", "numbers", "per term", "per head"), dropout=(0.0, 0.4))
     assert_implementations_agree([replace(case, query=query, key=key) for case in tried])
+
+
+@pytest.mark.plain  # the shapes are those above
+@pytest.mark.parametrize(("terms", "value_dim"), [(3, NARROW - 1), (4, NARROW)])
+def test_narrow_products_and_others_are_the_same(terms: int, value_dim: int) -> None:
+    assert (terms * HEAD_DIM < NARROW) == (
+        value_dim < NARROW
+    )  # queries' gradients take the same way as attended values
+    assert_implementations_agree(
+        [replace(case, terms=terms, value_dim=value_dim, query=70, key=70) for case in SETTINGS]
+    )
 
 
 @pytest.mark.plain  # the shapes are those above

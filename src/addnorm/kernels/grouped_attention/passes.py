@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
+from addnorm.kernels.grouped_attention.narrow import product
 from addnorm.kernels.grouped_attention.panel import Panel, carve, span
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import spans, tile_of
@@ -54,8 +55,9 @@ def write_attended(panel: Panel, rows: slice, probabilities: Tensor, out: Tensor
     p = panel.problem
     if (kept := panel.kept(rows)) is not None:
         probabilities = probabilities.mul_(kept).div_(1 - p.dropout)
-    attended = torch.bmm(probabilities, span(panel.value, p.keys_seen(rows)))
-    out[panel.batch, panel.heads, rows] = panel.heads_first(attended).to(out.dtype)
+    attended = product(probabilities, span(panel.value, p.keys_seen(rows)))
+    by_group = attended.unflatten(1, (p.group, -1)).unflatten(0, (panel.num_items, -1))
+    out[panel.batch, panel.heads, rows].unflatten(1, (-1, p.group)).copy_(by_group)
 
 
 def differentiate_tiles(
@@ -93,22 +95,31 @@ class Sums:
     """Gradients of a panel's factors, which its tiles add up or fill row by row."""
 
     def __init__(self, panel: Panel) -> None:
-        dtype = panel.problem.dtype
+        self.panel = panel
         self.queries = torch.empty_like(panel.queries)
         """Of the products, before the weights; every row is written by one tile."""
-        self.keys = torch.zeros_like(panel.keys, dtype=dtype)
-        # Transposed, because a product with few columns has three quarters of the speed of one with few rows.
-        self.value = torch.zeros_like(panel.value.mT, dtype=dtype, memory_format=torch.contiguous_format)
+        # Transposed, because a product that is added and has few columns is slower than one with few rows: 1.2 times as slow
+        # for 64 columns and 4096 rows, five times for 8 and 128 (one AVX2 core).
+        self.keys = self._zeros(panel.keys.mT)
+        self.value = self._zeros(panel.value.mT)
+
+    def _zeros(self, transposed: Tensor) -> Tensor:
+        return torch.zeros_like(transposed, dtype=self.panel.problem.dtype, memory_format=torch.contiguous_format)
+
+    def add_scores(self, rows: slice, d_scores: Tensor, scale: float = 1.0) -> None:
+        """Add what one tile's d_scores, "slab line key", give the keys, and write what they give its queries."""
+        panel = self.panel
+        seen = panel.problem.keys_seen(rows)
+        add_product(self.keys[..., seen], panel.lines(panel.queries, rows).mT, d_scores, scale)
+        d_lines = product(d_scores, span(panel.keys, seen))
+        self.queries[:, :, rows] = d_lines.unflatten(1, (panel.problem.group, -1))
 
 
 def _differentiate_tile(panel: Panel, rows: slice, share: Tensor, buffers: Tensor, sums: Sums) -> Tensor:
     """Add one tile to the sums; return its d_scores, Float[Tensor, "slab line key"]."""
-    p, seen = panel.problem, panel.problem.keys_seen(rows)
-    lines, grad = panel.lines(panel.queries, rows), panel.lines(share, rows)
+    grad = panel.lines(share, rows)
     d_scores = differentiate_softmax(panel, rows, panel.probabilities(buffers[0], rows), grad, buffers[1], sums)
-    add_product(span(sums.keys, seen), d_scores.mT, lines, panel.scale)
-    d_lines = torch.bmm(d_scores, span(panel.keys, seen))
-    sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
+    sums.add_scores(rows, d_scores, panel.scale)
     return d_scores
 
 
@@ -132,7 +143,8 @@ def differentiate_softmax(
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, scale: float = 1.0) -> None:
     """Add scale · left · right to the total, which has the type of the sums for any type of the factors."""
-    if left.dtype == total.dtype:
+    # Into a part of a tensor, torch adds the products of a batch one by one; a batched product and a sum take less.
+    if left.dtype == total.dtype and (len(total) == 1 or total.is_contiguous()):
         total.baddbmm_(left, right, alpha=scale)
     else:
         total.add_(torch.bmm(left, right), alpha=scale)
@@ -142,15 +154,15 @@ def hand_out(panel: Panel, sums: Sums, found: Gradients) -> None:
     """Write a panel's sums into the gradients of the whole problem."""
     p, batch, heads, kv_heads = panel.problem, panel.batch, panel.heads, panel.kv_heads
     d_queries = sums.queries.view(panel.num_items, panel.num_heads, p.query, -1, p.head_dim)
-    d_keys = sums.keys.view(panel.num_items, -1, p.key, len(p.keys), p.head_dim)
+    d_keys = sums.keys.view(panel.num_items, -1, len(p.keys), p.head_dim, p.key)
     for i, (query, d_query, d_key) in enumerate(zip(p.queries, found.queries, found.keys, strict=True)):
-        product = d_queries[..., i, :]
+        of_term = d_queries[..., i, :]
         if panel.weights is None:
-            d_query[batch, heads] = product * panel.scale
+            d_query[batch, heads] = of_term * panel.scale
         else:
             assert found.weights is not None
-            found.weights[batch, heads, i] = (product.to(p.dtype) * query[batch, heads]).sum((-2, -1))
-            d_query[batch, heads] = (product * panel.weights[i]).to(d_query.dtype)
-        d_key[batch, kv_heads] = d_keys[..., i, :].to(d_key.dtype)
+            found.weights[batch, heads, i] = (of_term.to(p.dtype) * query[batch, heads]).sum((-2, -1))
+            d_query[batch, heads] = (of_term * panel.weights[i]).to(d_query.dtype)
+        d_key[batch, kv_heads] = d_keys[..., i, :, :].mT.to(d_key.dtype)
     by_item = sums.value.view(panel.num_items, -1, p.value_dim, p.key).mT
     found.value[batch, kv_heads] = by_item.to(found.value.dtype)

@@ -11,11 +11,10 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.packed import Layout, on_device, own_term, tile_of_flat
-from addnorm.kernels.grouped_attention.panel import Panel, carve, span
+from addnorm.kernels.grouped_attention.panel import Panel, carve
 from addnorm.kernels.grouped_attention.passes import (
     Gradients,
     Sums,
-    add_product,
     differentiate_softmax,
     hand_out,
     write_attended,
@@ -265,9 +264,7 @@ class _Work:
                 d_sum.zero_()
             else:
                 d_sum.mul_(self.above)
-            add_product(span(sums.keys, p.keys_seen(rows)), d_sum.mT, panel.lines(panel.queries, rows), panel.scale)
-            d_lines = torch.bmm(d_sum, span(panel.keys, p.keys_seen(rows)))
-            sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
+            sums.add_scores(rows, d_sum, panel.scale)
             if not self.last:
                 below = layer.scale(layer.index - 1) / layer.scale(layer.index)
                 panel.add_products(scores, rows, beta=below, alpha=-below)

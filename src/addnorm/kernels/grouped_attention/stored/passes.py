@@ -13,11 +13,10 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
 from addnorm.kernels.grouped_attention.packed import Layout, own_term, tile_of_flat
-from addnorm.kernels.grouped_attention.panel import Panel, carve, span
+from addnorm.kernels.grouped_attention.panel import Panel, carve
 from addnorm.kernels.grouped_attention.passes import (
     Gradients,
     Sums,
-    add_product,
     differentiate_softmax,
     hand_out,
     write_attended,
@@ -197,9 +196,7 @@ class _Work:
                     panel.add_bias_gradient(found.bias, d_scores, rows)
                 slot.copy_(d_scores)
             d_product = _combined(panel, above, start, passed_on, self.buffers[1], rows)
-            add_product(span(sums.keys, p.keys_seen(rows)), d_product.mT, panel.lines(panel.queries, rows))
-            d_lines = torch.bmm(d_product, span(panel.keys, p.keys_seen(rows)))
-            sums.queries[:, :, rows] = d_lines.unflatten(1, (p.group, -1))
+            sums.add_scores(rows, d_product)
         hand_out(panel, sums, found)
 
 
