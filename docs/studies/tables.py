@@ -56,7 +56,8 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
     """Write a study's ended runs in the form that `addnorm rank FILE.json` reads.
 
     A long study is trained in slices, perhaps each in a folder of its own (`--set seeds=[3]`): runs that the file has
-    already stay, and those of the folder join or replace them. A run is known by its name, with its hash of what it is.
+    already stay, and those of the folder join or replace them. A run is known by its name, with its hash of what it is. A
+    variant that is tuned has one choice, so that all of its earlier runs go.
 
     Raises:
         SystemExit: the file has runs of another study or text.
@@ -91,10 +92,11 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         corpora = {run["corpus_hash"] for run in [*before["runs"], *runs]} - {None}
         if before["study"] != content["study"] or len(corpora) > 1:
             raise SystemExit(f"{to}: expected runs of {content['study']!r} on one text, got others. Name another file.")
-        # By the name, which holds a hash of what the run is. Weights differ in the last digits between kinds of CPU.
-        known = {run["run"] for run in runs}
-        runs += [run for run in before["runs"] if run["run"] not in known]
-        coefficients = before.get("coefficients", {}) | coefficients
+        runs = joined(before["runs"], runs, tuned=bool(study.tuning_runs()))
+        names = {run["run"] for run in runs}
+        coefficients = {
+            run: rows for run, rows in (before.get("coefficients", {}) | coefficients).items() if run in names
+        }
         # A slice of some variants names references of its own; the study's are those that came first.
         content |= {"label": label or before["label"], "references": before["references"]}
         costs = before.get("costs", {}) | costs
@@ -107,6 +109,16 @@ def collect(folder: Path, to: Path, label: str = "") -> None:
         rows = ",\n  ".join(f"{json.dumps(run)}: {json.dumps(found)}" for run, found in sorted(coefficients.items()))
         head += f',\n "coefficients": {{\n  {rows}\n }}'
     to.write_text(f'{head},\n "runs": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def joined(before: list[dict[str, Any]], runs: list[dict[str, Any]], *, tuned: bool) -> list[dict[str, Any]]:
+    """The runs of a slice and those of the file that it does not replace: by name, or of a tuned study by variant.
+
+    Names hold a hash of what a run is. Its weights differ in the last digits between kinds of CPU.
+    """
+    by = "variant" if tuned else "run"
+    known = {run[by] for run in runs}
+    return [*runs, *(run for run in before if run[by] not in known)]
 
 
 def counted(study: StudyFolder) -> dict[str, dict[str, float]]:
@@ -148,9 +160,18 @@ def collect_lengths(folder: Path, to: Path) -> None:
 
 
 def collect_tuning(folder: Path, to: Path) -> None:
-    """Write what tuning found, a line per variant."""
+    """Write what tuning found, a line per variant; variants that the file has already stay, or are replaced."""
     tuning = rank(folder).to_json()["tuning"]
-    lines = ",\n  ".join(json.dumps(variant) for variant in tuning.pop("variants"))
+    variants = {variant["variant"]: variant for variant in tuning.pop("variants")}
+    if to.exists():
+        before = json.loads(to.read_text(encoding="utf-8"))
+        if before["seeds"] != tuning["seeds"]:
+            raise SystemExit(
+                f"{to}: expected tuning on the seeds {before['seeds']}, got {tuning['seeds']}. Name another file."
+            )
+        variants = {variant["variant"]: variant for variant in before["variants"]} | variants
+        tuning["noise_sd"] = None  # each folder has one of its own
+    lines = ",\n  ".join(json.dumps(variant) for variant in variants.values())
     head = json.dumps(tuning, indent=1).removesuffix("\n}")
     to.write_text(f'{head},\n "variants": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
 

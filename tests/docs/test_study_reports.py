@@ -72,6 +72,37 @@ def test_lengths_are_shown_as_the_command_prints_them(
     assert tables.written(report) == "<!-- lengths far -->\n```text\n0 rows\n```\n<!-- end -->"
 
 
+def test_slices_join_by_run_and_tuned_slices_by_variant(tables: ModuleType) -> None:
+    before = [{"run": "a-1", "variant": "a", "loss": 1.0}, {"run": "b-1", "variant": "b", "loss": 2.0}]
+    again = [{"run": "a-1", "variant": "a", "loss": 1.1}]
+    other = [{"run": "a-2", "variant": "a", "loss": 3.0}]
+    assert tables.joined(before, again, tuned=False) == [*again, before[1]]
+    assert tables.joined(before, other, tuned=False) == [*other, *before]
+    assert tables.joined(before, other, tuned=True) == [*other, before[1]]
+
+
+def test_tuning_of_further_variants_joins_the_file(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Ranking:
+        def __init__(self, seeds: list[int], **chosen: str) -> None:
+            self.seeds = seeds
+            self.variants = [{"variant": variant, "chosen": point} for variant, point in chosen.items()]
+
+        def to_json(self) -> dict[str, object]:
+            return {"tuning": {"seeds": self.seeds, "noise_sd": 0.1, "variants": self.variants}}
+
+    path = tmp_path / "tuning.json"
+    for found in (Ranking([100], a="1", b="1"), Ranking([100], b="2", c="1")):
+        monkeypatch.setattr(tables, "rank", lambda folder, found=found: found)
+        tables.collect_tuning(tmp_path, path)
+    kept = json.loads(path.read_text(encoding="utf-8"))
+    assert {row["variant"]: row["chosen"] for row in kept["variants"]} == {"a": "1", "b": "2", "c": "1"}
+    monkeypatch.setattr(tables, "rank", lambda folder: Ranking([7], a="3"))
+    with pytest.raises(SystemExit, match=r"expected tuning on the seeds \[100\], got \[7\]"):
+        tables.collect_tuning(tmp_path, path)
+
+
 def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
     used = {
         name
