@@ -142,6 +142,18 @@ def test_the_figure_shows_every_seed(folders: list[str]) -> None:
         figure(without)
 
 
+def test_the_figure_hides_the_places_of_its_last_line_that_are_free(folders: list[str]) -> None:
+    from addnorm.reporting.drawing.trend import figure
+
+    found: Any = addnorm.trend(folders).to_json()
+    one = next(row for row in found["variants"] if row["variant"] == "gains")
+    drawn = figure({**found, "variants": [{**one, "variant": f"v{number}"} for number in range(5)]})
+    shown = [axes for axes in drawn.axes if axes.get_visible()]
+    assert [axes.get_title(loc="left").split("\n")[0] for axes in shown] == ["v0", "v1", "v2", "v3", "v4"]
+    labelled = [axes.get_title(loc="left")[:2] for axes in shown if axes.xaxis.get_tick_params()["labelbottom"]]
+    assert labelled == ["v1", "v2", "v3", "v4"]  # the lowest of every column
+
+
 def test_nothing_to_draw_is_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, folders: list[str]) -> None:
     plot = tmp_path / "empty.svg"
     left_out = [word for name in CHANGES if name != "base" for word in ("--exclude", name)]

@@ -30,9 +30,9 @@ def figure(found: Mapping[str, Any], language: str = "en") -> "Figure":
     columns = min(_COLUMNS, len(rows))
     lines = -(-len(rows) // columns)
     drawn = new_figure(3.1 * columns, 0.5 + 2.2 * lines)
-    panels = drawn.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat
+    panels = list(drawn.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).flat)
     sizes = [size["parameters"] for size in found["sizes"]]
-    for axes, (variant, versus) in zip(panels, rows, strict=False):
+    for place, (axes, (variant, versus)) in enumerate(zip(panels, rows, strict=False)):
         points = [
             (size, 1000 * each["difference"])
             for size, at in zip(sizes, versus["differences"], strict=True)
@@ -50,7 +50,8 @@ def figure(found: Mapping[str, Any], language: str = "en") -> "Figure":
         axes.margins(x=0.15)
         tidy(axes, title=f"{variant}\n{change(versus)}")
         axes.title.set_fontsize(9)
-    for axes in list(panels):
+        axes.tick_params(labelbottom=place + columns >= len(rows))  # the lowest of its column
+    for axes in panels[len(rows) :]:
         axes.set_visible(False)
     t = phrases(language)
     drawn.supxlabel(t("plot.size"), fontsize=9)
