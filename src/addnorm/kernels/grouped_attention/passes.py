@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from addnorm.kernels.grouped_attention.counting import at_once, count_tiles
-from addnorm.kernels.grouped_attention.narrow import product
-from addnorm.kernels.grouped_attention.panel import Panel, carve, span
+from addnorm.kernels.grouped_attention.panel import Panel, carve, product, span
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.tiles import spans, tile_of
 
