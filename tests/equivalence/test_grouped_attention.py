@@ -58,9 +58,8 @@ def test_every_implementation_equals_the_reference(query: int, key: int) -> None
 @pytest.mark.plain  # the shapes are those above
 @pytest.mark.parametrize(("terms", "value_dim"), [(3, NARROW - 1), (4, NARROW)])
 def test_narrow_products_and_others_are_the_same(terms: int, value_dim: int) -> None:
-    assert (terms * HEAD_DIM < NARROW) == (
-        value_dim < NARROW
-    )  # queries' gradients take the same way as attended values
+    # Gradients of queries take the same way as attended values.
+    assert (terms * HEAD_DIM < NARROW) == (value_dim < NARROW)
     assert_implementations_agree(
         [replace(case, terms=terms, value_dim=value_dim, query=70, key=70) for case in SETTINGS]
     )
