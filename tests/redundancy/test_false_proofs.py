@@ -20,6 +20,7 @@ from addnorm.redundancy.graph.rules import rules
 pytestmark = pytest.mark.compiled
 
 ODD = torch.tensor([True, False, True, False, True, False])
+BOUND = torch.tensor([-torch.inf, 0.3, torch.inf, torch.inf, torch.inf, torch.inf])
 RAMP = torch.arange(6.0)
 
 Op = Callable[[torch.Tensor, torch.Tensor], Any]
@@ -63,6 +64,7 @@ CLAIMS: dict[str, tuple[Op, int]] = {
     "a mask divided three times": (lambda h, x: (h.masked_fill(x > 0.5, -1e4) / 50 / 50 / 50).softmax(-1), 0),
     "a mask lifted again": (lambda h, x: (h.masked_fill(ODD, -1e4) + ODD * 1e4).softmax(-1), 3),  # what was overwritten
     "a mask taken away": (lambda h, x: (x - h.masked_fill(x > 0.5, -1e4)).amax(1, True) + h, 0),
+    "a bound that does not hide": (lambda h, x: h.clamp(max=BOUND.to(h.dtype)).softmax(-1), 0),
     # One number has no axis; its softmax is one.
     "the softmax of one number": (lambda h, x: h.sum().softmax(0) + x, 5),
     "the largest of one number": (lambda h, x: h.sum().amax(0) + x, 5),

@@ -65,6 +65,11 @@ def less_mean(scores: torch.Tensor, axis: int, share: float = 1.0) -> torch.Tens
     return scores - share * scores.mean(axis, keepdim=True)
 
 
+def bound(seen: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """Infinity where an entry is seen, minus infinity elsewhere."""
+    return torch.where(seen, math.inf, -math.inf).to(like.dtype)
+
+
 def refilled(scores: torch.Tensor, fill: float) -> torch.Tensor:
     """Causal scores, zeros in the masked places, halved, and filled once more."""
     masked = scores.masked_fill(torch.ones(4, 4, dtype=torch.bool).triu(1), -math.inf)
@@ -281,6 +286,12 @@ RULES: dict[str, Rule] = {
         (lambda h, x: rows(h.masked_fill(c(x)[:, :1, :1] > 1, -1e9)), 1),
         (lambda h, x: rows(h.masked_fill(x > 1, -1e9)), 1),
         (lambda h, x: rows(h.masked_fill(ODD, -10.0)), 3),
+    ),
+    "clamp": Rule(
+        "clamp minimum",
+        (lambda h, x: rows(h.clamp(max=bound(ODD, x))), 1 + 3),
+        (lambda h, x: rows(torch.minimum(h, bound(torch.ones(4, 6).tril() > 0, x))), 1 + 2),
+        (lambda h, x: rows(h.clamp(max=x)), 0),
     ),
     "scaled mask": Rule(
         "mul masked_fill",

@@ -109,6 +109,24 @@ def masked_fill(call: Call, value: Value, mask: Value, fill: Value | Number) -> 
     return _where(call, mask, fill, value)
 
 
+@rule("minimum", "clamp_max", always=True)
+def minimum(call: Call, value: Value, bound: Value | Number) -> Output:
+    """A bound that is minus infinity in some places and infinity in the others fills the former, as where does."""
+    return _below(call, value, bound)
+
+
+def _below(call: Call, value: Value, bound: Value | Number) -> Output:
+    if isinstance(bound, Value) and not bound.moves and bound.known is not None and bool(bound.known.isinf().all()):
+        return _where(call, Value(bound.shape, bound.shift, bound.known == -inf), -inf, value)
+    return nothing(call, value, bound)
+
+
+@rule("clamp", always=True)
+def clamp(call: Call, value: Value, lower: Value | Number | None = None, upper: Value | Number | None = None) -> Output:
+    """minimum(value, upper), if there is no lower bound."""
+    return nothing(call, value, lower, upper) if lower is not None or upper is None else _below(call, value, upper)
+
+
 @rule("scatter", axial=True)
 def scatter(
     call: Call, value: Value, dim: int, index: Value, source: Value | Number, *_: object, **kwargs: object
