@@ -1,6 +1,7 @@
 """`addnorm run`'s table on a terminal that has fewer rows than the study has runs: a real pseudo terminal of 20 rows."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -9,11 +10,15 @@ import subprocess
 import sys
 import termios
 import textwrap
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 import made_study
+from addnorm.cli import _live_table
 
 ROWS, COLUMNS = 20, 100
 DRAW = """
@@ -104,3 +109,18 @@ def test_runs_that_fit_are_all_shown(tmp_path: Path) -> None:
     assert lines[-1].startswith(f"base · seed {ROWS - 4}")
     one_more = made_study.make(tmp_path / "one more", seeds=range(ROWS - 2), models=one)
     assert drawn(one_more.path, 3).lines[ROWS - 2].startswith("… and 2 more")
+
+
+def test_steps_that_a_resumed_run_repeats_are_not_taken_for_a_slow_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = made_study.make(tmp_path / "study", seeds=[0], models={"base": made_study.MODELS["base"]})
+    status = study.runs()[0].status()
+    said = io.StringIO()
+    table = _live_table.LiveTable("made", study.path, Console(file=said, width=200))
+    # Killed at step 30 of 40, it goes on at its checkpoint of step 10, at a step per second.
+    for seconds, step in ((0, 30), (20, 10), (40, 30)):
+        clock = SimpleNamespace(monotonic=lambda seconds=seconds: 1000.0 + seconds)
+        monkeypatch.setattr(_live_table, "time", clock)
+        table.show(study, [replace(status, state="running", step=step, steps=40)])
+    assert said.getvalue().splitlines()[-1].endswith("about 10 s left")

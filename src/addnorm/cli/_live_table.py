@@ -91,9 +91,12 @@ class LiveTable(Silent):
             self.say(self._line(statuses, speeds, left))
 
     def _left_s(self, statuses: list[RunStatus]) -> float | None:
-        """Estimate the seconds until all runs are over, from the steps that were done since the first call."""
+        """Estimate the seconds until all runs are over, from the steps that were done since the first call.
+
+        A run that goes on at a checkpoint repeats steps that it had done, and the estimate begins anew.
+        """
         done = sum(entry.step for entry in statuses)
-        if self._steps_before is None:
+        if self._steps_before is None or done < self._steps_before:
             self._steps_before, self._began = done, time.monotonic()
         new_steps = done - self._steps_before
         to_do = sum(e.steps - e.step for e in statuses if not e.is_over)

@@ -61,8 +61,17 @@ class TuningSection(Section):
 
 
 def columns(tuning: Mapping[str, Any]) -> list[str]:
-    """Names of all points without the variant's: `learning_rate 1e-3`."""
-    return list(dict.fromkeys(_short(of, point) for of in tuning["variants"] for point in of["points"]))
+    """Names of all points without the variant's: `learning_rate 1e-3`, each before those that follow it in its variant."""
+    found: list[str] = []
+    for of in tuning["variants"]:
+        at = len(found)
+        # Backwards, so that what only this variant has comes before the next name that another one has, too.
+        for name in reversed([_short(of, point) for point in of["points"]]):
+            if name in found:
+                at = found.index(name)
+            else:
+                found.insert(at, name)
+    return found
 
 
 def rows(tuning: Mapping[str, Any]) -> list[Row]:
