@@ -80,6 +80,7 @@ def rows(tuning: Mapping[str, Any]) -> list[Row]:
     Args:
         tuning: the JSON of a tuning.
     """
+    names = columns(tuning)
     found = []
     for of in tuning["variants"]:
         cells = {_short(of, point): _cell(of, point) for point in of["points"]}
@@ -89,7 +90,7 @@ def rows(tuning: Mapping[str, Any]) -> list[Row]:
         found.append(
             Row(
                 variant=of["variant"],
-                cells=tuple(cells.get(name) for name in columns(tuning)),
+                cells=tuple(cells.get(name) for name in names),
                 optimum="open" if of["chosen"] is None else optimum,
             )
         )
