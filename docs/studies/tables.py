@@ -15,6 +15,9 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- trend NAME NAME … -->         what `addnorm trend` prints of data/NAME.json, one per size
     <!-- pairs NAME+NAME A:B … -->     variants A, each beside a reference B of its own, of one or more files of one study:
                                        parameters, losses and verdict
+    <!-- batches NAME NAME … A:B … --> variants A, each beside a reference B, on every batch of seeds and on all of them. A name
+                                       of tuning data is followed by the value of a rate, `NAME@0.024`, or by `@chosen`
+    <!-- signs NAME NAME … -->         share of pairs of variants whose difference keeps its sign from a size to a later one
     <!-- cost NAME -->                 parameters and training FLOPs of every variant beside its loss
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
@@ -25,11 +28,13 @@ import json
 import re
 import sys
 from collections import defaultdict
+from itertools import combinations
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from safetensors import safe_open
+from scipy.stats import ttest_1samp
 
 from addnorm.reporting.drawing.image import saved
 from addnorm.reporting.formats.trend_table import text as trend_text
@@ -46,7 +51,7 @@ from addnorm.store.trend import trend
 HERE = Path(__file__).parent
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|tuning|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->",
+    r"<!-- (rank|sweep|trend|pairs|batches|signs|tuning|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->",
     flags=re.S,
 )
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
@@ -213,6 +218,10 @@ def block(kind: str, names: str) -> str:
         return f"```text\n{tuning_text(stored(names))}```\n"
     if kind == "pairs":
         return pairs(*names.split())
+    if kind == "batches":
+        return batches(names.split())
+    if kind == "signs":
+        return signs(names.split())
     if kind == "cost":
         return cost(names)
     if kind == "learned":
@@ -262,6 +271,66 @@ def pairs(names: str, *chosen: str) -> str:
         counts = [f"{costs[each]['parameters']:,}" for each in (variant, reference)]
         lower = f"{comparison.seeds_lower} of {len(comparison.by_seed)}"
         rows.append([variant, counts[0], reference, counts[1], difference, lower])
+    return markdown(rows)
+
+
+def losses(name: str) -> dict[str, dict[int, float]]:
+    """Finite losses by variant and seed: of NAME.json, or of tuning data at one value of what was tuned (`NAME@VALUE`)."""
+    file, _, value = name.partition("@")
+    data = stored(file)
+    found: dict[str, dict[int, float]] = defaultdict(dict)
+    runs = data.get("runs")
+    if runs is None:
+        runs = [
+            {"variant": row["variant"], **run}
+            for row in data["variants"]
+            for point in row["points"]
+            if (point["point"] == row["chosen"] if value == "chosen" else float(value) in point["values"].values())
+            for run in point["runs"]
+        ]
+    for run in runs:
+        if run["loss"] is not None:
+            found[run["variant"]][run["seed"]] = run["loss"]
+    return found
+
+
+def batches(words: list[str]) -> str:
+    """Paired differences in thousandths of a nat on every batch of seeds: mean and, of all seeds, deviation and t test.
+
+    The p value is that of one paired t test on its own: it describes, and belongs to no family.
+    """
+    names = [word for word in words if ":" not in word]
+    labels = [stored(name.partition("@")[0]).get("label") or "tuning seeds" for name in names]
+    rows = [["difference", *labels, "all seeds", "sd", "t test alone"]]
+    by_name = [losses(name) for name in names]
+    for variant, _, reference in (word.partition(":") for word in words if ":" in word):
+        cells, every = [], []
+        for batch in by_name:
+            own, other = batch.get(variant, {}), batch.get(reference, {})
+            differences = [1000 * (own[seed] - other[seed]) for seed in sorted(own.keys() & other.keys())]
+            cells.append(_batch(differences))
+            every += differences
+        p = ttest_1samp(every, 0).pvalue if len(every) > 1 else float("nan")
+        rows.append([f"{variant} - {reference}", *cells, _batch(every), f"{stdev(every):.0f}", f"p = {p:.2g}"])
+    return markdown(rows)
+
+
+def _batch(differences: list[float]) -> str:
+    if not differences:
+        return "not run"
+    lower = sum(difference < 0 for difference in differences)
+    return f"{mean(differences):+.0f}, lower on {lower} of {len(differences)}"
+
+
+def signs(names: list[str]) -> str:
+    """Pairs of variants that keep the sign of their difference between each two of the sizes, of all pairs; chance is half."""
+    labels = [stored(name)["label"] for name in names]
+    means = [{variant: mean(by_seed.values()) for variant, by_seed in losses(name).items()} for name in names]
+    rows = [["from", "to", "pairs that keep their sign", "by chance"]]
+    for first, second in combinations(range(len(names)), 2):
+        every = list(combinations(sorted(means[first].keys() & means[second].keys()), 2))
+        kept = sum((means[first][a] < means[first][b]) == (means[second][a] < means[second][b]) for a, b in every)
+        rows.append([labels[first], labels[second], f"{kept} of {len(every)}", f"{len(every) / 2:g}"])
     return markdown(rows)
 
 

@@ -103,13 +103,58 @@ def test_tuning_of_further_variants_joins_the_file(
         tables.collect_tuning(tmp_path, path)
 
 
+def test_batches_of_seeds_are_shown_apart_and_together(
+    tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(*losses: tuple[str, int, float | None]) -> list[dict[str, object]]:
+        return [{"variant": variant, "seed": seed, "loss": loss} for variant, seed, loss in losses]
+
+    first = runs(("a", 0, 1.0), ("b", 0, 1.02), ("a", 1, 1.0), ("b", 1, 1.04), ("a", 2, None), ("b", 2, 1.0))
+    points = [
+        {"point": f"a at {rate}", "values": {"rate": rate}, "runs": [{"seed": 9, "loss": loss}]}
+        for rate, loss in ((0.1, 2.0), (0.2, 2.09))
+    ]
+    fixed = [{"point": "b", "values": {"rate": 0.2}, "runs": [{"seed": 9, "loss": 2.0}]}]
+    tuning = [
+        {"variant": "a", "chosen": "a at 0.1", "points": points},
+        {"variant": "b", "chosen": "b", "points": fixed},
+    ]
+    (tmp_path / "one.json").write_text(json.dumps({"label": "first", "runs": first}), encoding="utf-8")
+    (tmp_path / "two.json").write_text(json.dumps({"label": "second", "runs": runs(("a", 3, 1.0))}), encoding="utf-8")
+    (tmp_path / "rates.json").write_text(json.dumps({"variants": tuning}), encoding="utf-8")
+    monkeypatch.setattr(tables, "DATA", tmp_path)
+    head, _, row = tables.block("batches", "one two rates@0.2 a:b").splitlines()
+    assert head == "| difference | first | second | tuning seeds | all seeds | sd | t test alone |"
+    # -20 and -40 on the first batch, +90 at the rate 0.2: sd 70, t = 10 / (70 / sqrt 3).
+    cells = row.strip("| ").split(" | ")
+    assert cells == [
+        "a - b",
+        "-30, lower on 2 of 2",
+        "not run",
+        "+90, lower on 0 of 1",
+        "+10, lower on 2 of 3",
+        "70",
+        "p = 0.83",
+    ]
+    assert "+0, lower on 0 of 1" in tables.block("batches", "one rates@chosen a:b")
+
+
+def test_signs_are_counted_over_all_pairs(tables: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, order in (("small", "abcd"), ("large", "abdc")):
+        runs = [{"variant": variant, "seed": 0, "loss": float(place)} for place, variant in enumerate(order)]
+        (tmp_path / f"{name}.json").write_text(json.dumps({"label": name, "runs": runs}), encoding="utf-8")
+    monkeypatch.setattr(tables, "DATA", tmp_path)
+    assert tables.block("signs", "small large").splitlines()[-1] == "| small | large | 5 of 6 | 3 |"
+
+
 def test_every_data_file_stands_in_a_report(tables: ModuleType) -> None:
     used = {
         name
         for report in REPORTS
         for found in tables.BLOCK.finditer(report.read_text(encoding="utf-8"))
         for joined in found[2].split()[: 1 if found[1] in ("learned", "pairs") else None]
-        for name in joined.split("+")
+        if ":" not in joined
+        for name in joined.partition("@")[0].split("+")
     }
     assert used == {path.stem for path in DATA}
 
