@@ -21,7 +21,7 @@ from addnorm.testing.laws import some_tokens, subject
 
 pytestmark = pytest.mark.plain  # the laws check the shapes
 
-ROWS = mock.patch("addnorm.kernels.grouped_attention.by_rows.budget_of", return_value=1)  # 64 rows at a time
+ROWS = mock.patch("addnorm.kernels.grouped_attention.streaming.budget_of", return_value=1)  # 64 rows at a time
 ENTRIES = 3
 CHOICES: dict[str, Any] = {
     "causal": (True, False),

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import importlib
 import itertools
 import pickle
 import threading
@@ -27,6 +26,7 @@ from addnorm.kernels.grouped_attention import (
     StoredProducts,
     problem_of,
 )
+from addnorm.kernels.grouped_attention.kept_scores import layer as one_layer
 from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention
 from addnorm.model.transformer import Transformer
 from addnorm.testing.laws import some_tokens, subject
@@ -220,16 +220,12 @@ def test_an_exception_in_between_leaves_no_wrong_gradient(way: Way) -> None:
 
 @every_way
 def test_a_layer_that_fails_in_the_middle_leaves_no_wrong_sum(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    passes = importlib.import_module(
-        f"addnorm.kernels.grouped_attention.{'reversible' if way is RUNNING else way.name}.passes"
-    )
-
     buffers, leaves = way.buffers(), some_leaves()
     right = torch.autograd.grad(
         sum(o.square().sum() for o in layers(SeparateLayers("reference", keep=False), leaves)), leaves
     )
     loss = sum(output.square().sum() for output in layers(way.layerwise(buffers), leaves))
-    original, calls = passes.hand_out, []
+    original, calls = one_layer.hand_out, []
 
     def failing(*arguments: Any) -> None:
         calls.append(1)
@@ -237,7 +233,7 @@ def test_a_layer_that_fails_in_the_middle_leaves_no_wrong_sum(way: Way, monkeypa
             raise MemoryError("planted")
         original(*arguments)
 
-    monkeypatch.setattr(passes, "hand_out", failing)
+    monkeypatch.setattr(one_layer, "hand_out", failing)
     with pytest.raises(MemoryError, match="planted"):
         torch.autograd.grad(loss, leaves, retain_graph=True)
     for one, other in zip(torch.autograd.grad(loss, leaves), right, strict=True):

@@ -163,7 +163,7 @@ def test_memory_is_linear_up_to_eight_times_the_length(kind: str) -> None:
 @pytest.mark.thorough
 def test_so_is_that_of_gated_attention_units(normalisation: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Up to 724 positions a whole matrix of one head would be within squared ReLU's budget.
-    monkeypatch.setattr("addnorm.kernels.grouped_attention.by_rows.budget_of", lambda tensor: 1)
+    monkeypatch.setattr("addnorm.kernels.grouped_attention.streaming.budget_of", lambda tensor: 1)
     spec = default_model(heads=1, block=Gau(normalisation=normalisation), position=make("position", "alibi"))  # type: ignore[arg-type]
     assert growth(spec) == pytest.approx(2, rel=0.02)
 

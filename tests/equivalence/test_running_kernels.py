@@ -20,7 +20,8 @@ from addnorm.kernels.grouped_attention import (
     problem_of,
     why_not_running,
 )
-from addnorm.kernels.grouped_attention.reversible import layers, passes
+from addnorm.kernels.grouped_attention.kept_scores import layers
+from addnorm.kernels.grouped_attention.kept_scores import running as passes
 
 pytest.importorskip("triton")
 

@@ -57,7 +57,7 @@ OTHERS = [pytest.param(*lengths, marks=pytest.mark.plain) for lengths in ((1, 1)
 @pytest.mark.parametrize(("query", "key"), [(7, 7), *OTHERS])
 @pytest.mark.parametrize("dropout", [0.0, 0.4])
 def test_it_is_its_formula(query: int, key: int, dropout: float) -> None:
-    with mock.patch("addnorm.kernels.grouped_attention.by_rows.budget_of", return_value=1):  # tiles of 64 rows
+    with mock.patch("addnorm.kernels.grouped_attention.streaming.budget_of", return_value=1):  # tiles of 64 rows
         for case in SETTINGS if query < 64 else PAIRS:
             arguments = replace(case, query=query, key=key, dropout=dropout).arguments()
             expected = with_gradients(plain(**arguments), arguments)
@@ -76,7 +76,7 @@ def test_without_gradients_it_gives_the_same() -> None:
 @pytest.mark.parametrize("case", cases(causal=(True, False), by_distance=(True,)), ids=str)
 def test_memory_is_linear_in_the_length(case: Case) -> None:
     peaks = []
-    with mock.patch("addnorm.kernels.grouped_attention.by_rows.budget_of", return_value=1):
+    with mock.patch("addnorm.kernels.grouped_attention.streaming.budget_of", return_value=1):
         for length in (192, 384, 768):
             arguments = replace(case, query=length, key=length, padded=False, dtype=torch.float32).arguments()
             with Watch(arguments) as seen:
@@ -89,7 +89,7 @@ def test_memory_is_linear_in_the_length(case: Case) -> None:
 
 
 def test_a_sliding_window_sees_the_last_keys() -> None:
-    with mock.patch("addnorm.kernels.grouped_attention.by_rows.budget_of", return_value=1):
+    with mock.patch("addnorm.kernels.grouped_attention.streaming.budget_of", return_value=1):
         for query, key in ((7, 7), (5, 130), (130, 130)):
             arguments = Case(query=query, key=key, sliding_window=5).arguments()
             found, expected = (

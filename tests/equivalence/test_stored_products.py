@@ -16,7 +16,7 @@ from addnorm.kernels.grouped_attention import (
     problem_of,
     stored_bytes,
 )
-from addnorm.kernels.grouped_attention.stored import passes
+from addnorm.kernels.grouped_attention.kept_scores import stored as passes
 from addnorm.model import forward_context
 from addnorm.model.forgetting import Forgetting
 from addnorm.model.forward_context import sums_all_layers

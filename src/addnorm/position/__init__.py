@@ -30,8 +30,8 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from addnorm.catalogue import Spec
+from addnorm.kernels import without_autocast
 from addnorm.kernels.grouped_attention import DistanceBias
-from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.reduction import Reducible
 from addnorm.roles import ParameterRole
 from addnorm.shape import Shape

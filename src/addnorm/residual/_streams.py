@@ -6,8 +6,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from addnorm.kernels import without_autocast
 from addnorm.kernels.depth_mixing import normed_product_beside, read_streams, sinkhorn, write_streams
-from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.residual import Residual, Site, Stream
 from addnorm.residual._arithmetic import wide
 from addnorm.residual._mixing import permutation_matrices

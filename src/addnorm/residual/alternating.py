@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.fields import require
-from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.residual._layers import first_sites, last_sites

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Read, Residual, ResidualSpec, SeparateReads, Site, Stream
 from addnorm.residual._arithmetic import reciprocal_rms, wide

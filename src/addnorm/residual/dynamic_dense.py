@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Read, Residual, ResidualSpec, SeparateReads, Site, Stream
 from addnorm.residual._layers import last_sites

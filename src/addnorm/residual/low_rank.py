@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.fields import require
-from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels import without_autocast
 from addnorm.reduction import Reduction
 from addnorm.residual import Parts, Residual, ResidualSpec, Site, Stream
 from addnorm.shape import Shape

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-from addnorm.kernels.grouped_attention.precision import without_autocast
+from addnorm.kernels import without_autocast
 
 _CHUNK = 2**17
 """Entries of a chunk: with its operands it fits the second-level caches of two cores."""

@@ -3,26 +3,22 @@
 from addnorm.kernels.grouped_attention.api import IMPLEMENTATIONS, attend, choose, solve
 from addnorm.kernels.grouped_attention.arguments import problem_of, with_value
 from addnorm.kernels.grouped_attention.counting import count_in_place_products, counting_at_once
+from addnorm.kernels.grouped_attention.decoding import DecodingRows, RunningSum
 from addnorm.kernels.grouped_attention.distance import DistanceBias
-from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention, SeparateLayers
-from addnorm.kernels.grouped_attention.masks import band, num_visible
-from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation
-from addnorm.kernels.grouped_attention.reversible import (
+from addnorm.kernels.grouped_attention.kept_scores import (
     RUNNING_LIMIT,
-    ReversibleSum,
-    ScoreBuffers,
-    running_bytes,
-    why_not_running,
-)
-from addnorm.kernels.grouped_attention.rows import DecodingRows
-from addnorm.kernels.grouped_attention.running import RunningSum
-from addnorm.kernels.grouped_attention.stored import (
     STORED_LIMIT,
     ProductBuffers,
+    ReversibleSum,
+    ScoreBuffers,
     StoredProducts,
+    running_bytes,
     stored_bytes,
+    why_not_running,
     why_not_stored,
 )
+from addnorm.kernels.grouped_attention.layerwise import LayerwiseAttention, SeparateLayers
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, Normalisation, band, num_visible
 
 count_in_place_products()
 

@@ -1,19 +1,45 @@
 """The public function `attend`, and `choose`, the rule of impl="auto"."""
 
+import importlib.util
 from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from addnorm.errors import UnknownName
+from addnorm.errors import InputError, UnknownName
 from addnorm.kernels.grouped_attention.arguments import problem_of
+from addnorm.kernels.grouped_attention.autograd_function import attend_by_passes
 from addnorm.kernels.grouped_attention.distance import DistanceBias
-from addnorm.kernels.grouped_attention.gpu import triton
 from addnorm.kernels.grouped_attention.problem import AttentionProblem
 from addnorm.kernels.grouped_attention.reference import reference
 from addnorm.kernels.grouped_attention.sdpa import holds_matrix, sdpa
 from addnorm.kernels.grouped_attention.streaming import streaming
+
+
+def triton(problem: AttentionProblem) -> Tensor:
+    """Compute the attended values by kernels without a query × key tensor, with first derivatives.
+
+    Raises:
+        InputError: Triton is not installed, or the problem is not supported; see `kernel_refusal`.
+    """
+    if (reason := kernel_refusal(problem)) is not None:
+        raise InputError(reason)
+    return attend_by_passes(problem, "triton")
+
+
+def kernel_refusal(problem: AttentionProblem) -> str | None:
+    """Return the error message for a problem that the kernels do not support; None if they do."""
+    # Triton is imported at the first call, because it is not installed on every machine.
+    if importlib.util.find_spec("triton") is None:
+        return (
+            "impl='triton' needs the package triton, which torch installs on Linux with CUDA. "
+            "Install it, or use impl='streaming'."
+        )
+    from addnorm.kernels.grouped_attention.triton.passes import refusal
+
+    return refusal(problem)
+
 
 # A plain dict: torch.compile breaks its graph at a mapping proxy once any dict has changed before it.
 IMPLEMENTATIONS: Mapping[str, Callable[[AttentionProblem], Tensor]] = {

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from addnorm.errors import InputError
+from addnorm.kernels import without_autocast
 from addnorm.kernels.grouped_attention.passes import Gradients, attend_tiles, differentiate_tiles
-from addnorm.kernels.grouped_attention.precision import without_autocast
 from addnorm.kernels.grouped_attention.problem import AttentionProblem, ProblemSettings, tensors_of
 
 

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.distance import add_diagonals, part
 from addnorm.kernels.grouped_attention.dropout import block
-from addnorm.kernels.grouped_attention.masks import band
-from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, band
 
 NARROW = 16
 """Columns from which a product is as fast as its transpose. With 8, the transpose takes a quarter of the time: 0.18 against

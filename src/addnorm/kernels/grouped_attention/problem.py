@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+from jaxtyping import Bool, Int64
 from torch import Tensor
 
 Normalisation = Literal["softmax", "softpick", "squared_relu"]
@@ -180,3 +181,47 @@ def tensors_of(problem: AttentionProblem) -> tuple[Tensor | None, ...]:
     p = problem
     weights = p.weights if isinstance(p.weights, Tensor) else None
     return p.sinks, weights, p.bias, p.padding, p.seed, p.value, *p.queries, *p.keys
+
+
+def visible(problem: AttentionProblem) -> Bool[Tensor, "#batch 1 #query key"] | None:
+    """True where a query row sees a key; None where every row sees every key."""
+    p = problem
+    seen = band(p, slice(0, p.query), slice(0, p.key))
+    if p.padding is None:
+        return None if seen is None else seen[None, None]
+    real = p.padding[:, None, None, :]
+    return real if seen is None else seen[None, None] & real
+
+
+def band(problem: AttentionProblem, rows: slice, keys: slice) -> Bool[Tensor, "rows keys"] | None:
+    """The part of the mask that causality and the sliding window make, for some rows and keys; None where it hides nothing.
+
+    Args:
+        problem: the attention problem.
+        rows: consecutive query rows.
+        keys: consecutive keys.
+    """
+    p = problem
+    if not p.causal:
+        return None
+    height, width = rows.stop - rows.start, keys.stop - keys.start
+    own = rows.start + p.offset - keys.start  # column of the first row's own position
+    hides_later = own + 1 < width
+    hides_older = p.sliding_window is not None and own + height > p.sliding_window
+    if not (hides_later or hides_older):
+        return None
+    seen = torch.ones(height, width, dtype=torch.bool, device=p.value.device)
+    if hides_later:
+        seen = seen.tril(own)
+    if hides_older and p.sliding_window is not None:
+        seen = seen.triu(own - p.sliding_window + 1)
+    return seen
+
+
+def num_visible(problem: AttentionProblem) -> Int64[Tensor, " query"]:
+    """Number of keys that each row sees; padding is not subtracted."""
+    p = problem
+    if not p.causal:
+        return torch.full((p.query,), p.key, device=p.value.device)
+    counts = torch.arange(p.offset + 1, p.key + 1, device=p.value.device)
+    return counts if p.sliding_window is None else counts.clamp(max=p.sliding_window)

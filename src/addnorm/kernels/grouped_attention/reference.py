@@ -11,9 +11,8 @@ from torch import Tensor
 
 from addnorm.kernels.grouped_attention.column import as_keys, kept, own_row
 from addnorm.kernels.grouped_attention.distance import matrix
-from addnorm.kernels.grouped_attention.masks import visible
 from addnorm.kernels.grouped_attention.normalisation import attention_of
-from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, visible
 
 
 def reference(problem: AttentionProblem) -> Tensor:

@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.kernels.grouped_attention.masks import visible
-from addnorm.kernels.grouped_attention.problem import AttentionProblem
+from addnorm.kernels.grouped_attention.problem import AttentionProblem, visible
 from addnorm.kernels.grouped_attention.reference import bias_matrix
 
 

@@ -2,7 +2,7 @@
 
 Scores of one (item, head) lie in blocks of BLOCK_ROWS query rows, one after another; a block is as wide as the keys that its
 last row may see. One program owns query rows or keys, as in backward.py, so no sum depends on the order of programs. Formulas:
-../reversible.
+../kept_scores.
 """
 
 # Triton has no type information, and its compiler reads the signatures itself.

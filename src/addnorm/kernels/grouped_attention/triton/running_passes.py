@@ -1,4 +1,4 @@
-"""The passes of the running sum on a device, with the interface of ../reversible/passes.py, in Triton kernels."""
+"""The passes of the running sum on a device, in Triton kernels, for ../kept_scores/running.py."""
 
 from typing import Any
 
