@@ -89,8 +89,7 @@ class AddnormConfig(transformers.PretrainedConfig):
         Raises:
             InputError: it cannot be read, or needs a plugin that is not loaded.
         """
-        content = {"addnorm_format": self.addnorm_format, "plugins": self.plugins, "spec": self.spec}
-        return spec_in(content, str(self.name_or_path or "AddnormConfig"), "addnorm.hf.load_plugins([…])")
+        return spec_in(self.to_dict(), str(self.name_or_path or "AddnormConfig"), "addnorm.hf.load_plugins([…])")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -181,7 +181,7 @@ def _read(field: Field, config: Mapping[str, Any], where: str) -> Any:
                 "Remove the one that the model was not trained with."
             )
     if field.names:
-        if value not in field.names:
+        if value not in [*field.names]:  # lists are not hashable
             raise InputError(
                 f"{where}: $.{path}: expected one of {', '.join(map(repr, field.names))}, got {value!r}, which no model of "
                 "addnorm has."

@@ -12,6 +12,7 @@ from addnorm.hugging_face.checkpoint import CONFIG, read_config, read_weights
 from addnorm.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.hugging_face.conversion import meta_model, parameters_of, spec_of
 from addnorm.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
+from addnorm.hugging_face.unused import require_twin
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.study.plugins import load_plugins
@@ -101,7 +102,16 @@ def _parameters(
     if cls is not None:
         return parameters_of(cls, spec, weights, where)
     parameters = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
+    if len(parameters) < len(weights):
+        twice = next(name for name in sorted(weights) if PREFIX + name in weights)
+        raise InputError(
+            f"{where}: expected {twice} once, got it with and without {PREFIX!r} before it. Export the run again."
+        )
     if spec.tied and "embedding.weight" in parameters:
+        head = f"{PREFIX}head.weight"
+        if "head.weight" in parameters:
+            twin = f"{PREFIX}embedding.weight"
+            require_twin(parameters["head.weight"], parameters["embedding.weight"], head, twin, where, "tied")
         parameters["head.weight"] = parameters["embedding.weight"]
     return parameters
 

@@ -73,7 +73,11 @@ def require_known_fields(cls: type[ForeignClass], config: Mapping[str, Any], whe
         known |= {constant.theirs, *constant.read}
     parents = {path.rpartition(".")[0] for path in known} - {""}
     for path, value in _leaves(config, parents):
-        if value is None or path in known or any(re.fullmatch(pattern, path) for pattern in (*_HARMLESS, *cls.harmless)):
+        if (
+            value is None
+            or path in known
+            or any(re.fullmatch(pattern, path) for pattern in (*_HARMLESS, *cls.harmless))
+        ):
             continue
         raise InputError(
             f"{where}: $.{path}: expected a field that {cls.architecture} is known to have, got {path} = {str(value)[:60]}, "
@@ -140,8 +144,10 @@ def require_redundant(
             )
 
 
-def require_twin(tensor: Tensor, used: Tensor, name: str, twin: str, where: Path) -> None:
-    """Require that a tensor which is tied to another one equals it.
+def require_twin(
+    tensor: Tensor, used: Tensor, name: str, twin: str, where: Path, switch: str = "tie_word_embeddings"
+) -> None:
+    """Require that a tensor which is tied to another one by a switch of config.json equals it.
 
     Raises:
         InputError: it does not.
@@ -150,8 +156,8 @@ def require_twin(tensor: Tensor, used: Tensor, name: str, twin: str, where: Path
     if tensor.shape != used.shape or not torch.equal(tensor.to(kind), used.to(kind)):
         raise InputError(
             f"{where}: {name}: expected the values of {twin}, because config.json ties the two, got others, which some "
-            'programs use and some do not. Write "tie_word_embeddings": false into config.json to keep both, or remove '
-            f"{name} from the weights."
+            f'programs use and some do not. Write "{switch}": false into config.json to keep both, or remove {name} from the '
+            "weights."
         )
 
 

@@ -80,7 +80,10 @@ class GPTNeoX(ForeignClass):
         Field(theirs="initializer_range", ours="init_std", default=0.02),
     )
     constants = (ROPE_TYPE,)
-    harmless = ("attention_probs_dropout_prob", "hidden_dropout_prob")  # names of the first release, which nothing reads
+    harmless = (
+        "attention_probs_dropout_prob",
+        "hidden_dropout_prob",
+    )  # names of the first release, which nothing reads
     weights = (
         *lines("gpt_neox.embed_in", "embedding", "weight"),
         *lines(f"{_THEIR_LAYER}.input_layernorm", f"{_LAYER}.attention.input_norm", "weight", "bias"),
