@@ -117,6 +117,14 @@ def _parameters(
 
 
 def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Transformer:
+    model = meta_model(spec)
+    for name, expected in model.state_dict().items():
+        kind = parameters[name].dtype if name in parameters else expected.dtype
+        if expected.is_floating_point() and not (kind.is_floating_point and kind.itemsize >= 2):
+            raise InputError(
+                f"{where}: expected numbers of 16 bits or more, got {str(kind).removeprefix('torch.')}: quantised weights. Give "
+                "the checkpoint that they were made of."
+            )
     kinds = {tensor.dtype for tensor in parameters.values() if tensor.is_floating_point()}
     dtype = torch.float32
     for kind in kinds:
@@ -124,7 +132,6 @@ def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Trans
     parameters = {
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in parameters.items()
     }
-    model = meta_model(spec)
     try:
         model.load_state_dict(parameters, assign=True)
     except RuntimeError as error:
