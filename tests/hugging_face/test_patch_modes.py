@@ -157,7 +157,7 @@ def test_a_start_that_holds_in_float32_alone_is_refused() -> None:
     assert [measured.mode.name for measured in before] == ["with left padding", "in bfloat16"]
     check.require_start(foreign, before, "nothing")
     handle = foreign.model.norm.register_forward_hook(Narrow())
-    with pytest.raises(InputError, match="a change of .* in bfloat16, where rounding explains"):
+    with pytest.raises(InputError, match=r"a change of .* in bfloat16, where rounding explains"):
         check.require_start(foreign, before, "something")
     handle.remove()
 

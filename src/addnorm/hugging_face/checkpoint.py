@@ -139,7 +139,8 @@ def _tensors(path: Path) -> dict[str, Tensor]:
         raise InputError(f"{path}: expected tensors, got an error: {kind}{error}. Copy the file again.") from error
     if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
         raise InputError(
-            f"{path}: expected tensors by name, got other contents. Save the model's state_dict() alone, as save_pretrained does."
+            f"{path}: expected tensors by name, got other contents. Save the model's state_dict() alone, as save_pretrained "
+            "does."
         )
     return loaded
 

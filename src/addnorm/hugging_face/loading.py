@@ -122,8 +122,8 @@ def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Trans
         kind = parameters[name].dtype if name in parameters else expected.dtype
         if expected.is_floating_point() and not (kind.is_floating_point and kind.itemsize >= 2):
             raise InputError(
-                f"{where}: expected numbers of 16 bits or more, got {str(kind).removeprefix('torch.')}: quantised weights. Give "
-                "the checkpoint that they were made of."
+                f"{where}: expected numbers of 16 bits or more, got {str(kind).removeprefix('torch.')}: quantised weights. "
+                "Give the checkpoint that they were made of."
             )
     kinds = {tensor.dtype for tensor in parameters.values() if tensor.is_floating_point()}
     dtype = torch.float32

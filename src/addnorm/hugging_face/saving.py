@@ -72,8 +72,8 @@ def save_hf(
         raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
     if spec.tied and not torch.equal(model.head.weight, model.embedding.weight):
         raise InputError(
-            "save_hf: expected head.weight equal to embedding.weight, which the spec ties, got another. Make the model of a spec "
-            "with `tied: false`, or call model.tie()."
+            "save_hf: expected head.weight equal to embedding.weight, which the spec ties, got another. Make the model of a "
+            "spec with `tied: false`, or call model.tie()."
         )
     files: dict[str, Any] = tokenizer_files(Path(tokenizer), spec) if tokenizer is not None else {}
     nearest = comparisons(spec)

@@ -84,11 +84,18 @@ def load_checkpoint(folder: Path) -> nn.Module:
     """Load the model in a folder by its class of Transformers, in the dtype of its weights and in evaluation mode.
 
     Raises:
-        InputError: as `checkpoint_target`.
+        InputError: as `checkpoint_target`, or the class does not read some of the weights.
     """
     content = plain_config(folder)
     _require_plain(folder, content)
-    return _loaded(folder, _architecture(folder, content), require_weights(folder).name)[0]
+    name, weights = _architecture(folder, content), require_weights(folder)
+    model, ignored = _loaded(folder, name, weights.name)
+    if ignored:
+        raise InputError(
+            f"{weights}: expected the weights of {name} with the sizes of config.json, got also {some(ignored)}, which it does "
+            "not read. config.json and weights must belong to one model."
+        )
+    return model
 
 
 def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:

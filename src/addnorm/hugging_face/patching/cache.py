@@ -1,7 +1,7 @@
 """The model's own cache where layers read scores or values of earlier ones, which must be of the same positions.
 
-A model of Transformers that mixes full and sliding layers keeps few positions for the sliding ones. A layer with a longer window
-needs the earlier layers' keys of all positions that it sees, and its own mask hides the others. So all layers keep all of them.
+A model of Transformers that mixes full and sliding layers keeps few positions for the sliding ones. A layer with a longer
+window needs the earlier layers' keys of all positions that it sees, and its own mask hides the others. So all layers keep all.
 """
 
 from collections.abc import Mapping
@@ -32,8 +32,8 @@ def keep_all_positions(module: nn.Module, args: tuple[Any, ...], settings: Mappi
             continue
         if type(layer) is not DynamicSlidingWindowLayer or layer.get_seq_length() >= layer.sliding_window:
             raise InputError(
-                f"past_key_values: expected a DynamicCache that the patched model filled, got a {type(layer).__name__} that keeps "
-                f"{_kept(layer)} positions, where other layers keep more and read its scores or values. Leave the cache "
+                f"past_key_values: expected a DynamicCache that the patched model filled, got a {type(layer).__name__} that "
+                f"keeps {_kept(layer)} positions, where other layers keep more and read its scores or values. Leave the cache "
                 "to the model."
             )
         full = DynamicLayer()
