@@ -31,8 +31,8 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
         The model; its parameters have the type of the checkpoint, or float32 if that type is narrower.
 
     Raises:
-        InputError: another architecture, a setting that no model here has, missing or other weights, or a plugin of
-            the spec that is not loaded.
+        InputError: another architecture, a setting that no model here has, missing or other weights, a field or a tensor
+            that may make it another model, or a plugin of the spec that is not loaded.
 
     Example:
         >>> model = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16).build(seed=0)

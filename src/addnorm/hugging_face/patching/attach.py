@@ -72,8 +72,8 @@ def patch(
 
     Raises:
         UnknownName: no such mechanism.
-        InputError: the mechanism cannot begin where the model is, or the model's layers are joined in a way that a patch does
-            not know. The model is then as it was.
+        InputError: the mechanism cannot begin where the model is, the model's layers are joined in a way that a patch does
+            not know, or logits with its cache differ from those without. The model is then as it was.
 
     Example:
         >>> from transformers import LlamaConfig, LlamaForCausalLM
