@@ -27,6 +27,7 @@ from addnorm.hugging_face.own_class import (
     config_for,
     spec_in,
 )
+from addnorm.hugging_face.unused import require_twin
 from addnorm.model.cache import Cache
 from addnorm.model.initialisation import generator_for
 from addnorm.model.linear import Embedding
@@ -89,8 +90,7 @@ class AddnormConfig(transformers.PretrainedConfig):
         Raises:
             InputError: it cannot be read, or needs a plugin that is not loaded.
         """
-        content = {"addnorm_format": self.addnorm_format, "plugins": self.plugins, "spec": self.spec}
-        return spec_in(content, str(self.name_or_path or "AddnormConfig"), "addnorm.hf.load_plugins([…])")
+        return spec_in(self.to_dict(), str(self.name_or_path or "AddnormConfig"), "addnorm.hf.load_plugins([…])")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +214,16 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
         return self.model.head
 
     def tie_weights(self, *args: Any, **settings: Any) -> None:
-        """Tie what the spec ties or shares; Transformers calls it after it has replaced parameters."""
+        """Tie what the spec ties or shares; Transformers calls it after it has replaced parameters.
+
+        Raises:
+            InputError: a checkpoint of a tied model holds another head, which Transformers does not tie.
+        """
         super().tie_weights(*args, **settings)
+        head, embedding = self.model.head.weight, self.model.embedding.weight
+        if self.model.spec.tied and head is not embedding and not (head.is_meta or embedding.is_meta):
+            names = (f"{PREFIX}{name}.weight" for name in ("head", "embedding"))
+            require_twin(head, embedding, *names, Path(self.name_or_path), "tied")
         self.model.tie()
 
     @torch.no_grad()

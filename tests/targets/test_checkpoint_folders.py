@@ -14,6 +14,7 @@ from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 from addnorm.cli import main
 from addnorm.errors import InputError
 from addnorm.targets import resolve
+from addnorm.targets.checkpoint import load_checkpoint
 from addnorm.targets.checkpoint_folder import every_name, removed_biases
 
 SMALL = {
@@ -62,6 +63,8 @@ def test_weights_that_would_be_ignored_are_named(tmp_path: Path) -> None:
         resolve(folder)
     change(folder, architectures=["BertForTokenClassification"])
     assert any("ignores the weight adapter.weight" in note for note in resolve(folder).notes)
+    with pytest.raises(InputError, match=r"got also the weight adapter\.weight, which it does not read"):
+        load_checkpoint(folder)  # a variant of a study has no notes
 
 
 def test_an_unknown_type_is_told_what_to_add(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from addnorm.errors import InputError
 
 CONFIG = "config.json"
 _INDEX = ".index.json"
+_ADAPTER = "adapter_config.json"
+"""File by which Transformers adds an adapter to the weights of a folder."""
 WEIGHTS = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json")
 """Files that hold weights or name the files that do, the preferred one first."""
 
@@ -61,8 +63,13 @@ def require_weights(folder: Path) -> Path:
     """The file of `weights_file`.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or an adapter lies beside it.
     """
+    if (folder / _ADAPTER).is_file():
+        raise InputError(
+            f"{folder / _ADAPTER}: expected weights without an adapter, got one, which changes the model. Merge it into the "
+            "weights (merge_and_unload), or remove its files."
+        )
     file = weights_file(folder)
     if file is None:
         raise InputError(
@@ -88,32 +95,53 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], Path]:
         The tensors by name, and the file that names them, for messages.
 
     Raises:
-        InputError: there are none, or a file is missing or damaged.
+        InputError: there are none, a file is missing or damaged, or files of an index hold others than it says.
     """
     file = require_weights(folder)
     if not file.name.endswith(_INDEX):
         return _tensors(file), file
     weights: dict[str, Tensor] = {}
     for path in _in_index(folder, file):
-        weights |= _tensors(path)
+        tensors = _tensors(path)
+        twice = next((name for name in sorted(tensors.keys() & weights.keys())), None)
+        if twice is not None:
+            raise InputError(
+                f"{path}: {twice}: expected it in one file of {file.name}, got it in two. Copy all files again."
+            )
+        weights |= tensors
+    absent = sorted(_index(file).keys() - weights.keys())
+    if absent:
+        raise InputError(
+            f"{file}: $.weight_map: expected tensors of its files, got also {absent[0]}. Copy all files again."
+        )
     return weights, file
 
 
 def _in_index(folder: Path, file: Path) -> list[Path]:
+    return [folder / name for name in sorted(set(_index(file).values()))]
+
+
+def _index(file: Path) -> dict[str, str]:
+    """The file of every tensor."""
     index = _json(file).get("weight_map")
-    if not isinstance(index, dict):
-        raise InputError(f"{file}: $.weight_map: expected a mapping, got {index!r}. Copy it again.")
-    return [folder / name for name in sorted(set(index.values()))]
+    if not isinstance(index, dict) or not all(isinstance(name, str) for name in index.values()):
+        raise InputError(f"{file}: $.weight_map: expected a mapping to names of files, got {index!r}. Copy it again.")
+    return index
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        loaded: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+        loaded: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch.load raises many kinds for a damaged file
         kind = "" if isinstance(error, OSError | SafetensorError) else f"{type(error).__name__}: "
         raise InputError(f"{path}: expected tensors, got an error: {kind}{error}. Copy the file again.") from error
+    if not isinstance(loaded, dict) or not all(isinstance(tensor, Tensor) for tensor in loaded.values()):
+        raise InputError(
+            f"{path}: expected tensors by name, got other contents. Save the model's state_dict() alone, as save_pretrained "
+            "does."
+        )
     return loaded
 
 

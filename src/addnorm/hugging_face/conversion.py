@@ -1,7 +1,6 @@
 """Specs as config.json and back, parameters as weights and back, by the table of one class."""
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from addnorm.earlier_fields import as_now
 from addnorm.errors import AddnormError, InputError, did_you_mean
 from addnorm.hugging_face.classes import Constant, Field, ForeignClass, Weight
+from addnorm.hugging_face.unused import require_known_fields, require_redundant, switches_of
 from addnorm.model.architecture import Architecture
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -26,7 +26,7 @@ def config_of(cls: type[ForeignClass], spec: ModelSpec) -> dict[str, Any]:
     config: dict[str, Any] = {}
     for field in cls.fields:
         value = _written(field, _get(plain, field.ours), config)
-        for path in (field.theirs, *field.also):
+        for path in (field.theirs, *field.also, *field.echoes):
             earlier = _get(config, path)
             # A switch of several biases is on if one of them is.
             _set(config, path, value or earlier if isinstance(value, bool) and earlier is not _MISSING else value)
@@ -39,10 +39,11 @@ def spec_of(cls: type[ForeignClass], config: Mapping[str, Any], where: str) -> M
     """Make the spec of a config.json.
 
     Raises:
-        InputError: the class is not what our model is, or fields are missing or contradict each other.
+        InputError: the class is not what our model is, or fields are missing, contradict each other or are unknown.
     """
-    for constant in cls.constants:
+    for constant in (*cls.constants, *switches_of(cls)):
         _require_constant(constant, config, where)
+    require_known_fields(cls, config, where)
     plain: dict[str, Any] = {}
     for path, value in cls.fixed.items():
         _set(plain, path, value)
@@ -88,7 +89,7 @@ def parameters_of(
     """Make our parameters from a checkpoint's tensors.
 
     Raises:
-        InputError: a tensor is missing, superfluous, or of another shape.
+        InputError: a tensor is missing, superfluous, of another shape, or another one than config.json says.
     """
     weights = _prefixed(cls, weights)
     reference = _shapes(spec)
@@ -108,22 +109,10 @@ def parameters_of(
             )
         used.add(theirs)
         parameters |= zip(ours, (part.contiguous() for part in weight.form.split(tensor, spec)), strict=True)
-    _require_used(cls, spec, set(weights) - used, where)
+    require_redundant(cls, spec, weights, set(weights) - used, where)
     if spec.tied:
         parameters["head.weight"] = parameters["embedding.weight"]
     return parameters
-
-
-def _require_used(cls: type[ForeignClass], spec: ModelSpec, left: Iterable[str], where: Path) -> None:
-    ignored = [*cls.ignored]
-    if spec.tied:
-        ignored += [re.escape(weight.theirs) for weight in cls.weights if weight.ours == ("head.weight",)]
-    unknown = sorted(name for name in left if not any(re.fullmatch(pattern, name) for pattern in ignored))
-    if unknown:
-        raise InputError(
-            f"{where}: expected the tensors of {cls.architecture} with the sizes of config.json, got also {unknown[0]}"
-            f"{f' and {len(unknown) - 1} more' if len(unknown) > 1 else ''}. config.json and weights must belong to one model."
-        )
 
 
 def _present(
@@ -179,20 +168,20 @@ def _written(field: Field, value: Any, config: Mapping[str, Any]) -> Any:
 
 
 def _read(field: Field, config: Mapping[str, Any], where: str) -> Any:
-    path, value = next(
-        (
-            (path, value)
-            for path in (*field.also, field.theirs)
-            if (value := _get(config, path)) not in (_MISSING, None)
-        ),
-        (field.theirs, None),
-    )
+    paths = (*field.also, *field.read, field.theirs)
+    path, value = next(iter(_given(config, paths)), (field.theirs, None))
     if value is None:
         if field.default is None:
             raise InputError(f"{where}: $: expected a field {field.theirs!r}, got none. Copy the whole config.json.")
         value = field.default(config) if callable(field.default) else field.default
+    for other, contents in _given(config, (*paths, *field.echoes)):
+        if contents != value:
+            raise InputError(
+                f"{where}: $.{other}: expected {value!r} as in $.{path}, got {contents!r}, of which a program may take either. "
+                "Remove the one that the model was not trained with."
+            )
     if field.names:
-        if value not in field.names:
+        if value not in [*field.names]:  # lists are not hashable
             raise InputError(
                 f"{where}: $.{path}: expected one of {', '.join(map(repr, field.names))}, got {value!r}, which no model of "
                 "addnorm has."
@@ -201,15 +190,22 @@ def _read(field: Field, config: Mapping[str, Any], where: str) -> Any:
     return value
 
 
+def _given(config: Mapping[str, Any], paths: tuple[str, ...]) -> list[tuple[str, Any]]:
+    """The paths that hold a value, with it."""
+    return [(path, value) for path in paths if (value := _get(config, path)) not in (_MISSING, None)]
+
+
 def _require_constant(constant: Constant, config: Mapping[str, Any], where: str) -> None:
-    value = _get(config, constant.theirs)
-    value = constant.default if value is _MISSING else value
-    if value not in constant.values:
-        because = f": {constant.meaning}" if constant.meaning else ""
-        raise InputError(
-            f"{where}: $.{constant.theirs}: expected {constant.values[0]!r}, got {value!r}{because}. `addnorm audit` and "
-            "`addnorm inspect --terms` take such a checkpoint as it is."
-        )
+    for path in (constant.theirs, *constant.read):
+        value = _get(config, path)
+        value = constant.default if value is _MISSING else value
+        entries = value if isinstance(value, list) else [value]
+        if any(entry not in constant.values for entry in entries):
+            because = f": {constant.meaning}" if constant.meaning else ""
+            raise InputError(
+                f"{where}: $.{path}: expected {constant.values[0]!r}, got {value!r}{because}. `addnorm audit` and "
+                "`addnorm inspect --terms` take such a checkpoint as it is."
+            )
 
 
 def _get(plain: Mapping[str, Any], path: str) -> Any:

@@ -12,6 +12,7 @@ from addnorm.hugging_face.checkpoint import CONFIG, read_config, read_weights
 from addnorm.hugging_face.classes import CLASSES, ForeignClass
 from addnorm.hugging_face.conversion import meta_model, parameters_of, spec_of
 from addnorm.hugging_face.own_class import ARCHITECTURES, MODEL_TYPE, PREFIX, spec_in
+from addnorm.hugging_face.unused import require_twin
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.study.plugins import load_plugins
@@ -30,8 +31,8 @@ def load_hf(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transf
         The model; its parameters have the type of the checkpoint, or float32 if that type is narrower.
 
     Raises:
-        InputError: another architecture, a setting that no model here has, missing or other weights, or a plugin of
-            the spec that is not loaded.
+        InputError: another architecture, a setting that no model here has, missing or other weights, a field or a tensor
+            that may make it another model, or a plugin of the spec that is not loaded.
 
     Example:
         >>> model = addnorm.preset("llama", vocab=64, width=32, depth=2, heads=4, hidden=64, max_seq=16).build(seed=0)
@@ -101,12 +102,29 @@ def _parameters(
     if cls is not None:
         return parameters_of(cls, spec, weights, where)
     parameters = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
+    if len(parameters) < len(weights):
+        twice = next(name for name in sorted(weights) if PREFIX + name in weights)
+        raise InputError(
+            f"{where}: expected {twice} once, got it with and without {PREFIX!r} before it. Export the run again."
+        )
     if spec.tied and "embedding.weight" in parameters:
+        head = f"{PREFIX}head.weight"
+        if "head.weight" in parameters:
+            twin = f"{PREFIX}embedding.weight"
+            require_twin(parameters["head.weight"], parameters["embedding.weight"], head, twin, where, "tied")
         parameters["head.weight"] = parameters["embedding.weight"]
     return parameters
 
 
 def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Transformer:
+    model = meta_model(spec)
+    for name, expected in model.state_dict().items():
+        kind = parameters[name].dtype if name in parameters else expected.dtype
+        if expected.is_floating_point() and not (kind.is_floating_point and kind.itemsize >= 2):
+            raise InputError(
+                f"{where}: expected numbers of 16 bits or more, got {str(kind).removeprefix('torch.')}: quantised weights. "
+                "Give the checkpoint that they were made of."
+            )
     kinds = {tensor.dtype for tensor in parameters.values() if tensor.is_floating_point()}
     dtype = torch.float32
     for kind in kinds:
@@ -114,7 +132,6 @@ def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Trans
     parameters = {
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in parameters.items()
     }
-    model = meta_model(spec)
     try:
         model.load_state_dict(parameters, assign=True)
     except RuntimeError as error:

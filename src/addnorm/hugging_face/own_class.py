@@ -65,7 +65,7 @@ def spec_in(config: Mapping[str, Any], where: str, way: str) -> ModelSpec:
         way: the way by which the user gives plugins.
 
     Raises:
-        InputError: it has none, or one of a later version, or a plugin is not loaded.
+        InputError: it has none, or one of a later version, a plugin is not loaded, or fields beside it contradict it.
     """
     if config.get("addnorm_format") != FORMAT:
         raise InputError(
@@ -73,4 +73,13 @@ def spec_in(config: Mapping[str, Any], where: str, way: str) -> ModelSpec:
             "this version of addnorm."
         )
     require_plugins(config.get("plugins", ()), Path(where), way)
-    return decode(ModelSpec, config.get("spec"), path=f"{where}: $.spec")
+    spec = decode(ModelSpec, config.get("spec"), path=f"{where}: $.spec")
+    sizes = sizes_of(spec)
+    for name in ("num_attention_heads", "tie_word_embeddings"):  # the tensors show the others
+        value = sizes[name]
+        if config.get(name, value) != value:
+            raise InputError(
+                f"{where}: $.{name}: expected {value!r} as in $.spec, which makes the model, got {config[name]!r}. Change the "
+                "spec, or export the run again."
+            )
+    return spec

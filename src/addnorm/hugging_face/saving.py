@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save
 from torch import Tensor
 
@@ -52,7 +53,7 @@ def save_hf(
         plugins: files with the user's own mechanisms that the model consists of; their names are written.
 
     Raises:
-        InputError: the target is not empty, or the tokenizer has more ids than the model.
+        InputError: the target is not empty, the tokenizer has more ids than the model, or a tied model has another head.
         JobError: the target cannot be written.
 
     Example:
@@ -69,6 +70,11 @@ def save_hf(
         raise InputError(f"save_hf: expected a model made by a spec's build(), got a {type(model).__name__}.")
     if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
+    if spec.tied and not torch.equal(model.head.weight, model.embedding.weight):
+        raise InputError(
+            "save_hf: expected head.weight equal to embedding.weight, which the spec ties, got another. Make the model of a "
+            "spec with `tied: false`, or call model.tie()."
+        )
     files: dict[str, Any] = tokenizer_files(Path(tokenizer), spec) if tokenizer is not None else {}
     nearest = comparisons(spec)
     exact = nearest[0] if nearest and not nearest[0].differences else None

@@ -5,6 +5,7 @@ torch files with `weights_only=True`. A folder that requires its own code (`auto
 """
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,11 @@ from addnorm.targets.transformers_class import (
     quiet_transformers,
     raised_as_input_error,
 )
+
+_HARMLESS = re.compile(
+    r"(^|\.)(pooler\..+|seq_relationship\..+|position_ids|inv_freq|(attn|attention)\.(masked_)?bias)$"
+)
+"""Weights of parts beside the language model, and buffers that every class computes."""
 
 
 def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int | None = None) -> Target:
@@ -84,11 +90,19 @@ def load_checkpoint(folder: Path) -> nn.Module:
     """Load the model in a folder by its class of Transformers, in the dtype of its weights and in evaluation mode.
 
     Raises:
-        InputError: as `checkpoint_target`.
+        InputError: as `checkpoint_target`, or the class does not read some of the weights, which may make it another model.
     """
     content = plain_config(folder)
     _require_plain(folder, content)
-    return _loaded(folder, _architecture(folder, content), require_weights(folder).name)[0]
+    name, weights = _architecture(folder, content), require_weights(folder)
+    model, ignored = _loaded(folder, name, weights.name)
+    ignored = [weight for weight in ignored if not _HARMLESS.search(weight)]
+    if ignored:
+        raise InputError(
+            f"{weights}: expected the weights of {name} with the sizes of config.json, got also {some(ignored)}, which it does "
+            "not read. config.json and weights must belong to one model."
+        )
+    return model
 
 
 def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:

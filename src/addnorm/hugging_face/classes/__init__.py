@@ -5,14 +5,29 @@ table does not mention is at its default in the class.
 """
 
 from abc import ABC
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from addnorm.catalogue import Siblings
 from addnorm.hugging_face.forms import SAME, Form
+from addnorm.model.architecture import Architecture
 
-__all__ = ["CLASSES", "HAS_CLASS", "OWN_TOKENIZER", "SIZES", "Constant", "Field", "ForeignClass", "Weight", "lines"]
+__all__ = [
+    "CLASSES",
+    "HAS_CLASS",
+    "OWN_TOKENIZER",
+    "ROPE_TYPE",
+    "SIZES",
+    "Constant",
+    "Field",
+    "ForeignClass",
+    "Ignored",
+    "Weight",
+    "lines",
+]
 
 HAS_CLASS = "vLLM has this class."
 OWN_TOKENIZER = (
@@ -32,6 +47,10 @@ class Field:
     """The class's own default, or a function of config.json that returns it; None if config.json must have the field."""
     also: tuple[str, ...] = ()
     """Further paths of the same value, of other versions of Transformers; they are read first, and all are written."""
+    read: tuple[str, ...] = ()
+    """Further paths that the class reads and that are not written."""
+    echoes: tuple[str, ...] = ()
+    """Paths at which the class writes the value and does not read it."""
     names: Mapping[Any, str] = field(default_factory=dict)
     """Their words, or switches, for ours, where they differ; the first one of several is written."""
 
@@ -56,6 +75,17 @@ class Constant:
     """The class's own default."""
     meaning: str = ""
     """The problem with other values, in words."""
+    read: tuple[str, ...] = ()
+    """Further paths of the same value that the class reads; they are not written."""
+
+
+ROPE_TYPE = Constant(
+    theirs="rope_parameters.rope_type",
+    values=("default",),
+    default="default",
+    meaning="its rotary frequencies are scaled, which no position of addnorm does",
+    read=("rope_parameters.type", "rope_scaling.rope_type", "rope_scaling.type"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +105,17 @@ class Weight:
             yield theirs.format(layer), tuple(name.format(layer) for name in self.ours)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ignored:
+    """A tensor in checkpoints that is no parameter of the language model and that the class does not read."""
+
+    pattern: str
+    expected: str = ""
+    """The contents with which it says nothing new, in words; empty for parts that the language model does not have."""
+    holds: Callable[[Tensor, Architecture], bool] = lambda tensor, spec: True
+    """True for these contents."""
+
+
 class ForeignClass(ABC):
     """Base of the tables."""
 
@@ -86,11 +127,14 @@ class ForeignClass(ABC):
     """Paths in the spec with the values that the class always has."""
     fields: ClassVar[tuple[Field, ...]]
     constants: ClassVar[tuple[Constant, ...]] = ()
+    switches: ClassVar[tuple[Constant, ...]] = ()
+    """Fields that other versions or programs write, with the values at which they do not act; not written here."""
+    harmless: ClassVar[tuple[str, ...]] = ()
+    """Patterns of further fields of config.json that leave the logits of the class as they are, whatever they hold."""
     weights: ClassVar[tuple[Weight, ...]]
     optional_prefix: ClassVar[str] = ""
     """Prefix of names that checkpoints of the model without its head lack."""
-    ignored: ClassVar[tuple[str, ...]] = ()
-    """Patterns of names in checkpoints that are no parameters of the language model."""
+    ignored: ClassVar[tuple[Ignored, ...]] = ()
     vllm: ClassVar[str]
     """Sentence on the use with vLLM."""
     gguf: ClassVar[str]

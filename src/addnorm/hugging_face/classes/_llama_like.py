@@ -1,6 +1,7 @@
 """Lines that Llama and Qwen2 share: pre-norm RMS, rotary positions with pairs as halves, SwiGLU, grouped queries."""
 
-from addnorm.hugging_face.classes import SIZES, Constant, Field, Weight, lines
+from addnorm.hugging_face.buffers import is_frequencies
+from addnorm.hugging_face.classes import ROPE_TYPE, SIZES, Constant, Field, Ignored, Weight, lines
 from addnorm.hugging_face.forms import HALVES
 
 FIXED = {
@@ -16,7 +17,13 @@ FIELDS = (
     Field(theirs="num_key_value_heads", ours="kv_heads", default=lambda config: config["num_attention_heads"]),
     Field(theirs="intermediate_size", ours="hidden"),
     Field(theirs="rms_norm_eps", ours="norm.eps", default=1e-6),
-    Field(theirs="rope_theta", ours="position.theta", default=10_000.0, also=("rope_parameters.rope_theta",)),
+    Field(
+        theirs="rope_theta",
+        ours="position.theta",
+        default=10_000.0,
+        also=("rope_parameters.rope_theta",),
+        read=("rope_scaling.rope_theta",),
+    ),
     Field(theirs="tie_word_embeddings", ours="tied", default=False),
     Field(theirs="attention_dropout", ours="dropout.attention", default=0.0),
     Field(theirs="initializer_range", ours="init_std", default=0.02),
@@ -24,18 +31,20 @@ FIELDS = (
 
 CONSTANTS = (
     Constant(theirs="hidden_act", values=("silu", "swish"), default="silu"),
+    ROPE_TYPE,
+)
+
+SWITCHES = (
     Constant(
-        theirs="rope_parameters.rope_type",
-        values=("default",),
-        default="default",
-        meaning="its rotary frequencies are scaled, which no position of addnorm does",
+        theirs="partial_rotary_factor",
+        values=(1.0,),
+        default=1.0,
+        meaning="it rotates a share of each head",
+        read=("rope_parameters.partial_rotary_factor", "rope_scaling.partial_rotary_factor"),
     ),
-    Constant(
-        theirs="rope_scaling",
-        values=(None,),
-        default=None,
-        meaning="its rotary frequencies are scaled, which no position of addnorm does",
-    ),
+    Constant(theirs="rope_interleaved", values=(False,), default=False),
+    Constant(theirs="use_mrope", values=(False,), default=False),
+    Constant(theirs="layer_types", values=("full_attention", "attention"), default="full_attention"),
 )
 
 _LAYER, _THEIR_LAYER = "layers.{}", "model.layers.{}"
@@ -59,4 +68,10 @@ WEIGHTS = (
     *lines("lm_head", "head", "weight"),
 )
 
-IGNORED = (r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",)
+IGNORED = (
+    Ignored(
+        pattern=r"model\.(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",
+        expected="the frequencies of rope_theta, not scaled",
+        holds=is_frequencies,
+    ),
+)

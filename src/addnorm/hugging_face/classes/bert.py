@@ -3,7 +3,8 @@
 Source: `modeling_bert.py` of Transformers 5.23; Devlin et al. 2018, arXiv:1810.04805.
 """
 
-from addnorm.hugging_face.classes import SIZES, Constant, Field, ForeignClass, Weight, lines
+from addnorm.hugging_face.buffers import is_count
+from addnorm.hugging_face.classes import SIZES, Constant, Field, ForeignClass, Ignored, Weight, lines
 
 _LAYER, _THEIR_LAYER = "layers.{}", "bert.encoder.layer.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"
@@ -43,6 +44,7 @@ class Bert(ForeignClass):
         Constant(theirs="add_cross_attention", values=(False,), default=False),
         Constant(theirs="position_embedding_type", values=("absolute",), default="absolute"),
     )
+    harmless = ("directionality", r"pooler_\w+")  # of the original code, and of the pooler
     weights = (
         *lines("bert.embeddings.word_embeddings", "embedding", "weight"),
         Weight(theirs="bert.embeddings.position_embeddings.weight", ours=("position.table",)),
@@ -64,10 +66,9 @@ class Bert(ForeignClass):
         Weight(theirs="cls.predictions.bias", ours=("head.bias",), if_untied="cls.predictions.decoder.bias"),
     )
     ignored = (
-        r"bert\.pooler\..*",
-        r"cls\.seq_relationship\..*",
-        r"bert\.embeddings\.position_ids",
-        r"cls\.predictions\.(decoder\.)?bias",  # one of the two is used
+        Ignored(pattern=r"bert\.pooler\..*"),
+        Ignored(pattern=r"cls\.seq_relationship\..*"),
+        Ignored(pattern=r"bert\.embeddings\.position_ids", expected="0, 1, 2, …", holds=is_count),
     )
     vllm = "vLLM has BERT for embeddings, not for masked language modelling."
     gguf = "llama.cpp converts the encoder alone, without the masked language model's head."

@@ -3,11 +3,20 @@
 Source: `modeling_gpt2.py` of Transformers 5.23; https://github.com/openai/gpt-2.
 """
 
-from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass, Weight, lines
+from collections.abc import Mapping
+from typing import Any
+
+from addnorm.hugging_face.buffers import is_mask, is_number
+from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass, Ignored, Weight, lines
 from addnorm.hugging_face.forms import SAME, STACKED, Transposed
 
 _LAYER, _THEIR_LAYER = "layers.{}", "transformer.h.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"
+
+
+def _hidden(config: Mapping[str, Any]) -> int:
+    width: int = config["n_embd"] if "n_embd" in config else config["hidden_size"]
+    return 4 * width
 
 
 class GPT2(ForeignClass):
@@ -23,11 +32,11 @@ class GPT2(ForeignClass):
     }
     fields = (
         Field(theirs="vocab_size", ours="vocab"),
-        Field(theirs="n_embd", ours="width"),
-        Field(theirs="n_layer", ours="depth"),
-        Field(theirs="n_head", ours="heads"),
-        Field(theirs="n_inner", ours="hidden", default=lambda config: 4 * config["n_embd"]),
-        Field(theirs="n_positions", ours="max_seq", default=1024),
+        Field(theirs="n_embd", ours="width", read=("hidden_size",)),
+        Field(theirs="n_layer", ours="depth", read=("num_hidden_layers",)),
+        Field(theirs="n_head", ours="heads", read=("num_attention_heads",)),
+        Field(theirs="n_inner", ours="hidden", default=_hidden),
+        Field(theirs="n_positions", ours="max_seq", default=1024, read=("max_position_embeddings",)),
         Field(theirs="layer_norm_epsilon", ours="norm.eps", default=1e-5),
         Field(
             theirs="activation_function",
@@ -46,6 +55,7 @@ class GPT2(ForeignClass):
         Constant(theirs="scale_attn_by_inverse_layer_idx", values=(False,), default=False),
         Constant(theirs="add_cross_attention", values=(False,), default=False),
     )
+    harmless = ("n_ctx", r"summary_\w+", "reorder_and_upcast_attn", "predict_special_tokens")
     weights = (
         *lines("transformer.wte", "embedding", "weight"),
         Weight(theirs="transformer.wpe.weight", ours=("position.table",)),
@@ -68,6 +78,9 @@ class GPT2(ForeignClass):
         *lines("lm_head", "head", "weight"),
     )
     optional_prefix = "transformer."
-    ignored = (r"transformer\.h\.\d+\.attn\.(masked_)?bias",)
+    ignored = (
+        Ignored(pattern=r"transformer\.h\.\d+\.attn\.bias", expected="a causal mask", holds=is_mask),
+        Ignored(pattern=r"transformer\.h\.\d+\.attn\.masked_bias", expected="one number", holds=is_number),
+    )
     vllm = HAS_CLASS
     gguf = f"{OWN_TOKENIZER} It computes every GELU by the tanh approximation."

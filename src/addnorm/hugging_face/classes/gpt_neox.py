@@ -4,7 +4,18 @@ Source: `modeling_gpt_neox.py` of Transformers 5.23; Black et al. 2022, arXiv:22
 Differs from the source: nothing.
 """
 
-from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, SIZES, Constant, Field, ForeignClass, Weight, lines
+from addnorm.hugging_face.buffers import is_frequencies, is_mask, is_number
+from addnorm.hugging_face.classes import (
+    HAS_CLASS,
+    OWN_TOKENIZER,
+    ROPE_TYPE,
+    SIZES,
+    Field,
+    ForeignClass,
+    Ignored,
+    Weight,
+    lines,
+)
 from addnorm.hugging_face.forms import StackedByHead
 
 _LAYER, _THEIR_LAYER = "layers.{}", "gpt_neox.layers.{}"
@@ -43,13 +54,17 @@ class GPTNeoX(ForeignClass):
             theirs="rotary_emb_base",
             ours="position.theta",
             default=10_000.0,
-            also=("rope_parameters.rope_theta", "rope_theta"),
+            also=("rope_parameters.rope_theta",),
+            read=("rope_scaling.rope_theta",),
+            echoes=("rope_theta",),
         ),
         Field(
             theirs="rotary_pct",
             ours="position.fraction",
             default=0.25,
             also=("rope_parameters.partial_rotary_factor",),
+            read=("rope_scaling.partial_rotary_factor",),
+            echoes=("partial_rotary_factor",),
         ),
         *(Field(theirs="attention_bias", ours=f"bias.{name}", default=True) for name in ("q", "k", "v", "o")),
         Field(
@@ -64,20 +79,11 @@ class GPTNeoX(ForeignClass):
         Field(theirs="hidden_dropout", ours="dropout.embedding", default=0.0),
         Field(theirs="initializer_range", ours="init_std", default=0.02),
     )
-    constants = (
-        Constant(
-            theirs="rope_parameters.rope_type",
-            values=("default",),
-            default="default",
-            meaning="its rotary frequencies are scaled, which no position of addnorm does",
-        ),
-        Constant(
-            theirs="rope_scaling",
-            values=(None,),
-            default=None,
-            meaning="its rotary frequencies are scaled, which no position of addnorm does",
-        ),
-    )
+    constants = (ROPE_TYPE,)
+    harmless = (
+        "attention_probs_dropout_prob",
+        "hidden_dropout_prob",
+    )  # names of the first release, which nothing reads
     weights = (
         *lines("gpt_neox.embed_in", "embedding", "weight"),
         *lines(f"{_THEIR_LAYER}.input_layernorm", f"{_LAYER}.attention.input_norm", "weight", "bias"),
@@ -98,6 +104,14 @@ class GPTNeoX(ForeignClass):
         *lines("gpt_neox.final_layer_norm", "final_norm", "weight", "bias"),
         *lines("embed_out", "head", "weight"),
     )
-    ignored = (r"gpt_neox\.layers\.\d+\.attention\.(bias|masked_bias|rotary_emb\.inv_freq)",)
+    ignored = (
+        Ignored(pattern=r"gpt_neox\.layers\.\d+\.attention\.bias", expected="a causal mask", holds=is_mask),
+        Ignored(pattern=r"gpt_neox\.layers\.\d+\.attention\.masked_bias", expected="one number", holds=is_number),
+        Ignored(
+            pattern=r"gpt_neox\.(layers\.\d+\.attention\.)?rotary_emb\.inv_freq",
+            expected="the frequencies of rotary_emb_base, not scaled",
+            holds=is_frequencies,
+        ),
+    )
     vllm = HAS_CLASS
     gguf = f"{OWN_TOKENIZER} It computes every GELU by the tanh approximation."

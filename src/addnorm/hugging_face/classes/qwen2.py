@@ -4,7 +4,7 @@ Source: `modeling_qwen2.py` of Transformers 5.23; Qwen team 2024, arXiv:2407.106
 """
 
 from addnorm.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass
-from addnorm.hugging_face.classes._llama_like import CONSTANTS, FIELDS, FIXED, IGNORED, WEIGHTS
+from addnorm.hugging_face.classes._llama_like import CONSTANTS, FIELDS, FIXED, IGNORED, SWITCHES, WEIGHTS
 
 
 class Qwen2(ForeignClass):
@@ -22,6 +22,8 @@ class Qwen2(ForeignClass):
             meaning="some of its layers attend to a sliding window",
         ),
     )
+    switches = SWITCHES
+    harmless = ("sliding_window", "max_window_layers")  # of layers that `use_sliding_window` switches on
     weights = WEIGHTS
     ignored = IGNORED
     vllm = HAS_CLASS

@@ -10,7 +10,8 @@ from torch.utils.hooks import RemovableHandle
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
 from addnorm.hugging_face.patching import attention, norms
-from addnorm.hugging_face.patching.check import require_start, start_of
+from addnorm.hugging_face.patching.cache import keep_all_positions
+from addnorm.hugging_face.patching.check import cache_gap, measure_start, require_cache, require_start
 from addnorm.hugging_face.patching.joints import Decoder, find_decoder, find_layers_of, some_tokens
 from addnorm.hugging_face.patching.stream import JoinedStream
 from addnorm.model.initialisation import initialise
@@ -44,7 +45,8 @@ class Patch(nn.Module):
         self.specs = dict(specs)
         """The mechanisms with every setting written out, by room."""
         self.stream: JoinedStream | None = None
-        self.guard: RemovableHandle | None = None
+        self.guards: list[RemovableHandle] = []
+        """Hooks before the first layer."""
         self.attending: list[nn.Module] = []
         self.implementation: Any = None
         self.norms: dict[str, nn.Module] = {}
@@ -70,8 +72,8 @@ def patch(
 
     Raises:
         UnknownName: no such mechanism.
-        InputError: the mechanism cannot begin where the model is, or the model's layers are joined in a way that a patch does
-            not know. The model is then as it was.
+        InputError: the mechanism cannot begin where the model is, the model's layers are joined in a way that a patch does
+            not know, or logits with its cache differ from those without. The model is then as it was.
 
     Example:
         >>> from transformers import LlamaConfig, LlamaForCausalLM
@@ -87,7 +89,7 @@ def patch(
     if not starts and norm is None:
         raise InputError("patch: expected at least one of residual, scores, values and norm, got none.")
     _require_supported(starts)
-    before, allowed = start_of(model)
+    before, gap = measure_start(model), cache_gap(model)
     made = Patch({name: encode(start.spec) for name, start in starts.items()})
     recording, layers = find_layers_of(model)
     decoder = find_decoder(recording, layers) if residual is not None or norm is not None else None
@@ -97,12 +99,16 @@ def patch(
             made.specs["norm"] = encode(norm) if isinstance(norm, Spec) else norm
             made.norms.update(norms.replace_norms(model, decoder.norms, norm))
             decoder = find_decoder(*find_layers_of(model))  # hooks belong on the norms that are there now
-        made.guard = layers[0].call.module.register_forward_pre_hook(_refuse_checkpointing)
+        first = layers[0].call.module
+        made.guards.append(first.register_forward_pre_hook(_refuse_checkpointing))
         if decoder is not None and "residual" in starts:
             _join_stream(made, starts["residual"], decoder, next(model.parameters()), seed)
         if "scores" in starts or "values" in starts:
             _join_attention(model, made, starts, [layer.call.module for layer in layers], seed)
-        require_start(model, before, allowed, " and ".join(made.specs))
+            made.guards.append(first.register_forward_pre_hook(keep_all_positions, with_kwargs=True))
+        require_start(model, before, " and ".join(made.specs))
+        if starts:
+            require_cache(model, made, gap, " and ".join(starts))
     except BaseException:
         unpatch(model)
         raise
@@ -127,8 +133,8 @@ def unpatch(model: nn.Module) -> None:
         True
     """
     made = patch_of(model)
-    if made.guard is not None:
-        made.guard.remove()
+    for guard in made.guards:
+        guard.remove()
     if made.stream is not None:
         made.stream.remove()
     for module in made.attending:

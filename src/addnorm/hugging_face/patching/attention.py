@@ -141,6 +141,9 @@ def _attention_function(
             f"patch: expected attention that is a softmax of scaled scores, got {type(module).__name__} with {unknown!r}. "
             "Patch `residual` alone, which leaves attention as it is."
         )
+    if torch.is_autocast_enabled(query.device.type):  # torch's own attention narrows queries that rotation has widened
+        narrow = torch.get_autocast_dtype(query.device.type)
+        query, key, value = (tensor.to(narrow) for tensor in (query, key, value))
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     attention, layer = marked
     attended = attention.attend(

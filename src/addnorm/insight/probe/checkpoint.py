@@ -13,7 +13,7 @@ from addnorm.insight.checkpoint_text import LENGTH, held_text
 from addnorm.insight.flow.checkpoint import scored
 from addnorm.insight.flow.runs import FORMAT, Settings
 from addnorm.insight.probe.measure import probe
-from addnorm.targets import resolve
+from addnorm.targets.checkpoint import load_checkpoint
 from addnorm.training.numerics import device_here
 from addnorm.words import Sentence, say
 
@@ -38,7 +38,7 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
     """
     if text is None:
         held_text(folder, text, vocab=0, masked=False)  # says so, before the model is loaded
-    model, absent = _reader(resolve(folder).model)
+    model, absent = _reader(load_checkpoint(folder))
     _require_tokens(folder, model)
     vocab = _vocab(model)
     longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
