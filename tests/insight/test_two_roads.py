@@ -13,8 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from addnorm import preset
+from addnorm.anatomy.recording import record
+from addnorm.anatomy.structure import find_layers
+from addnorm.insight.flow.attention import AttentionRows, AttentionTally, rows_of_trace
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.insight.probe import probe
+from addnorm.insight.probe.attention import rows_of
+from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.testing.laws import subject
 from addnorm.training.objective import Scored
@@ -306,3 +311,111 @@ def test_both_roads_give_the_same_measures(name: str) -> None:
 def test_both_roads_give_the_same_measures_of_exported_models(name: str, tmp_path: Any) -> None:
     preset_name, cls, changes = EXPORTED[name]
     compared(*exported(preset_name, cls, tmp_path / "x", **changes))
+
+
+def rows_of_ours(ours: Transformer, tokens: Tensor, real: Tensor | None = None) -> list[AttentionRows]:
+    trace = Trace()
+    with torch.no_grad():
+        ours(tokens, padding=real, trace=trace)
+    return [rows_of_trace(attention) for attention in trace.attentions]
+
+
+def rows_of_theirs(theirs: Any, tokens: Tensor, mask: Tensor | None = None) -> list[AttentionRows]:
+    with torch.no_grad():
+        recording, _ = record(theirs, lambda: theirs(tokens, attention_mask=mask))
+    rows = [rows_of(layer.attentions, *tokens.shape) for layer in find_layers(recording)]
+    assert all(isinstance(row, AttentionRows) for row in rows), rows
+    return rows  # type: ignore[return-value]
+
+
+def tallied(rows: list[AttentionRows]) -> list[dict[str, Any]]:
+    tally = AttentionTally()
+    tally.add(dict(enumerate(rows)))
+    return [tally.of(place) for place in range(len(rows))]
+
+
+PADDED = {
+    "left": torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1, 1], [1] * 9]),
+    "right": torch.tensor([[1, 1, 1, 1, 1, 0, 0, 0, 0], [1] * 9]),
+    "left, one real token": torch.tensor([[0] * 8 + [1], [0, 1, 1, 1, 1, 1, 1, 1, 1]]),
+    "in the middle": torch.tensor([[1, 1, 0, 0, 1, 1, 1, 1, 1], [1] * 9]),
+}
+
+
+@pytest.mark.parametrize("padding", PADDED)
+@pytest.mark.parametrize(
+    ("name", "implementation"),
+    [
+        ("llama", "sdpa"),
+        ("llama", "eager"),
+        ("mistral: windows", "sdpa"),
+        ("gpt_oss: sinks and windows", "eager"),
+        ("gpt_oss: sinks that take most", "eager"),
+        ("gemma2: capped scores, sandwich norms", "eager"),
+    ],
+)
+def test_rows_with_padding(name: str, implementation: str, padding: str) -> None:
+    """Rows of padding see nothing, or no position but their own, and count on neither road; visible positions are real ones."""
+    ours, theirs = PAIRS[name]()
+    theirs.set_attn_implementation(implementation)
+    tokens, real = batch().inputs, PADDED[padding]
+    # The first layer's alone: rows that see nothing are zero here and uniform in classes of Transformers, so streams differ.
+    assert_same(tallied(rows_of_theirs(theirs, tokens, real)[:1]), tallied(rows_of_ours(ours, tokens, real.bool())[:1]))
+
+
+def test_padding_of_an_encoder(tmp_path: Any) -> None:
+    ours, theirs = exported("bert", "BertForMaskedLM", tmp_path / "x", head_transform="gelu", token_types=2)
+    tokens, real = batch().inputs, PADDED["right"]
+    assert_same(tallied(rows_of_theirs(theirs, tokens, real)), tallied(rows_of_ours(ours, tokens, real.bool())))
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_masks_of_documents_and_rows_that_see_nothing(implementation: str) -> None:
+    """By hand: two documents of four tokens, and a last row that sees nothing."""
+    _, theirs = pair_of_llama()
+    theirs.set_attn_implementation(implementation)
+    tokens = batch(1).inputs
+    seen = torch.block_diag(*[torch.ones(4, 4).tril()] * 2, torch.zeros(1, 1)).bool()
+    mask = torch.zeros(1, 1, SEQ, SEQ).masked_fill(~seen, torch.finfo(torch.float64).min)
+    (first, *_) = rows_of_theirs(theirs, tokens, mask)
+    weights = first.block(slice(0, SEQ))[..., :8, :8]
+    assert torch.equal(weights > 0, seen[:8, :8].expand_as(weights))
+    assert torch.equal(first.visible.expand(1, HEADS, SEQ)[0, 0], torch.tensor([1, 2, 3, 4, 1, 2, 3, 4, 0]))
+    (measures,) = tallied([first])
+    several = [1, 2, 3, 5, 6, 7]
+    entropy = -torch.special.xlogy(weights, weights).sum(-1)[..., several]
+    assert measures["entropy"] == pytest.approx(entropy.mean().item(), rel=ROUNDING)
+    share = entropy / torch.tensor([2.0, 3.0, 4.0] * 2).log()
+    assert measures["entropy_share"] == pytest.approx(share.mean().item(), rel=ROUNDING)
+    assert measures["first_share"] == pytest.approx(weights[..., several, 0].mean().item(), rel=ROUNDING)
+
+
+@pytest.mark.parametrize("name", ["llama", "gpt_oss: sinks and windows"])
+def test_a_single_token_has_no_measure_of_rows(name: str) -> None:
+    measures = compared(*PAIRS[name](), seq=1)
+    assert not {"entropy", "one_hot", "first_share", "similarity"} & measures["layers"][0].keys()
+    assert measures["attention"][0]["heads"] == []
+
+
+def test_a_sink_is_no_position() -> None:
+    """By hand: where queries are zero, every position has the same share, and the sink takes its part of all of them."""
+    _ours, theirs = pair_of_gpt_oss(start=3.0)
+    with torch.no_grad():
+        for layer in theirs.model.layers:
+            layer.self_attn.q_proj.weight.zero_()
+            layer.self_attn.q_proj.bias.zero_()
+    (row,) = tallied(rows_of_theirs(theirs, batch().inputs)[1:2])  # of the layer without a window
+    visible = torch.arange(2.0, SEQ + 1)
+    assert row["entropy"] == pytest.approx(visible.log().mean().item(), rel=ROUNDING)
+    assert row["entropy_share"] == pytest.approx(1.0, rel=ROUNDING)
+    assert row["first_share"] == pytest.approx((1 / visible).mean().item(), rel=ROUNDING)
+    assert row["one_hot"] == 0.0
+
+
+def test_a_row_that_reads_nothing_is_left_out() -> None:
+    """A sink of 1000 leaves each position nothing at all, in float64: there is no number, on either road."""
+    for rows in (rows_of_ours, rows_of_theirs):
+        pair = dict(zip((rows_of_ours, rows_of_theirs), pair_of_gpt_oss(start=1000.0), strict=True))
+        (measures, *_) = tallied(rows(pair[rows], batch().inputs))
+        assert not {"entropy", "one_hot", "first_share"} & measures.keys()
+        assert measures["heads"] == []
