@@ -85,7 +85,10 @@ class _Attention:
         """Add one pass over so many sequences and positions."""
         rows: dict[int, AttentionRows] = {}
         for number, layer in enumerate(layers):
-            of_layer = rows_of(layer.attentions, batch, seq)
+            stream = cast(Tensor, layer.call.input)
+            # Of some models the stream is [seq, batch, width]; of some it has further positions, such as prompts.
+            whole = tuple(stream.shape[:2]) in ((batch, seq), (seq, batch))
+            of_layer = rows_of(layer.attentions, batch, seq) if whole else "other_positions"
             if isinstance(of_layer, str):
                 self.reasons.setdefault(number, of_layer)
             else:
