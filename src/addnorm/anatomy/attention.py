@@ -89,7 +89,7 @@ class _Product:
 
 @dataclass(frozen=True, eq=False)
 class _Rows:
-    """What a softmax returned, and what became of it."""
+    """Weights that a softmax returned, or that were made of those."""
 
     products: tuple[_Product, ...]
     seen: Tensor | None
@@ -97,7 +97,7 @@ class _Rows:
 
 @dataclass(frozen=True, eq=False)
 class _Origin:
-    """Where a tensor comes from: the attention products, softmaxes and attended values that it is computed from."""
+    """Origin of a tensor: the products, the softmaxes and the attentions that it is computed from."""
 
     products: tuple[_Product, ...] = ()
     rows: tuple[_Rows, ...] = ()
@@ -119,8 +119,8 @@ class AttentionFollower:
         elif func in _SOFTMAX:
             self._softmax(args, kwargs, out)
         elif func in _PRODUCTS or func in _SUMS_AND_PRODUCTS:
-            factors = [tensor for tensor in (*args, *kwargs.values()) if isinstance(tensor, Tensor)][-2:]
-            self._product(*factors, out, at)
+            factors = [tensor for tensor in (*args, *kwargs.values()) if isinstance(tensor, Tensor)]
+            self._product(factors[-2], factors[-1], out, at)
         elif func is torch.einsum:
             self._einsum(args, out, at)
         elif func not in _PROJECTIONS:
@@ -142,8 +142,8 @@ class AttentionFollower:
         if isinstance(out, Tensor) and dim in (-1, scores.dim() - 1) and (products or scores.dim() > 3):
             self._origins[out] = _Origin(rows=(_Rows(products, scores.detach() > HIDDEN),))
 
-    def _product(self, left: Any, right: Any, out: Any, at: int) -> None:
-        if not (isinstance(left, Tensor) and isinstance(right, Tensor) and left.dim() > 2 and right.dim() > 2):
+    def _product(self, left: Tensor, right: Tensor, out: Any, at: int) -> None:
+        if left.dim() < 3 or right.dim() < 3:
             return
         if rows := self._origin(left).rows:
             self._keep(_weighing(at, left, rows), out)

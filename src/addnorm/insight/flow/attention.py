@@ -135,14 +135,16 @@ class AttentionTally:
             every = (read.all(1) & read_before.all(1))[:, None]
             self.mean_similarity[place].add(of_means[place].similarity, every)
 
-    def of(self, place: int, further: Mapping[str, Sequence[float]] | None = None) -> dict[str, Any]:
+    def of(self, place: int, further: Mapping[str, list[float]] | None = None) -> dict[str, Any]:
         """The measures of an attention, means over heads, and `heads`, those of each.
 
         Args:
             place: of the attention.
             further: other measures, a number per head each.
         """
-        per_head = {name: tally.means for name, tally in self.measures[place].items() if tally.means} | (further or {})
+        per_head = {name: tally.means for name, tally in self.measures[place].items() if tally.means} | dict(
+            further or {}
+        )
         measures: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
         if self.mean_similarity[place].means:
             measures["mean_similarity"] = self.mean_similarity[place].means[0]
