@@ -58,14 +58,14 @@ DIRECTIONS = {"query_direction", "key_direction"}
 MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
     "MistralForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
     "Qwen3ForCausalLM": ({**GROUPED, "head_dim": 8}, ALL | DIRECTIONS, None),
-    "Gemma2ForCausalLM": ({**GROUPED, "head_dim": 8}, ALL, "queries and keys of layers 0, 1, 2"),
+    "Gemma2ForCausalLM": ({**GROUPED, "head_dim": 8}, ALL | DIRECTIONS, None),
     "Olmo2ForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
     "PhiForCausalLM": (SIZES, ALL | DIRECTIONS, None),
     "CohereForCausalLM": (SIZES, ALL | DIRECTIONS, None),
-    "GPTJForCausalLM": ({**GPT, "rotary_dim": 4}, ALL, "queries and keys"),
+    "GPTJForCausalLM": ({**GPT, "rotary_dim": 4}, ALL | DIRECTIONS, None),
     "GPTNeoXForCausalLM": (SIZES, ALL | DIRECTIONS, None),
     "OPTForCausalLM": (OPT, ALL | DIRECTIONS, None),
-    "BloomForCausalLM": (BLOOM, ALL, "queries and keys"),
+    "BloomForCausalLM": (BLOOM, ALL | DIRECTIONS, None),
     "MixtralForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
     "RobertaForMaskedLM": (SIZES, ALL | DIRECTIONS, None),
     "DistilBertForMaskedLM": (DISTIL, ALL | DIRECTIONS, None),
@@ -81,7 +81,7 @@ MODELS: dict[str, tuple[dict[str, Any], set[str], str | None]] = {
     "BertForMaskedLM": (SIZES, ALL | DIRECTIONS, None),
     "FalconForCausalLM": (SIZES, ALL | DIRECTIONS, None),
     "StableLmForCausalLM": (GROUPED, ALL | DIRECTIONS, None),
-    "GptOssForCausalLM": ({**GROUPED, "head_dim": 8}, ALL, "queries and keys"),
+    "GptOssForCausalLM": ({**GROUPED, "head_dim": 8}, ALL | DIRECTIONS, None),
 }
 """Settings, measures that every layer has, and the part that cannot be found."""
 ENCODER_DECODERS: dict[str, dict[str, Any]] = {
@@ -153,8 +153,9 @@ def test_every_architecture_is_measured_or_says_what_is_missing(name: str) -> No
     batch = scored()
     found = probe(foreign, [batch], [batch], logits_of)
     assert len(found["layers"]) == 3
+    compared = {"layer", "similarity", "mean_similarity"}
     for row in found["layers"]:
-        assert {key for key, value in row.items() if value is not None} - {"layer", "similarity"} == expected
+        assert {key for key, value in row.items() if value is not None} - compared == expected
     assert found["layers"][-1]["exit_loss"] == pytest.approx(found["loss"], rel=1e-5)
     with torch.no_grad():
         loss = nn.functional.cross_entropy(logits_of(foreign, batch.inputs).flatten(0, 1), batch.targets.flatten())

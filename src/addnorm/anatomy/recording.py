@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
+
+from addnorm.anatomy.attention import Attended, AttentionFollower
 
 _ADDITIONS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__}
 _IN_PLACE = {Tensor.add_, Tensor.__iadd__}
-_SOFTMAX = {torch.softmax, Tensor.softmax, F.softmax}
 
 
 @dataclass(eq=False, kw_only=True)
@@ -59,27 +59,19 @@ class Addition:
         return self.right if same(self.left, operand) else self.left
 
 
-@dataclass(eq=False, kw_only=True)
-class Attended:
-    """One attention: torch's function of queries and keys, or a softmax over keys."""
-
-    at: int
-    query: Tensor | None = None
-    key: Tensor | None = None
-    mask: Tensor | None = None
-    causal: bool = False
-    scale: float | None = None
-    probabilities: Tensor | None = None
-
-
 @dataclass(eq=False)
 class Recording:
     """Events of one pass."""
 
     calls: list[Call] = field(default_factory=list)
     additions: list[Addition] = field(default_factory=list)
-    attentions: list[Attended] = field(default_factory=list)
+    follower: AttentionFollower = field(default_factory=AttentionFollower)
     clock: int = 0
+
+    @property
+    def attentions(self) -> list[Attended]:
+        """Every attention, in order."""
+        return self.follower.attentions
 
     def tick(self) -> int:
         self.clock += 1
@@ -145,24 +137,8 @@ class _Recorder(TorchFunctionMode):
             self.recording.additions.append(
                 Addition(left=left, right=right, out=out, at=self.recording.tick(), before=before)
             )
-        elif func is F.scaled_dot_product_attention:
-            self._attention(args, kwargs)
-        elif func in _SOFTMAX and isinstance(out, Tensor) and out.dim() == 4:
-            self.recording.attentions.append(Attended(at=self.recording.tick(), probabilities=out))
+        self.recording.follower.follow(func, args, kwargs, out, self.recording.tick())
         return out
-
-    def _attention(self, args: Any, kwargs: Any) -> None:
-        named = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False)) | kwargs
-        self.recording.attentions.append(
-            Attended(
-                at=self.recording.tick(),
-                query=named["query"],
-                key=named["key"],
-                mask=named.get("attn_mask"),
-                causal=bool(named.get("is_causal")),
-                scale=named.get("scale"),
-            )
-        )
 
 
 def _pair(args: Any, kwargs: Any) -> tuple[Tensor, Tensor] | None:

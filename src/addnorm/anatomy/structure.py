@@ -8,13 +8,12 @@ addition of the stream and something else, the output of a branch.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
-from addnorm.anatomy.recording import Addition, Attended, Call, Recording, same
-
-Role = Literal["attention", "feedforward", "both"]
+from addnorm.anatomy.attention import Attended
+from addnorm.anatomy.recording import Addition, Call, Recording, same
+from addnorm.shape import Role
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -22,7 +21,7 @@ class Joint:
     """Place where a branch's output joins the stream."""
 
     role: Role
-    """Kind of the branch; "both" for branches side by side."""
+    """Kind of the branch; "parallel" for branches side by side."""
     before: Tensor
     update: Tensor
     """The branch's output, which joins."""
@@ -86,7 +85,11 @@ def _layer(recording: Recording, layer: Call) -> LayerRecord:
         on_stream = _on_stream(addition, _normed(stream, inside))
         if on_stream is None:
             continue
-        joints.append(_joint(addition, on_stream, inside, additions, attentions, time))
+        # Without a call since the last joint, what joins was computed of the same stream: x + attention + feed-forward.
+        if joints and not any(time < call.began < addition.at for call in inside):
+            joints.append(_beside(joints.pop(), addition, on_stream))
+        else:
+            joints.append(_joint(addition, on_stream, inside, additions, attentions, time))
         stream, time = [addition.out], addition.at
     end = layer.output
     complete = bool(joints) and end is not None and any(same(end, x) for x in _normed(stream, inside))
@@ -107,6 +110,19 @@ def _on_stream(addition: Addition, stream: Sequence[Tensor]) -> Tensor | None:
     return next((x for x in stream if same(addition.left, x) or same(addition.right, x)), None)
 
 
+def _beside(joint: Joint, addition: Addition, on_stream: Tensor) -> Joint:
+    """One joint of two branches side by side, whose outputs are added to the stream one after the other."""
+    return Joint(
+        role="parallel" if joint.attention is not None else joint.role,
+        before=joint.before,
+        update=joint.update + addition.other(on_stream),
+        written=addition.out,
+        reader=joint.reader,
+        writer=None,
+        attention=joint.attention,
+    )
+
+
 def _joint(
     addition: Addition,
     on_stream: Tensor,
@@ -123,7 +139,7 @@ def _joint(
     summed = [sum_ for sum_ in additions if since < sum_.at < addition.at and same(sum_.out, update)]
     side_by_side = any(not any(call.began < sum_.at < call.ended for call in done) for sum_ in summed)
     return Joint(
-        role="feedforward" if not own else "both" if side_by_side else "attention",
+        role="feedforward" if not own else "parallel" if side_by_side else "attention",
         before=on_stream if addition.before is None else addition.before,
         update=update,
         written=addition.out,

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from addnorm.anatomy.recording import record
+from addnorm.anatomy.structure import find_layers
 from addnorm.errors import InputError
 from addnorm.insight.score_terms import hugging_face
 from addnorm.insight.score_terms.inspect import terms_of_model
@@ -106,3 +108,42 @@ def test_a_model_without_rotary_position(name: str) -> None:
 def test_terms_are_named_once() -> None:
     found = measure(hugging_face.parts_of(made("Qwen2").double(), tokens()), causal=True)
     assert set(found["rows"][0]["terms"]) == {*TERMS, "sum"}
+
+
+CAPPED = {"head_dim": 8, "attn_logit_softcapping": 0.5, "sliding_window": 5, "query_pre_attn_scalar": 8}
+SINKS = {
+    "head_dim": 8,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "sliding_window": 5,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 50.0},
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"), [("Gemma2", CAPPED), ("GptOss", SINKS), ("Mistral", {"sliding_window": 5})]
+)
+def test_later_layers_have_the_queries_of_the_model_itself(name: str, changes) -> None:
+    """Whose attention has a cap, sinks or windows: torch's function in its place would change every later layer."""
+    model = made(name, **changes)
+    if name == "GptOss":
+        for layer in model.model.layers:
+            torch.nn.init.constant_(layer.self_attn.sinks, 2.0)
+    recording, _ = record(model, lambda: model(input_ids=tokens()))
+    own = [layer.attentions[0] for layer in find_layers(recording)]
+    implementation = model.config._attn_implementation
+    for parts, attended in zip(hugging_face.parts_of(model, tokens()), own, strict=True):
+        assert torch.equal(parts.attended_query, attended.query)
+    assert model.config._attn_implementation == implementation
+    described = terms_of_model(model, tokens(), label=name)
+    assert described["largest_error"] <= described["rounding"]
+
+
+def test_an_encoder_has_terms_at_distances_of_both_signs() -> None:
+    config = transformers.EuroBertConfig(**SIZES)
+    torch.manual_seed(0)
+    model = transformers.EuroBertForMaskedLM(config).eval()
+    described = terms_of_model(model, tokens(), label="encoder")
+    assert described["causal"] is False
+    assert min(described["rows"][0]["distances"]) < 0
+    assert terms_of_model(made("Llama"), tokens(), label="decoder")["causal"] is True

@@ -104,7 +104,7 @@ def find_decoder(recording: Recording, layers: Sequence[LayerRecord]) -> Decoder
 def _sites(number: int, layer: LayerRecord) -> list[Site]:
     path = layer.call.path
     roles = [joint.role for joint in layer.joints]
-    if "both" in roles or any(joint.reader is None for joint in layer.joints):
+    if "parallel" in roles or any(joint.reader is None for joint in layer.joints):
         raise InputError(f"{path}: expected branches one after the other, got branches side by side. {_ADVICE}")
     if not layer.complete or roles != ["attention", "feedforward"]:
         raise InputError(

@@ -3,7 +3,7 @@
 All is measured twice on the same held-out windows: with the initial weights, which spec and seed reproduce, and with the final
 weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
 
-    {"format": 4, "run", "variant", "seed", "addnorm": version,
+    {"format": 5, "run", "variant", "seed", "addnorm": version,
      "weights": {"file", "step", "steps"},
      "data": {"hash", "seq", "sequences", "map_sequences"},
      "start": FLOW, "end": FLOW}
@@ -27,7 +27,7 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
     update_rms       root mean square of the change that the branch makes in the stream (before that norm)
     share            norm of the change that the branch makes, over the norm of the stream after it (before that norm)
     exit_loss        loss when the final norm and the head read the stream after this layer
-    entropy          of a row of attention, in nats, mean over rows that see two positions or more
+    entropy          of a row of attention, in nats, mean over rows that see two positions or more and read one at least
     entropy_share    the same over its largest value, the logarithm of the visible positions
     first_share      share of the first position in those rows
     query_direction  norm of the mean direction of the queries, mean over heads: 0 isotropic, 1 all alike; key_direction alike
@@ -39,6 +39,10 @@ weights, or the newest checkpoint's. `inspect_run` writes RUN/insight.json:
                      positions), earliest first: cov(term, sum) / var(sum). They add up to one; negative for a term that
                      works against the sum
     own_share        the last of them: the layer's own Q K^T
+
+A row of attention holds the weights that multiply the values of the positions. It is divided by its sum before it is measured:
+a sink is no position, and what it takes is left out, so that rows with and without sinks are compared by how they spread over
+positions. Visible are the positions that masks leave: no later ones, none outside a window, no padding.
 
 A key is absent if it does not apply (scores that are not summed have no own_share, the first attention has no similarity);
 it is null if the number is not finite. Everything is measured in evaluation mode and float32, without dropout; for gradients,

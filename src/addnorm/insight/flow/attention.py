@@ -1,17 +1,26 @@
-"""Attention rows: their entropy, and their similarity from one attention to the next.
+"""Attention rows: their entropy, and their similarity from one attention to the next, of any model.
 
-Probabilities are the model's own attention, applied to columns of the identity matrix, so every normalisation of scores is
-measured as it is. One block of columns is computed at a time, so memory is linear in the length.
+A row holds the weights with which one position reads the values of all positions. Measures are those of a row divided by its
+sum: with a sink, which is no position, or with another normalisation the weights add up to less than one, and what is measured
+is how the row spreads over the positions that it reads. A row that reads nothing, or sees one position alone, is left out.
+
+Both roads end in `AttentionRows`: attention of our models, applied to columns of the identity matrix (`rows_of_trace`), and the
+weights that a recorded pass of another model multiplies values with (`addnorm.insight.probe.attention`). One block of columns
+is computed at a time, so that memory is linear in the length.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
 
 import torch
-from jaxtyping import Float, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
+from addnorm.insight.isotropy import mean_direction
 from addnorm.kernels.grouped_attention import num_visible
 from addnorm.model.trace import AttentionTrace
 
@@ -24,77 +33,132 @@ Block = Float[Tensor, "batch heads query keys"]
 Rows = Float64[Tensor, "batch heads query"]
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class AttentionRows:
+    """One attention of one pass, whoever computed it."""
+
+    keys: int
+    """Number of positions."""
+    block: Callable[[slice], Block]
+    """The weights at some positions. A row may add up to less than one."""
+    visible: Int64[Tensor, "#batch #heads query"]
+    """Number of positions that a row sees."""
+    query: Float[Tensor, "batch heads query head_dim"] | None
+    """Queries as they are multiplied with keys; None if the scores are not one product."""
+    key: Float[Tensor, "batch kv_heads keys head_dim"] | None
+
+
+def rows_of_trace(attention: AttentionTrace) -> AttentionRows:
+    """The rows of an attention of one of our models."""
+    p = attention.problem
+
+    def block(columns: slice) -> Block:
+        count = columns.stop - columns.start
+        identity = torch.zeros(p.key, count, dtype=p.value.dtype, device=p.value.device)
+        identity[columns] = torch.eye(count, dtype=p.value.dtype, device=p.value.device)
+        return attention.apply(identity.expand(p.batch, p.kv_heads, *identity.shape))
+
+    return AttentionRows(
+        keys=p.key, block=block, visible=num_visible(p)[:, None], query=attention.query, key=attention.key
+    )
+
+
 @dataclass
 class RowTally:
     """Sums of a row measure over rows, per head."""
 
     total: Float64[Tensor, " heads"] | None = None
-    rows: int = 0
+    rows: Int64[Tensor, " heads"] | None = None
 
-    def add(self, values: Rows, where: Int64[Tensor, " rows"]) -> None:
+    def add(self, values: Rows, where: Bool[Tensor, "batch heads query"]) -> None:
         """Add the chosen rows of every sequence."""
-        chosen = values[:, :, where]
-        summed = chosen.sum(dim=(0, 2))
-        self.total = summed if self.total is None else self.total + summed
-        self.rows += chosen.shape[0] * chosen.shape[2]
+        total, rows = torch.where(where, values, 0.0).sum(dim=(0, 2)), where.sum(dim=(0, 2))
+        self.total = total if self.total is None else self.total + total
+        self.rows = rows if self.rows is None else self.rows + rows
 
     @property
     def means(self) -> list[float]:
         """Mean over rows, per head; empty without rows."""
-        return [] if self.total is None or not self.rows else (self.total / self.rows).tolist()
+        if self.total is None or self.rows is None or not bool(self.rows.any()):
+            return []
+        return (self.total / self.rows).tolist()
 
 
-@dataclass
 class AttentionTally:
-    """Sums over passes, one entry per attention."""
+    """Sums over passes, by the place of an attention: any number that orders attentions by depth."""
 
-    measures: list[dict[str, RowTally]] = field(default_factory=list)
-    """Per attention and measure; sums per head."""
-    mean_similarity: list[RowTally] = field(default_factory=list)
-    """Similarity of the attention averaged over heads."""
+    def __init__(self) -> None:
+        self.measures: dict[int, dict[str, RowTally]] = defaultdict(lambda: defaultdict(RowTally))
+        """Sums per head."""
+        self.mean_similarity: dict[int, RowTally] = defaultdict(RowTally)
+        """Similarity of the attention averaged over heads."""
+        self.directions: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        """One number per pass."""
 
     @torch.no_grad()
-    def add(self, attentions: Sequence[AttentionTrace]) -> None:
-        """Add one pass."""
-        if not self.measures:
-            self.measures = [{} for _ in attentions]
-            self.mean_similarity = [RowTally() for _ in attentions]
-        spreads = [_Spread() for _ in attentions]
-        for columns in _blocks(attentions):
-            for spread, attention in zip(spreads, attentions, strict=True):
-                spread.add(_probabilities(attention, columns))
-        for place, (spread, attention) in enumerate(zip(spreads, attentions, strict=True)):
-            visible = _visible(attention)
-            where = torch.nonzero(visible > 1).flatten()
-            entropy = spread.entropy
-            self._tally(place, "entropy", entropy, where)
-            self._tally(place, "entropy_share", entropy / visible.log(), where)
+    def add(self, attentions: Mapping[int, AttentionRows]) -> None:
+        """Add one pass: the attentions by their places, in order of depth."""
+        length = max((attention.keys for attention in attentions.values()), default=0)
+        spreads = {place: _Spread() for place in attentions}
+        for columns in blocks(length):
+            for place, attention in attentions.items():
+                spreads[place].add(attention.block(columns))
+        for place, attention in attentions.items():
+            spread, measures = spreads[place], self.measures[place]
+            where = _several(attention) & (spread.mass > 0)
+            measures["entropy"].add(spread.entropy, where)
+            measures["entropy_share"].add(spread.entropy / attention.visible.double().log(), where)
             if spread.first is not None:
-                self._tally(place, "first_share", spread.first / spread.mass, where)
-            self._tally(place, "one_hot", (spread.largest / spread.mass > ONE_HOT).double(), where)
-        self._compare(attentions, [spread.mass for spread in spreads])
+                measures["first_share"].add(spread.first / spread.mass, where)
+            measures["one_hot"].add((spread.largest / spread.mass > ONE_HOT).double(), where)
+            for name, vectors in (("query_direction", attention.query), ("key_direction", attention.key)):
+                if vectors is not None:
+                    self.directions[place][name].append(mean_direction(vectors).mean().item())
+        self._compare(attentions, {place: spread.mass for place, spread in spreads.items()}, length)
 
-    def _compare(self, attentions: Sequence[AttentionTrace], masses: Sequence[Rows]) -> None:
+    def _compare(self, attentions: Mapping[int, AttentionRows], masses: Mapping[int, Rows], length: int) -> None:
         """The similarity of each attention to the one before it."""
-        pairs = range(1, len(attentions))
-        divergence, of_means = [[_Divergence() for _ in attentions] for _ in range(2)]
-        for columns in _blocks(attentions):
+        divergence, of_means = ({place: _Divergence() for place in attentions} for _ in range(2))
+        for columns in blocks(length):
             before: Block | None = None
-            for place, (attention, mass) in enumerate(zip(attentions, masses, strict=True)):
-                now = _probabilities(attention, columns).double() / mass[..., None]
+            for place, attention in attentions.items():
+                now = attention.block(columns).double() / masses[place][..., None]
                 if before is not None:
                     if before.shape == now.shape:
                         divergence[place].add(before, now)
                     of_means[place].add(before.mean(1, keepdim=True), now.mean(1, keepdim=True))
                 before = now
-        for place in pairs:
-            where = torch.nonzero(_visible(attentions[place]) > 1).flatten()
+        for earlier, place in pairwise(attentions):
+            read, read_before = (masses[place] > 0) & _several(attentions[place]), masses[earlier] > 0
             if divergence[place].total is not None:
-                self._tally(place, "similarity", divergence[place].similarity, where)
-            self.mean_similarity[place].add(of_means[place].similarity, where)
+                self.measures[place]["similarity"].add(divergence[place].similarity, read & read_before)
+            every = (read.all(1) & read_before.all(1))[:, None]
+            self.mean_similarity[place].add(of_means[place].similarity, every)
 
-    def _tally(self, place: int, name: str, values: Rows, where: Tensor) -> None:
-        self.measures[place].setdefault(name, RowTally()).add(values, where)
+    def of(self, place: int, further: Mapping[str, list[float]] | None = None) -> dict[str, Any]:
+        """The measures of an attention, means over heads, and `heads`, those of each.
+
+        Args:
+            place: of the attention.
+            further: other measures, a number per head each.
+        """
+        per_head = {name: tally.means for name, tally in self.measures[place].items() if tally.means} | dict(
+            further or {}
+        )
+        measures: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
+        if self.mean_similarity[place].means:
+            measures["mean_similarity"] = self.mean_similarity[place].means[0]
+        measures |= {name: sum(of_passes) / len(of_passes) for name, of_passes in self.directions[place].items()}
+        heads = range(max(map(len, per_head.values()), default=0))
+        measures["heads"] = [
+            {"head": head} | {name: values[head] for name, values in per_head.items()} for head in heads
+        ]
+        return measures
+
+
+def _several(attention: AttentionRows) -> Bool[Tensor, "#batch #heads query"]:
+    """True for rows that see two positions or more."""
+    return attention.visible > 1
 
 
 class _Spread:
@@ -136,20 +200,6 @@ class _Divergence:
         return 1 - self.total / math.log(2)
 
 
-def _blocks(attentions: Sequence[AttentionTrace]) -> Iterator[slice]:
-    length = attentions[0].problem.key if attentions else 0
+def blocks(length: int) -> Iterator[slice]:
+    """Columns that are computed together, one block after another."""
     return (slice(first, min(first + COLUMNS, length)) for first in range(0, length, COLUMNS))
-
-
-def _probabilities(attention: AttentionTrace, columns: slice) -> Block:
-    """The attention's probabilities at some key positions."""
-    p, count = attention.problem, columns.stop - columns.start
-    dtype, device = p.value.dtype, p.value.device
-    identity = torch.zeros(p.key, count, dtype=dtype, device=device)
-    identity[columns] = torch.eye(count, dtype=dtype, device=device)
-    return attention.apply(identity.expand(p.batch, p.kv_heads, *identity.shape))
-
-
-def _visible(attention: AttentionTrace) -> Float64[Tensor, " query"]:
-    """Number of positions that each row sees."""
-    return num_visible(attention.problem).double()

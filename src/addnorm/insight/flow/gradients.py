@@ -29,58 +29,77 @@ class Gradients:
     """For the stream after each site; None if the loss does not depend on it."""
 
 
+class ParameterGradients:
+    """Gradients of a loss with respect to a model's parameters, summed over batches; the model's own `.grad` is not changed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.sums: dict[int, Tensor] = {}
+        """By the id of the parameter."""
+        self.count = 0
+        """Scored tokens."""
+
+    def add(self, measured: Measured, others: Sequence[Tensor] = ()) -> Sequence[Tensor | None]:
+        """Add a batch.
+
+        Returns:
+            The gradients with respect to `others`; None for those on which the loss does not depend.
+        """
+        both = torch.autograd.grad(measured.nats, [*self.parameters, *others], allow_unused=True)
+        for parameter, gradient in zip(self.parameters, both, strict=False):
+            if gradient is not None:
+                before = self.sums.get(id(parameter))
+                self.sums[id(parameter)] = gradient if before is None else before + gradient
+        self.count += measured.count
+        return both[len(self.parameters) :]
+
+    def norm(self, *modules: nn.Module) -> float:
+        """The norm of the gradient of the mean loss per scored token with respect to the parameters of modules."""
+        squares = Squares()
+        for parameter in (parameter for module in modules for parameter in module.parameters()):
+            if id(parameter) in self.sums:
+                squares.add(self.sums[id(parameter)])
+        return squares.norm / self.count
+
+
 def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
     """Compute the gradient of the mean loss over the batches, a batch at a time, without changing the model's own `.grad`.
 
     Memory: that of a training step without its optimizer.
     """
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    sums: list[Tensor | None] = [None] * len(parameters)
     streams: list[Squares] = []
-    trace, count = Trace(), 0
-    with _as_in_training(model), torch.enable_grad():
+    trace, total = Trace(), ParameterGradients(model)
+    with as_in_training(model), torch.enable_grad():
         for batch in batches:
             measured: Measured = compare(model(batch.inputs, trace=trace), batch)
             after = [site.after for site in trace.sites]
-            gradients_of_batch = torch.autograd.grad(measured.nats, [*parameters, *after], allow_unused=True)
-            for place, gradient in enumerate(gradients_of_batch[: len(parameters)]):
-                before = sums[place]
-                if gradient is not None:
-                    sums[place] = gradient if before is None else before + gradient
             streams = streams or [Squares() for _ in after]
-            for squares, gradient in zip(streams, gradients_of_batch[len(parameters) :], strict=True):
+            for squares, gradient in zip(streams, total.add(measured, after), strict=True):
                 if gradient is not None:
                     squares.add(gradient)
-            count += measured.count
-    total_of = {id(parameter): total for parameter, total in zip(parameters, sums, strict=True)}
-
-    def norm(*modules: nn.Module) -> float:
-        squares = Squares()
-        for parameter in (parameter for module in modules for parameter in module.parameters()):
-            total = total_of.get(id(parameter))
-            if total is not None:
-                squares.add(total)
-        return squares.norm / count
-
     return Gradients(
-        whole=norm(model),
-        embedding=norm(model.embedding),
-        sites=tuple(norm(*site.branches) for site in model.site_branches()),
-        layers=tuple(norm(layer) for layer in model.layers),
-        streams=tuple(squares.norm / count if squares.entries else None for squares in streams),
+        whole=total.norm(model),
+        embedding=total.norm(model.embedding),
+        sites=tuple(total.norm(*site.branches) for site in model.site_branches()),
+        layers=tuple(total.norm(layer) for layer in model.layers),
+        streams=tuple(squares.norm / total.count if squares.entries else None for squares in streams),
     )
 
 
 @contextmanager
-def _as_in_training(model: nn.Module) -> Iterator[None]:
-    """Let batch norm use the statistics of the batch, as in training, and restore its running statistics afterwards."""
+def as_in_training(model: nn.Module) -> Iterator[bool]:
+    """Let batch norm use the statistics of the batch, as in training, and restore its running statistics afterwards.
+
+    Yields:
+        True if the model has batch norms, so that a pass differs from one in evaluation mode.
+    """
     norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
     kept = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
     modes = [norm.training for norm in norms]
     for norm in norms:
         norm.train()
     try:
-        yield
+        yield bool(norms)
     finally:
         for norm, buffers, mode in zip(norms, kept, modes, strict=True):
             norm.train(mode)

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from addnorm.insight.depth.record import depth_matrices
-from addnorm.insight.flow.attention import AttentionTally
+from addnorm.insight.flow.attention import AttentionTally, rows_of_trace
 from addnorm.insight.flow.early_exit import exits
 from addnorm.insight.flow.gradients import Gradients, gradients
 from addnorm.insight.flow.own_scores import ScoreTally
 from addnorm.insight.flow.stream import StreamTally, layer_cosines
-from addnorm.insight.isotropy import mean_direction
-from addnorm.model.trace import AttentionTrace, SiteTrace, Trace
+from addnorm.model.trace import SiteTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.training.objective import Measured, Scored
 
@@ -63,7 +62,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
         grads = gradients(model, windows.batches)
         stream, losses, trace = StreamTally(), defaultdict[int, list[Measured]](list), Trace()
         attention, scores = AttentionTally(), ScoreTally()
-        cosines, directions = list[dict[int, float]](), list[list[dict[str, float]]]()
+        cosines = list[dict[int, float]]()
         with torch.no_grad():
             for batch in windows.batches:
                 model(batch.inputs, trace=trace)
@@ -73,9 +72,8 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
                     losses[layer].append(measured)
             for batch in windows.maps:
                 model(batch.inputs, trace=trace)
-                attention.add(trace.attentions)
+                attention.add(dict(enumerate(map(rows_of_trace, trace.attentions))))
                 scores.add(trace.attentions)
-                directions.append([_directions(traced) for traced in trace.attentions])
         depth = depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS])
     finally:
         model.train(training)
@@ -83,10 +81,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
         _place(site) | stream.of_site(place) | _gradients_of(grads, place) for place, site in enumerate(trace.sites)
     ]
     attending = [site for site in trace.sites if site.attention is not None]
-    attended = [
-        _place(site) | _attention_of(attention, scores, place) | means_of([of_pass[place] for of_pass in directions])
-        for place, site in enumerate(attending)
-    ]
+    attended = [_place(site) | _attention_of(attention, scores, place) for place, site in enumerate(attending)]
     cosine = {layer: sum(found[layer] for found in cosines) / len(cosines) for layer in cosines[0]}
     by_layer = {layer: _loss(measured) for layer, measured in losses.items()}
     return finite(
@@ -101,7 +96,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
                     "rms": [row["rms"] for row in rows if row["layer"] == layer][-1],
                     "exit_loss": loss,
                     **({"cosine": cosine[layer]} if layer in cosine else {}),
-                    **_means(layer, [*rows, *attended]),
+                    **layer_means(layer, [*rows, *attended]),
                 }
                 for layer, loss in by_layer.items()
             ],
@@ -122,32 +117,10 @@ def _gradients_of(grads: Gradients, place: int) -> dict[str, float]:
 
 
 def _attention_of(attention: AttentionTally, scores: ScoreTally, place: int) -> dict[str, Any]:
-    per_head = {name: tally.means for name, tally in attention.measures[place].items() if tally.means}
     shares = scores.shares(place)
-    if shares is not None:
-        per_head["own_share"] = shares[:, -1].tolist()
-    found: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
-    if attention.mean_similarity[place].means:
-        found["mean_similarity"] = attention.mean_similarity[place].means[0]
-    if shares is not None:
-        found["score_shares"] = shares.mean(0).tolist()
-    heads = range(max(map(len, per_head.values()), default=0))
-    found["heads"] = [{"head": head} | {name: values[head] for name, values in per_head.items()} for head in heads]
-    return found
-
-
-def _directions(attention: AttentionTrace) -> dict[str, float]:
-    return {
-        "query_direction": mean_direction(attention.query).mean().item(),
-        "key_direction": mean_direction(attention.key).mean().item(),
-    }
-
-
-def means_of(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Means over passes, by name, of those that have the name."""
-    names = dict.fromkeys(name for measures in found for name in measures)
-    of = {name: [measures[name] for measures in found if name in measures] for name in names}
-    return {name: sum(values) / len(values) for name, values in of.items()}
+    if shares is None:
+        return attention.of(place)
+    return attention.of(place, {"own_share": shares[:, -1].tolist()}) | {"score_shares": shares.mean(0).tolist()}
 
 
 def _loss(measured: Sequence[Measured]) -> float:
@@ -156,7 +129,8 @@ def _loss(measured: Sequence[Measured]) -> float:
     return total / sum(part.count for part in measured)
 
 
-def _means(layer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def layer_means(layer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Means over the sites of a layer, of the measures that a layer's row has."""
     found = {}
     for name in _MEAN_OF_LAYER:
         values = [row[name] for row in rows if row["layer"] == layer and name in row]

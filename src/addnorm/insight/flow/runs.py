@@ -20,9 +20,10 @@ from addnorm.training.run_weights import RunWeights, newest_weights
 
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
-FORMAT = 4
+FORMAT = 5
 """Version of the layout of the file. Files of version 1 have no depth matrices and no directions, files of version 2 no size of
-what layers add, and version 3 counts constants in the shares of summed scores; all are measured again."""
+what layers add, version 3 counts constants in the shares of summed scores, and version 4 the column of a sink as a position in
+models of others; all are measured again."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,5 +1,6 @@
 """Size of the stream at every site, and the share that each branch adds."""
 
+import math
 from dataclasses import dataclass, field
 
 import torch
@@ -54,9 +55,8 @@ class StreamTally:
         """Return `rms`, `update_rms` and `share` of a site; `rms` alone if its streams have different shapes."""
         measures = {"rms": self.after[place].rms}
         if place in self.added:
-            written = self.written[place].norm
             measures["update_rms"] = self.added[place].rms
-            measures["share"] = self.added[place].norm / written if written > 0 else float("nan")
+            measures["share"] = added_share(self.added[place], self.written[place])
         return measures
 
 
@@ -68,8 +68,18 @@ def layer_cosines(trace: Trace) -> dict[int, float]:
         layer = site.site.layer
         entry = entries.setdefault(layer, site.before)
         if entry.shape == site.after.shape:
-            found[layer] = torch.cosine_similarity(entry.double(), site.after.double(), dim=-1).mean().item()
+            found[layer] = mean_cosine(entry, site.after)
     return found
+
+
+def mean_cosine(x: Tensor, y: Tensor) -> float:
+    """Compute the cosine of two streams, mean over positions."""
+    return torch.cosine_similarity(x.double(), y.double(), dim=-1).mean().item()
+
+
+def added_share(added: Squares, written: Squares) -> float:
+    """The norm of what joins the stream over that of the stream after it; NaN if that is zero."""
+    return added.norm / written.norm if written.norm > 0 else math.nan
 
 
 def comparable(site: SiteTrace) -> bool:

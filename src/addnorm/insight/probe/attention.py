@@ -1,76 +1,102 @@
-"""Measures of the attention of a recorded pass."""
+"""Rows of the attention of a recorded pass, or the reason why a layer has no weights on positions."""
 
-import math
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from addnorm.anatomy.recording import Attended
-from addnorm.insight.flow.attention import ONE_HOT
-from addnorm.insight.isotropy import mean_direction
+from addnorm.anatomy.attention import HIDDEN, Attended
+from addnorm.insight.flow.attention import AttentionRows, blocks
+
+Reason = Literal["no_attention", "several_attentions", "combined_heads", "other_positions", "negative_weights"]
+"""Code of the sentence in `addnorm.words`."""
 
 
 @torch.no_grad()
-def attention_measures(attentions: Sequence[Attended | None]) -> list[dict[str, float]]:
-    """Measure the attention of every layer in one pass; {} for a layer without one."""
-    found: list[dict[str, float]] = []
-    before: Tensor | None = None
-    for attention in attentions:
-        if attention is None:
-            found.append({})
-            before = None
-            continue
-        rows, visible = probabilities(attention)
-        measures = _rows(rows, visible)
-        if before is not None and before.shape == rows.shape:
-            measures["similarity"] = _similarity(before, rows, visible)
-        if attention.query is not None and attention.key is not None:
-            measures["query_direction"] = mean_direction(attention.query).mean().item()
-            measures["key_direction"] = mean_direction(attention.key).mean().item()
-        found.append(measures)
-        before = rows
-    return found
+def rows_of(attentions: Sequence[Attended], batch: int, seq: int) -> AttentionRows | Reason:
+    """Read the rows of a layer's attention.
+
+    Args:
+        attentions: those of one layer in one pass.
+        batch: number of sequences.
+        seq: number of their positions.
+    """
+    if not attentions:
+        return "no_attention"
+    if len(attentions) > 1:
+        return "combined_heads" if any(attended.combined for attended in attentions) else "several_attentions"
+    (attended,) = attentions
+    if attended.combined:
+        return "combined_heads"
+    rows = _of_weights(attended, batch, seq) if attended.weights is not None else _of_torch(attended, batch, seq)
+    if rows is None:
+        return "other_positions"
+    return "negative_weights" if attended.weights is not None and bool((attended.weights < 0).any()) else rows
 
 
-def probabilities(attention: Attended) -> tuple[Tensor, Tensor]:
-    """The rows of an attention in float64, [batch, heads, query, key], and which keys they see."""
-    if attention.probabilities is not None:
-        rows = attention.probabilities.detach().double()
-        return rows, rows > 0
-    assert attention.query is not None
-    assert attention.key is not None
-    query, key = attention.query.detach().double(), attention.key.detach().double()
-    key = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
-    scale = query.shape[-1] ** -0.5 if attention.scale is None else attention.scale
-    scores = query @ key.mT * scale
-    seen = torch.ones_like(scores, dtype=torch.bool)
-    if attention.causal:
-        seen = seen.tril()
-    if attention.mask is not None and attention.mask.dtype == torch.bool:
-        seen = seen & attention.mask
-    elif attention.mask is not None:
-        scores = scores + attention.mask.double()
-        seen = seen & (attention.mask > torch.finfo(attention.mask.dtype).min / 2)
-    return torch.nan_to_num(scores.masked_fill(~seen, -math.inf).softmax(-1)), seen
+def _of_weights(attended: Attended, batch: int, seq: int) -> AttentionRows | None:
+    assert attended.weights is not None
+    weights, seen = (_by_head(tensor, batch) for tensor in (attended.weights, attended.seen))
+    if weights is None or seen is None or weights.shape[-2:] != (seq, seq):
+        return None
+    return AttentionRows(
+        keys=seq,
+        block=lambda columns: weights[..., columns],
+        visible=seen.sum(-1),
+        query=_vectors(attended.query, batch, seq),
+        key=_vectors(attended.key, batch, seq),
+    )
 
 
-def _rows(rows: Tensor, seen: Tensor) -> dict[str, float]:
-    visible = seen.sum(-1)
-    several = visible > 1
-    if not bool(several.any()):
-        return {}
-    entropy = -torch.special.xlogy(rows, rows).sum(-1)[several]
-    return {
-        "entropy": entropy.mean().item(),
-        "entropy_share": (entropy / visible[several].double().log()).mean().item(),
-        "one_hot": (rows.amax(-1)[several] > ONE_HOT).double().mean().item(),
-        "first_share": rows[..., 0][several].mean().item(),
-    }
+def _of_torch(attended: Attended, batch: int, seq: int) -> AttentionRows | None:
+    """The rows that torch's function computes, in float64."""
+    query, key = _vectors(attended.query, batch, seq), _vectors(attended.key, batch, seq)
+    if query is None or key is None:
+        return None
+    repeated = key.repeat_interleave(query.shape[1] // key.shape[1], dim=1)
+    scale = query.shape[-1] ** -0.5 if attended.scale is None else attended.scale
+    mask = attended.mask if seq > 1 else None
+    rows = torch.arange(seq, device=query.device)[:, None]
+
+    def scores(columns: slice) -> tuple[Tensor, Tensor]:
+        some = query @ repeated[:, :, columns].mT * scale
+        seen = torch.ones_like(some, dtype=torch.bool)
+        if attended.causal:
+            seen = seen & (rows >= rows.mT[:, columns])
+        if mask is not None:
+            part = mask.expand(*mask.shape[:-1], seq)[..., columns]
+            seen = seen & (part if mask.dtype == torch.bool else part > HIDDEN)
+            some = some if mask.dtype == torch.bool else some + part.double()
+        return some.masked_fill(~seen, -torch.inf), seen
+
+    visible = query.new_zeros(query.shape[:-1], dtype=torch.int64)
+    whole = query.new_full(query.shape[:-1], -torch.inf)
+    for columns in blocks(seq):
+        some, seen = scores(columns)
+        visible, whole = visible + seen.sum(-1), torch.logaddexp(whole, some.logsumexp(-1))
+
+    def block(columns: slice) -> Tensor:
+        # A row that sees nothing reads nothing.
+        return torch.exp(scores(columns)[0] - whole.masked_fill(visible == 0, 0.0)[..., None])
+
+    return AttentionRows(keys=seq, block=block, visible=visible, query=query, key=key)
 
 
-def _similarity(one: Tensor, other: Tensor, seen: Tensor) -> float:
-    """1 - Jensen-Shannon divergence / ln 2, mean over heads and rows that see two positions or more."""
-    mid = (one + other) / 2
-    parts = (torch.special.xlogy(one, one) + torch.special.xlogy(other, other)) / 2 - torch.special.xlogy(mid, mid)
-    return (1 - parts.sum(-1)[seen.sum(-1) > 1] / math.log(2)).mean().item()
+def _by_head(tensor: Tensor | None, batch: int) -> Any:
+    """Bring […, query, key] into [batch, heads, query, key]; None if the first axis is not that of sequences."""
+    if (
+        tensor is None
+        or tensor.dim() < 3
+        or (tensor.shape[0] != batch if tensor.dim() > 3 else tensor.shape[0] % batch)
+    ):
+        return None
+    return tensor.detach().reshape(batch, -1, *tensor.shape[-2:])
+
+
+def _vectors(vectors: Tensor | None, batch: int, seq: int) -> Any:
+    """Bring queries or keys into [batch, heads, seq, head_dim] in float64; None if they are of other positions."""
+    if vectors is not None and seq == 1:  # query heads of one key head may lie in the axis of positions
+        vectors = vectors.reshape(batch, -1, 1, vectors.shape[-1])
+    by_head = _by_head(vectors, batch)
+    return by_head.double() if by_head is not None and by_head.shape[-2] == seq else None

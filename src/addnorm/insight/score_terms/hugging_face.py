@@ -2,14 +2,16 @@
 
 Supported are attention modules with `q_proj` and `k_proj` that get `position_embeddings` and rotate q and k by
 `apply_rotary_pos_emb` of their own file (Llama, Qwen2, Mistral, Gemma and related models). The inputs of the attention itself
-are recorded by an attention function that is registered with Transformers during the pass. At every pair it is checked that
-the scores consist of the four terms (those of Qwen3, with norms on q and k, do not).
+are recorded by an attention function that is registered with Transformers during the pass and calls the model's own, so that
+sinks and capped scores keep their effect on later layers. At every pair it is checked that the scores, before a cap, consist of
+the four terms (those of Qwen3, with norms on q and k, do not).
 """
 
 import importlib
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import torch
@@ -72,7 +74,7 @@ class _Call:
     angles: tuple[Tensor, Tensor]
     query: Tensor
     key: Tensor
-    scaling: float
+    scaling: float | None
 
 
 _Calls = dict[nn.Module, _Call]
@@ -96,8 +98,8 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> _Calls:
     handles = [module.register_forward_pre_hook(enter, with_kwargs=True) for module in modules]
     token = _recorded.set(calls)
     before = model.config._attn_implementation
-    _functions().register(_NAME, _attend)
-    _masks().register(_NAME, _masks()["sdpa"])
+    _functions().register(_NAME, partial(_attend, before))
+    _masks().register(_NAME, _masks()[before])
     model.set_attn_implementation(_NAME)
     try:
         model(input_ids=tokens, use_cache=False)
@@ -112,11 +114,13 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> _Calls:
     return calls
 
 
-def _attend(module: nn.Module, query: Tensor, key: Tensor, *rest: Any, scaling: float, **named: Any) -> Any:
-    """Call torch's attention as Transformers does, and record its inputs."""
-    call = _recorded.get()[module]
-    call.query, call.key, call.scaling = query, key, scaling
-    return _functions()["sdpa"](module, query, key, *rest, scaling=scaling, **named)
+def _attend(implementation: str, module: nn.Module, query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Any:
+    """Call the attention that the model asks for, and record its inputs."""
+    call = _recorded.get().get(module)
+    if call is not None:
+        call.query, call.key, call.scaling = query, key, named.get("scaling")
+    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
+    return _functions().get_interface(implementation, eager)(module, query, key, *rest, **named)
 
 
 def _functions() -> Any:
@@ -130,6 +134,7 @@ def _masks() -> Any:
 @torch.no_grad()
 def _parts(layer: int, module: Any, call: _Call) -> Parts:
     heads, head_dim = call.query.shape[1], call.query.shape[-1]
+    scaling = head_dim**-0.5 if call.scaling is None else call.scaling
     rotation = _rotation_of(module)
     cos, sin = (angle.double() for angle in call.angles)
 
@@ -157,7 +162,7 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
         rotate=rotate,
         attended_query=call.query,
         attended_key=call.key,
-        scale=torch.full((heads,), call.scaling, dtype=torch.float64, device=query.device),
+        scale=torch.full((heads,), scaling, dtype=torch.float64, device=query.device),
         query_size=query_size,
         key_size=key_size,
         summands=module.q_proj.in_features,

@@ -105,7 +105,8 @@ def terms_of_model(
         biased, parts = (model.spec.bias.q, model.spec.bias.k), ours.parts_of(model, tokens)
     else:
         modules = hugging_face.attention_modules(model)
-        causal, parts = True, hugging_face.parts_of(model, tokens)
+        causal = all(getattr(module, "is_causal", True) for module in modules)
+        parts = hugging_face.parts_of(model, tokens)
         biased = [any(getattr(module, name).bias is not None for module in modules) for name in ("q_proj", "k_proj")]
     return _described(
         name=label,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Int64
 from torch import Tensor
 
@@ -218,10 +219,12 @@ def band(problem: AttentionProblem, rows: slice, keys: slice) -> Bool[Tensor, "r
     return seen
 
 
-def num_visible(problem: AttentionProblem) -> Int64[Tensor, " query"]:
-    """Number of keys that each row sees; padding is not subtracted."""
-    p = problem
-    if not p.causal:
-        return torch.full((p.query,), p.key, device=p.value.device)
-    counts = torch.arange(p.offset + 1, p.key + 1, device=p.value.device)
-    return counts if p.sliding_window is None else counts.clamp(max=p.sliding_window)
+def num_visible(problem: AttentionProblem) -> Int64[Tensor, "#batch query"]:
+    """Number of keys that each row sees."""
+    p, device = problem, problem.value.device
+    real = torch.ones(1, p.key, dtype=torch.bool, device=device) if p.padding is None else p.padding
+    up_to = F.pad(real.cumsum(-1), (1, 0))  # of the keys before each position
+    last = torch.arange(p.offset + 1, p.key + 1, device=device)
+    last = last if p.causal else torch.full_like(last, p.key)
+    first = torch.zeros_like(last) if p.sliding_window is None else (last - p.sliding_window).clamp(min=0)
+    return up_to[:, last] - up_to[:, first]

@@ -10,9 +10,9 @@ from addnorm.reporting.snapshot import Snapshot
 from addnorm.store import RunFolder, read_json
 
 NAME = "insight.json"
-FORMAT = 4
+FORMAT = 5
 """Newest version of the layout, as `addnorm.insight` writes it."""
-FORMATS = (1, 2, 3, FORMAT)
+FORMATS = (1, 2, 3, 4, FORMAT)
 """Versions that can be shown: version 1 has no depth matrices, version 2 no size of what layers add;
 in version 3 shares of summed scores count hidden positions and constants along a row."""
 
