@@ -163,6 +163,8 @@ class Family:
                 return replace(comparison, reason=say("no_spread", variant=repeated))
             if not with_constant:  # there, the noise is not that of a paired difference
                 comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
+        elif (level := next((each for each in (name, other) if table.shows_no_spread(each)), None)) is not None:
+            comparison = replace(comparison, reason=say("same_digits", variant=level))
         elif math.isnan(error):
             comparison = replace(comparison, reason=say("no_noise"))
         else:
