@@ -14,17 +14,16 @@ _LOWER = (
     "seconds duration energy memory edit distance"
 )
 _HIGHER = (
-    "accuracy acc bleu sacrebleu chrf rouge rouge1 rouge2 rougel meteor comet f1 fscore auc auroc auprc ap precision recall score "
-    "scores reward return returns r2 iou miou dice map ndcg mrr em exact match pass throughput mfu tps qps core psnr ssim win "
-    "winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval"
+    "accuracy acc bleu sacrebleu chrf rouge rouge1 rouge2 rougel meteor comet f1 fscore auc auroc auprc ap precision recall "
+    "score scores reward return returns r2 iou miou dice map ndcg mrr em exact match pass throughput mfu tps qps core psnr ssim "
+    "win winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval"
 )
 _OF_WORD: dict[str, Direction] = {
     **dict.fromkeys(_HIGHER.split(), "higher"),
     **dict.fromkeys((_LOSSES + " " + _LOWER).split(), "lower"),
 }
 _RATE = re.compile(
-    r"(?:tokens?|toks?|samples?|examples?|steps?|iters?|it|its|requests?|flops?)(?:/|[ _]?per[ _]?)(?:s|sec|second)s?",
-    re.I,
+    r"(?:tok(?:en)?|sample|example|step|it(?:er)?|request|flop)s?(?:/|[ _]?per[ _]?)(?:s|sec|second)s?", re.IGNORECASE
 )
 _UNITS = {"bpb": "bits per byte", "bpc": "bits per character", "bpw": "bits per word"}
 
@@ -71,8 +70,8 @@ def measure_of(name: str, direction: Direction | None = None, unit: str | None =
             meant[_OF_WORD[word]].append(word)
     if direction is None and (_RATE.search(name) or (meant["higher"] and not meant["lower"])):
         raise InputError(
-            f"{name}: expected a loss, or a direction for another number, got neither. With addnorm rank, give --direction higher "
-            "if higher is better, or --direction lower; addnorm trend compares losses alone."
+            f"{name}: expected a loss, or a direction for another number, got neither. With addnorm rank, give --direction "
+            "higher if higher is better, or --direction lower; addnorm trend compares losses alone."
         )
     is_loss = not set(_LOSSES.split()).isdisjoint(words) and direction != "higher"
     known = NATS if is_loss else next((_UNITS[word] for word in words if word in _UNITS), None)

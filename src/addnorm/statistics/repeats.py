@@ -2,7 +2,8 @@ r"""Equal printed results: copies of one run, or runs that the printed digits ca
 
 Two runs of loss y ~ N(mu, sigma^2), printed in steps of h, print the same digits with probability
 
-    p = E[max(0, 1 - |D| / h)],  D ~ N(0, 2 sigma^2):     p = erf(h / 2 sigma) - 2 sigma / (h sqrt(pi)) (1 - exp(-h^2 / 4 sigma^2)),
+    p = E[max(0, 1 - |D| / h)],  D ~ N(0, 2 sigma^2),
+      = erf(r) - (1 - exp(-r^2)) / (r sqrt(pi)),         r = h / (2 sigma),
 
 which is about h / (2 sqrt(pi) sigma) for small h. Of n runs, the next one repeats one of i others with probability at most i p,
 so that the number of repeats in a table is at most a sum of independent trials with i p, i = 1 to n - 1, for each variant

@@ -42,8 +42,8 @@ def rank(
         margin: nats per token below which a difference counts as none, in place of the study's own.
         variants: the only variants to rank, besides the references; all if empty.
         exclude: variants to leave out.
-        columns: names of the columns `variant`, `seed` and `loss` in a file of runs that other code trained, also of `state` and
-            `step`; for a folder of TensorBoard events, `run` is the form of the runs' names, such as `{variant}_{seed}`.
+        columns: names of the columns `variant`, `seed` and `loss` in a file of runs that other code trained, also of `state`
+            and `step`; for a folder of TensorBoard events, `run` is the form of the runs' names, such as `{variant}_{seed}`.
         direction: of the numbers in the column `loss` of such a file: `lower` or `higher` is better. By default that of the
             column's name; a name such as accuracy needs it.
         unit: of these numbers, for what is shown. A loss is in nats per token unless given.

@@ -61,7 +61,8 @@ def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
         )
     about = (
         f"{shown.name} minus that of {reference}, in {shown.small_unit}; intervals hold together at "
-        f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g}{' nats' if shown.in_nats else ''}. Seeds: for a verdict."
+        f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g}{' nats' if shown.in_nats else ''}. "
+        "Seeds: for a verdict."
     )
     return tabular(
         "lrrlr",

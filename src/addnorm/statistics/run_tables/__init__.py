@@ -50,7 +50,7 @@ def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -
     """Read the runs of a file or of a folder of TensorBoard events, and what is to be known about them.
 
     Args:
-        path: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, any of them with `.gz`, or folder.
+        path: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; or folder.
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
             columns `state` and `step`, empty to leave them out; for a folder, `run` is the form of the runs' names.
 

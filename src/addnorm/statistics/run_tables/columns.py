@@ -64,8 +64,15 @@ class Names:
                 raise InputError(
                     f"columns: expected one of {', '.join(COLUMNS)}, got {name!r}.{did_you_mean(name, COLUMNS)}"
                 )
-        variant, seed, loss = (given.get(name, name) for name in REQUIRED)
-        return Names(variant, seed, loss, *(given.get(name) for name in OPTIONAL), loss_named=loss != "loss")
+        return Names(
+            variant=given.get("variant", "variant"),
+            seed=given.get("seed", "seed"),
+            loss=given.get("loss", "loss"),
+            state=given.get("state"),
+            step=given.get("step"),
+            run=given.get("run"),
+            loss_named=given.get("loss", "loss") != "loss",
+        )
 
     @property
     def required(self) -> dict[str, str]:

@@ -104,11 +104,11 @@ def _value(content: dict[int, Any]) -> float | None:
     if 2 in content:
         return float(struct.unpack("<f", content[2])[0])
     tensor = dict(_fields(content.get(8, b"")))
-    form, packed = (
-        ("<d", tensor.get(4) or tensor.get(6)) if tensor.get(1) == _DOUBLE else ("<f", tensor.get(4) or tensor.get(5))
-    )
-    single = isinstance(packed, bytes) and len(packed) == struct.calcsize(form)
-    return float(struct.unpack(form, packed)[0]) if single else None
+    form, field = ("<d", 6) if tensor.get(1) == _DOUBLE else ("<f", 5)
+    packed = tensor.get(4) or tensor.get(field)
+    if isinstance(packed, bytes) and len(packed) == struct.calcsize(form):
+        return float(struct.unpack(form, packed)[0])
+    return None
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, Any]]:

@@ -14,9 +14,7 @@ from typing import Literal
 
 _INVISIBLE = "\ufeff\u200b\u200c\u200d\u2060\u200e\u200f\u00ad"
 _SPACES = re.compile(r"[\u00a0\u2000-\u200a\u202f\u205f\u3000\u2028\u2029]")
-_SAME = str.maketrans(
-    {"−": "-", "﹣": "-", "－": "-", "＋": "+", "．": ".", "，": ",", "％": "%", "ｅ": "e", "Ｅ": "E", "’": "'"}
-)
+_SAME = str.maketrans(dict(zip("−﹣－＋．，％ｅＥ’", "---+.,%eE'", strict=True)))
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _PLAIN = re.compile(rf"[+-]?(?:\d+\.?\d*|\.\d+){_EXPONENT}")
 _DECIMAL_COMMA = re.compile(rf"[+-]?\d*,\d+{_EXPONENT}")
