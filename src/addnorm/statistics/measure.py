@@ -15,8 +15,8 @@ _LOWER = (
 )
 _HIGHER = (
     "accuracy acc bleu sacrebleu chrf rouge rouge1 rouge2 rougel meteor comet f1 fscore auc auroc auprc ap precision recall "
-    "score scores reward return returns r2 iou miou dice map ndcg mrr em exact match pass throughput mfu tps qps core psnr ssim "
-    "win winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval"
+    "score scores reward return returns r2 iou miou dice map ndcg mrr em exact match pass throughput mfu tps qps core psnr "
+    "ssim win winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval"
 )
 _OF_WORD: dict[str, Direction] = {
     **dict.fromkeys(_HIGHER.split(), "higher"),

@@ -108,7 +108,7 @@ def whole(value: object) -> int:
     if isinstance(text, str) and _WHOLE.fullmatch(text) and len(text) < 100:
         return int(text)
     read = number(text, Notation(None)) if not isinstance(text, str) or _PLAIN.fullmatch(text) else math.nan
-    if not read.is_integer() or abs(read) > 2**53:
+    if not read.is_integer() or abs(read) >= 2**53:
         raise NotANumber("")
     return int(read)
 
