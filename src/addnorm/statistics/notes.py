@@ -1,7 +1,7 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS
 from addnorm.statistics.ranking import Ranking
+from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.statistics.table import Table
 from addnorm.words import Sentence, listed, say
 
@@ -11,6 +11,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
     return (
         *_plan(ranking, table),
         *_tuning(ranking),
+        *_unpaired(ranking),
         *_losses(table),
         *_too_few(ranking),
         *_set_apart(ranking),
@@ -87,6 +88,10 @@ def _losses(table: Table) -> list[Sentence]:
             else:
                 found.append(say("lost", variant=name, endings=endings))
     return found
+
+
+def _unpaired(ranking: Ranking) -> list[Sentence]:
+    return [say("unpaired")] if ranking.unpaired else []
 
 
 def _ending(which: Sentence, state: str, reason: str | None) -> Sentence:

@@ -12,15 +12,16 @@ from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.measure import LOSS, Measure
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS, holm, paired_tests
+from addnorm.statistics.multiple_testing import holm, paired_tests
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank
-from addnorm.statistics.result import Result
+from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.table import Table, tabulate
 from addnorm.statistics.tiers import reference_lines, tier_of
 from addnorm.statistics.tuning import TuningOutcome
+from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.statistics.verdicts import Family
 from addnorm.words import listed, say
 
@@ -91,7 +92,7 @@ def rank(
         references=references,
         lines=lines,
         levels=levels,
-        rank_intervals=_rank_intervals(table, confidence),
+        rank_intervals=_rank_intervals(table, confidence, unpaired=family.unpaired),
         added_after_look=frozenset(added_after_look),
         in_nats=measure.in_nats,
     )
@@ -117,6 +118,7 @@ def rank(
         stages=None if design is None else _stages(design, complete, family),
         tuning=tuning,
         measure=measure,
+        unpaired=family.unpaired,
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
     ranking = replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
@@ -215,14 +217,17 @@ def _levels(table: Table) -> Float[np.ndarray, " variant"]:
     return np.where(constant[:, 0] & table.present.any(axis=1), np.nansum(table.losses, axis=1), levels)
 
 
-def _rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]]:
+def _rank_intervals(table: Table, confidence: float, *, unpaired: bool) -> dict[int, tuple[int, int]]:
     """Best and worst rank of each row that Holm's test over all pairs leaves open."""
     rows = [row for row in range(len(table.distinct)) if table.present[row].any()]
     intervals = {row: (1, len(rows)) for row in rows}
     pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
     if not pairs.size:
         return intervals
-    tests = paired_tests(table.losses, table.present, pairs, np.array(rows), constant=table.constant)
+    if unpaired:
+        tests = unpaired_tests(table.losses, table.present, pairs)
+    else:
+        tests = paired_tests(table.losses, table.present, pairs, np.array(rows), constant=table.constant)
     claimed = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[claimed], tests.difference[claimed], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))

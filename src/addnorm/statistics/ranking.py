@@ -31,7 +31,7 @@ class Comparison:
     seeds_needed_for: Literal["difference", "equivalence"] | None = None
     """The more probable decision with that many seeds."""
     seeds: int = 0
-    """Number of seeds that both have."""
+    """Number of seeds that both have; of an unpaired comparison, runs of the variant that has fewer."""
     standard_error: float | None = None
     p: float | None = None
     """P value of the paired test, Holm-adjusted over the family."""
@@ -239,6 +239,8 @@ class Ranking:
     """Choice of the points at which variants are compared; None for a study without `tune`."""
     measure: Measure = LOSS
     """Unit of all numbers here, and whether lower or higher is better."""
+    unpaired: bool = False
+    """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
 
     def __getitem__(self, variant: str) -> VariantRank:
         """The row of that variant.
@@ -276,6 +278,7 @@ class Ranking:
             "added_after_look": list(self.added_after_look),
             "stages": None if self.stages is None else self.stages.to_json(),
             "tuning": None if self.tuning is None else self.tuning.to_json(),
+            **({"unpaired": True} if self.unpaired else {}),
             **({} if self.measure == LOSS else {"unit": self.measure.unit, "better": self.measure.better}),
         }
 

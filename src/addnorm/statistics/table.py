@@ -7,7 +7,7 @@ digit and more often than printed digits agree by chance (`repeats`). Between tw
 at every seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.repeats import agrees_by_chance, printed, repeats
-from addnorm.statistics.result import Result
+from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.words import Sentence, listed, say
 
 
@@ -49,6 +49,13 @@ class Table:
     def at_seeds(self, seeds: Bool[np.ndarray, " seed"]) -> "Table":
         """The table with the runs of some seeds alone; the list of runs stays whole."""
         return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
+
+    def is_unpaired(self, pairs: Iterable[tuple[int, int]]) -> bool:
+        """True if no pair of rows has enough seeds in common, unfinished runs included, and one has enough runs of each."""
+        seeds = [{run.seed for run in self.runs[name]} for name in self.distinct]
+        shared = [len(seeds[one] & seeds[other]) for one, other in pairs]
+        runs = [int(self.present[[one, other]].sum(axis=1).min()) for one, other in pairs]
+        return bool(runs) and max(shared) < FEWEST_SEEDS <= max(runs) and not self.constant.any()
 
     def is_repeated(self, variant: str) -> bool:
         """True if a variant has several finished runs, and all of them repeat the first."""
