@@ -6,8 +6,10 @@ from typing import Any
 
 _MOST_NAMED = 4
 """Comparisons of one reason that are named; the others are counted."""
-_FEWEST_NOTED = ("no_verdict", "no_verdict_repeated")
+_NO_VERDICT = ("no_verdict", "no_verdict_repeated")
 """Codes of the warning that no comparison has enough seeds."""
+_FEW_SEEDS = ("one_shared", "several_shared", "no_spread")
+"""Codes of the reasons that this warning has."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
     Args:
         ranking: the JSON of a ranking.
     """
-    too_few = any(note.get("code") in _FEWEST_NOTED for note in ranking["notes"])
+    too_few = any(note.get("code") in _NO_VERDICT for note in ranking["notes"])
     pairs: dict[str, list[str]] = {}
     seen: set[frozenset[str]] = set()
     for entry in ranking["variants"]:
@@ -66,7 +68,7 @@ def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
             if comparison["verdict"] is not None or comparison["reason"] is None or pair in seen:
                 continue
             seen.add(pair)
-            if not (too_few and comparison["difference"] is not None):
+            if not (too_few and comparison["reason_code"] in _FEW_SEEDS):
                 pairs.setdefault(comparison["reason"], []).append(f"{entry['variant']} against {reference}")
     sentences = []
     for reason, named in pairs.items():

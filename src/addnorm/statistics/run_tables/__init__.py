@@ -52,7 +52,8 @@ def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -
     Args:
         path: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; or folder.
         columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
-            columns `state` and `step`, empty to leave them out; for a folder, `run` is the form of the runs' names.
+            columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
+            `run` is the form of the runs' names.
 
     Raises:
         InputError: no such file, a missing column, a row that does not fit the header, a seed or loss that is not a number, two
@@ -67,7 +68,7 @@ def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -
     else:
         rows, separator = read_rows(path, names)
         if not tells_states([row.state for row in rows]) and not names.state:
-            rows = [Row(r.where, r.variant, r.seed, r.loss, None, r.step) for r in rows]
+            rows = [replace(row, state=None) for row in rows]
         runs = _runs(rows, names, separator)
     if not runs:
         raise InputError(f"{path}: expected a row for each run, got none.")
@@ -85,8 +86,8 @@ def _runs(rows: Sequence[Row], names: Names, separator: str | None) -> list[Run]
     """The runs of rows; of a run with several steps, the last one that has a loss."""
     notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
     by_cell: dict[tuple[str, int], list[Run]] = {}
-    for row in rows:
-        run = _run(row, names, notation)
+    for place, row in enumerate(rows):
+        run = _run(row if names.seed else replace(row, seed=place), names, notation)
         by_cell.setdefault((run.variant, run.seed), []).append(run)
     return [_last(steps) for steps in by_cell.values()]
 

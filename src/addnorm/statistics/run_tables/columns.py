@@ -30,7 +30,7 @@ def columns_from(text: str) -> dict[str, str]:
             raise InputError(
                 f"columns: expected one of {', '.join(COLUMNS)} before '=', got {name!r}.{did_you_mean(name, COLUMNS)}"
             )
-        if not equals or (not column and name not in ("state", "step")):
+        if not equals or (not column and name not in ("seed", "state", "step")):
             raise InputError(f"columns: expected NAME=COLUMN, such as loss=val_loss, got {part!r}.")
         found[name] = column
     return found
@@ -42,6 +42,7 @@ class Names:
 
     variant: str
     seed: str
+    """Empty if the runs have none: each gets a number of its own."""
     loss: str
     state: str | None
     """Empty if none is to be read; None for the first of the usual names that is there."""
@@ -77,7 +78,8 @@ class Names:
     @property
     def required(self) -> dict[str, str]:
         """The columns that every row has to have."""
-        return {"variant": self.variant, "seed": self.seed, "loss": self.loss}
+        named = {"variant": self.variant, "seed": self.seed, "loss": self.loss}
+        return {name: column for name, column in named.items() if column}
 
     def optional(self, known: Mapping[str, Any] | tuple[str, ...], where: str) -> dict[str, str]:
         """The columns of states and steps that are there.
@@ -102,9 +104,10 @@ class Names:
 def missing(name: str, column: str, known: Mapping[str, Any] | tuple[str, ...], where: str) -> InputError:
     """The error for a column that is not there."""
     names = [each for each in known if each]
+    without = " If the runs have no seeds, give --columns seed= to number them." if name == "seed" else ""
     return InputError(
         f"{where}: expected a column {column!r}, got {', '.join(names) or 'none'}.{did_you_mean(column, names)} "
-        f"If it has another name, give --columns {name}=NAME."
+        f"If it has another name, give --columns {name}=NAME.{without}"
     )
 
 
@@ -115,8 +118,9 @@ class Row:
     where: str
     """Path and line, for messages."""
     variant: object
-    seed: object
     loss: object
+    seed: object = None
+    """None if no column holds seeds."""
     state: object = None
     """None if no column holds states."""
     step: object = None
