@@ -37,7 +37,7 @@ class Options:
     """Columns of runs that other code trained, such as `variant=model,loss=val_loss`, also `state` and `step`; for a folder of
     TensorBoard events `run={variant}_{seed}`."""
     direction: Literal["lower", "higher"] | None = None
-    """Whether lower or higher is better in the column `loss` of such runs; needed for a column such as accuracy."""
+    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
     unit: str = ""
     """Unit of that column, for what is shown."""
     json: bool = False

@@ -1,4 +1,4 @@
-"""What is compared: its name, its unit, and whether lower or higher is better."""
+"""The measure that is compared: its name, its unit, and its better direction."""
 
 import re
 from dataclasses import dataclass

@@ -42,7 +42,7 @@ _MOST_VARIANTS = 60
 
 @dataclass(frozen=True)
 class Repeats:
-    """What equal results show."""
+    """Equal results, as copies or as coincidences."""
 
     copies: frozenset[str]
     """Variants whose repeats are copies."""

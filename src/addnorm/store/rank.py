@@ -89,7 +89,7 @@ def rank(
 
 
 def _about(measure: Measure, applied: float, given: float | None) -> list[Sentence]:
-    """What is assumed about a measure that is not a loss in nats."""
+    """Assumptions about a measure that is not a loss in nats."""
     assumed = [sentence("direction_assumed", metric=measure.name)] if measure.assumed else []
     if given is None and not measure.in_nats:
         assumed.append(sentence("margin_of_nats", metric=measure.name, margin=applied))

@@ -1,4 +1,4 @@
-"""How the numbers of a ranking are shown: a loss in nats by thousandths, every other measure in its own unit."""
+"""Forms of a ranking's numbers: a loss in nats by thousandths, every other measure in its own unit."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -59,16 +59,16 @@ def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
     Args:
         ranking: the JSON of a ranking.
     """
-    too_few = any(note.get("code") in _NO_VERDICT for note in ranking["notes"])
+    too_few = any(note.get("code") in _NO_VERDICT for note in ranking.get("notes", ()))
     pairs: dict[str, list[str]] = {}
     seen: set[frozenset[str]] = set()
     for entry in ranking["variants"]:
         for reference, comparison in entry["versus"].items():
             pair = frozenset((entry["variant"], reference))
-            if comparison["verdict"] is not None or comparison["reason"] is None or pair in seen:
+            if comparison["verdict"] is not None or comparison.get("reason") is None or pair in seen:
                 continue
             seen.add(pair)
-            if not (too_few and comparison["reason_code"] in _FEW_SEEDS):
+            if not (too_few and comparison.get("reason_code") in _FEW_SEEDS):
                 pairs.setdefault(comparison["reason"], []).append(f"{entry['variant']} against {reference}")
     sentences = []
     for reason, named in pairs.items():

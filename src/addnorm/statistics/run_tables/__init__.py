@@ -30,7 +30,7 @@ class RunTable:
     metric: str
     """Column or tag that holds the loss."""
     warnings: tuple[Sentence, ...]
-    """What a reader has to know about runs that ended early or were resumed."""
+    """Notes on runs that ended early or were resumed."""
 
 
 def is_run_table(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Whether a run has ended: by the state that its tracker recorded, and by its last step beside those of the other runs."""
+"""Endings of runs: by the state that its tracker recorded, and by its last step beside those of the other runs."""
 
 import math
 from collections.abc import Sequence

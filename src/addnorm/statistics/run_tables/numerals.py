@@ -134,7 +134,7 @@ def is_missing(value: object) -> bool:
 
 
 def _mark(text: str) -> Literal[".", ",", "either"] | None:
-    """What a cell shows about the decimal mark of its column."""
+    """The decimal mark of its column that a cell shows."""
     if _EITHER.fullmatch(text):
         return "either"
     if _DOT_GROUPS.fullmatch(text) or _DECIMAL_COMMA.fullmatch(text):
