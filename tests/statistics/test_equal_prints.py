@@ -8,6 +8,7 @@ import pytest
 
 from addnorm.statistics import Result, kuang_2025, rank
 from addnorm.statistics.repeats import _at_least, _chance, agrees_by_chance, repeats, resolution
+from addnorm.statistics.trend import Size, trend
 
 # KellerJordan/modded-nanogpt, record of 2026-05-27: final losses of repeated runs, printed to four digits.
 MUDD = {
@@ -164,3 +165,14 @@ def test_variants_agree_by_chance_only_where_digits_are_few() -> None:
         runs = results({**losses, "again": losses["v0"]})
         one, other = ([run for run in runs if run.variant == name] for name in ("v0", "again"))
         assert agrees_by_chance(one, other, runs) is expected
+
+
+def test_slopes_of_printed_losses_are_no_copies_where_they_agree() -> None:
+    """The two slopes are equal in every bit, since each loss is printed to three digits; the runs are not copies."""
+    small = {"base": (2.513, 2.514, 2.516, 2.511), "mine": (2.413, 2.417, 2.416, 2.419)}
+    large = {"base": (2.213, 2.214, 2.219, 2.217), "mine": (2.013, 2.011, 2.009, 2.014)}
+    found = trend(
+        [Size(name=n, parameters=p, results=results(x)) for n, p, x in (("s", 1.0, small), ("l", 2.0, large))],
+        references=["base"],
+    )
+    assert len(found["mine"].versus["base"].by_seed) == 4
