@@ -12,8 +12,8 @@ import addnorm
 from addnorm.cli import main
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics import Result, rank
-from addnorm.statistics.event_files import last_scalars
 from addnorm.statistics.run_tables import columns_from, read_runs
+from addnorm.statistics.run_tables.event_files import LastValue, read_events
 
 LOSSES = {"base": (2.50, 2.52, 2.51), "rezero": (2.41, 2.44, 2.42), "deep": (2.49, 2.53, 2.50)}
 RESULTS = [Result(variant=v, seed=s, loss=x) for v, row in LOSSES.items() for s, x in enumerate(row)]
@@ -62,7 +62,7 @@ def test_a_loss_that_is_not_finite_is_a_run_that_diverged(tmp_path: Path) -> Non
 
 
 BAD = {
-    "no column": ("variant,seed\na,0\n", "line 2: expected a column 'loss', got variant, seed."),
+    "no column": ("variant,seed\na,0\n", "line 1: expected a column 'loss', got variant, seed."),
     "text in the loss": (
         "variant,seed,loss\na,0,2.5\na,1,high\n",
         "line 3: expected a number in column 'loss', got 'high'.",
@@ -70,7 +70,7 @@ BAD = {
     "empty loss": ("variant,seed,loss\na,0,\n", "line 2: expected a number in column 'loss', got ''."),
     "text in the seed": ("variant,seed,loss\na,x,2.5\n", "line 2: expected a number in column 'seed', got 'x'."),
     "half a seed": ("variant,seed,loss\na,0.5,2.5\n", "line 2: expected a whole number in column 'seed', got '0.5'."),
-    "short row": ("variant,seed,loss\na,0\n", "line 2: expected a column 'loss'"),
+    "short row": ("variant,seed,loss\na,0\n", "line 2: expected 3 cells as the header has, got 2: a, 0."),
     "one seed": ("variant,seed,loss\na,7,2.5\nb,7,2.4\n", "expected at least two seeds, got seed 7 alone."),
     "two runs": (
         "variant,seed,loss\na,0,2.5\na,1,2.5\na,0,2.6\n",
@@ -135,7 +135,7 @@ VERSION = struct.pack("<Q", 15) + bytes(4) + field(3, b"brain.Event:2") + bytes(
 
 
 @pytest.mark.parametrize("as_tensor", [False, True], ids=["float", "tensor"])
-@pytest.mark.parametrize("form", ["{}/seed-{}", "{}-s{}", "{}_{}", "{}/{}"])
+@pytest.mark.parametrize("form", ["{}/seed-{}", "{}-s{}", "{}-s{}-1f2e3d4c", "{}_{}", "{}/{}"])
 def test_a_folder_of_events(tmp_path: Path, form: str, as_tensor: bool) -> None:
     for result in RESULTS:
         run = tmp_path / form.format(result.variant, result.seed)
@@ -145,21 +145,26 @@ def test_a_folder_of_events(tmp_path: Path, form: str, as_tensor: bool) -> None:
             event(step, {"eval/loss": loss, "other": 1.0}, as_tensor=as_tensor) for step, loss in steps
         )
         (run / "events.out.tfevents.1.host").write_bytes(content + b"\x05\x00")
-    found = read_runs(tmp_path, {"loss": "eval/loss"})
+    told = {} if "s{}" in form or "seed" in form else {"run": form.format("{variant}", "{seed}")}
+    if told:
+        with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+            read_runs(tmp_path, {"loss": "eval/loss"})
+    found = read_runs(tmp_path, {"loss": "eval/loss", **told})
     assert {(r.variant, r.seed) for r in found} == {(r.variant, r.seed) for r in RESULTS}
     expected = {(r.variant, r.seed): r.finished_loss for r in RESULTS}
     assert all(math.isclose(r.finished_loss, expected[r.variant, r.seed], rel_tol=1e-6) for r in found)
-    ranking = addnorm.rank(tmp_path, columns={"loss": "eval/loss"}, references=["base"])
+    ranking = addnorm.rank(tmp_path, columns=told, references=["base"])
     assert ranking["rezero"].versus["base"].verdict == "better"
-    with pytest.raises(InputError, match="expected a scalar 'loss', got eval/loss, other"):
-        read_runs(tmp_path)
+    assert ranking.metric == "eval/loss", "the one loss on held-out text is found"
+    with pytest.raises(InputError, match="expected a scalar 'nll', got eval/loss, other"):
+        read_runs(tmp_path, {"loss": "nll"})
 
 
 def test_events_of_runs_that_are_not_named_by_seed(tmp_path: Path) -> None:
     (tmp_path / "base").mkdir()
     file = tmp_path / "base" / "events.out.tfevents.1.host"
     file.write_bytes(VERSION + event(1, {"loss": 2.5}))
-    assert last_scalars(file) == {"loss": (1, 2.5)}
+    assert read_events(file).last == {"loss": LastValue(1, 1, 2.5)}
     with pytest.raises(InputError, match="named by variant and seed"):
         read_runs(tmp_path)
     file.write_bytes(struct.pack("<Q", 3) + bytes(4) + b"\xff\xff\xff" + bytes(4))

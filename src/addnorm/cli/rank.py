@@ -6,12 +6,13 @@ For example:
     addnorm rank runs/first --exclude post
     addnorm rank kuang-2025
     addnorm rank results.csv --reference base --columns variant=model,loss=val_loss
+    addnorm rank results.csv --columns loss=accuracy --direction higher --unit % --margin 0.2
 """
 
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -27,13 +28,18 @@ class Options:
     reference: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Variants to compare with, in place of the study's own. May be given more than once."""
     margin: float | None = None
-    """Nats per token below which a difference counts as none, in place of the study's own."""
+    """Nats per token, or the unit of the column, below which a difference counts as none, in place of the study's own."""
     variant: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Rank only these variants and the references. May be given more than once. Counts as a look at results."""
     exclude: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     """Leave out this variant. May be given more than once. Counts as a look at results."""
     columns: str = ""
-    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`."""
+    """Columns of runs that other code trained, such as `variant=model,loss=val_loss`, also `state` and `step`; for a folder of
+    TensorBoard events `run={variant}_{seed}`."""
+    direction: Literal["lower", "higher"] | None = None
+    """The better direction in the column `loss` of such runs; needed for a column such as accuracy."""
+    unit: str = ""
+    """Unit of that column, for what is shown."""
     json: bool = False
     """Print JSON."""
     csv: bool = False
@@ -57,6 +63,8 @@ def command(options: Options) -> int:
         variants=options.variant,
         exclude=options.exclude,
         columns=columns_from(options.columns) if options.columns else None,
+        direction=options.direction,
+        unit=options.unit or None,
         say=print_message,
     )
     ranking = found.to_json()

@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from html import escape
 from typing import TYPE_CHECKING
 
+from addnorm.reporting.formats.measured import missing_verdicts
 from addnorm.reporting.sections import ranking as tables
 from addnorm.statistics import Ranking
 from addnorm.words import phrases
@@ -53,7 +54,7 @@ class StudyRanking(Ranking):
         ]
         heading = "".join(f"<th>{escape(name)}</th>" for name in head)
         body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
-        notes = "".join(f"<li>{escape(note)}</li>" for note in content["warnings"])
+        notes = "".join(f"<li>{escape(note)}</li>" for note in (*content["warnings"], *missing_verdicts(content)))
         about = (
             "Loss in nats per token, lower is better; differences in thousandths of a nat, all intervals together with "
             f"{100 * self.confidence:g} % confidence; margin ±{self.margin:g} nats."

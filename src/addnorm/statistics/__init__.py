@@ -4,11 +4,10 @@
 docs/guide/ranking.md; the tests simulate its error rates.
 """
 
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS
 from addnorm.statistics.procedure import compare_pairs, rank, require_margin
 from addnorm.statistics.published import Published, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank, Verdict
-from addnorm.statistics.result import ENDED, STATES, Result
+from addnorm.statistics.result import ENDED, FEWEST_SEEDS, STATES, Result
 
 __all__ = [
     "ENDED",

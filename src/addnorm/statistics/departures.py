@@ -12,7 +12,8 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import stdtr
 
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS, holm
+from addnorm.statistics.multiple_testing import holm
+from addnorm.statistics.result import FEWEST_SEEDS
 
 LEVEL = 0.05
 _FLOAT32 = 2.0**-24

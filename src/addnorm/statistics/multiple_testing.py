@@ -46,9 +46,7 @@ from scipy.special import ndtr, stdtr, stdtrit
 from addnorm.statistics.alpha_spending import nominal_level, sequential_p
 from addnorm.statistics.noise import ROUNDING, Noise, NoiseFloor, at_every_seed, fit_noise, noise_floor
 from addnorm.statistics.noisy_variants import SET_APART_LEVEL, Doubt, doubt, own_noise, set_apart
-
-FEWEST_SEEDS = 3
-"""Shared seeds that a verdict needs; with fewer only values are shown."""
+from addnorm.statistics.result import FEWEST_SEEDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,7 +305,11 @@ class Evidence:
         constant: Bool[np.ndarray, " variant"] | None = None,
     ) -> "Evidence":
         """Evidence of one look."""
-        tests = paired_tests(values, present & look.seeds, pairs, references, constant=constant)
+        return Evidence.of(paired_tests(values, present & look.seeds, pairs, references, constant=constant), look, rule)
+
+    @staticmethod
+    def of(tests: PairedTests, look: Look, rule: Rule) -> "Evidence":
+        """Evidence of the tests of one look."""
         confidence = look.confidence(rule.confidence, rule.family)
         return Evidence(
             tests=tests,

@@ -1,6 +1,7 @@
 """Limits of a ranking that a reader has to know, one sentence each."""
 
 from addnorm.statistics.ranking import Ranking
+from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.statistics.table import Table
 from addnorm.words import Sentence, listed, say
 
@@ -10,6 +11,7 @@ def notes(ranking: Ranking, table: Table) -> tuple[Sentence, ...]:
     return (
         *_plan(ranking, table),
         *_tuning(ranking),
+        *_unpaired(ranking),
         *_losses(table),
         *_too_few(ranking),
         *_set_apart(ranking),
@@ -88,6 +90,10 @@ def _losses(table: Table) -> list[Sentence]:
     return found
 
 
+def _unpaired(ranking: Ranking) -> list[Sentence]:
+    return [say("unpaired")] if ranking.unpaired else []
+
+
 def _ending(which: Sentence, state: str, reason: str | None) -> Sentence:
     said = say(f"state_{state}")
     return (
@@ -104,7 +110,7 @@ def _seeds(seeds: list[int]) -> Sentence:
 def _too_few(ranking: Ranking) -> list[Sentence]:
     once = {frozenset((row.variant, other)): c for row in ranking.variants for other, c in row.versus.items()}
     comparisons = [c for c in once.values() if c.difference is not None]
-    if not comparisons or any(c.verdict is not None for c in comparisons):
+    if not comparisons or any(c.verdict is not None or c.seeds >= FEWEST_SEEDS for c in comparisons):
         return []
     repeated = [f"{row.variant} ({row.seeds})" for row in ranking.variants if row.seeds > 1 and row.same_as is None]
     found = [say("no_verdict_repeated", variants=listed("comma", repeated)) if repeated else say("no_verdict")]
@@ -119,7 +125,7 @@ def _too_few(ranking: Ranking) -> list[Sentence]:
         )
         found.append(
             say(
-                "what_it_takes",
+                "what_it_takes" if ranking.measure.in_nats else "what_it_takes_plain",
                 known=known,
                 half=needed[(len(needed) - 1) // 2],
                 comparisons=len(needed),
@@ -133,7 +139,8 @@ def _set_apart(ranking: Ranking) -> list[Sentence]:
     if not ranking.set_apart or ranking.noise_sd is None:
         return []
     known = {row.variant: row.residual_sd or 0.0 for row in ranking.variants}
-    each = listed("and", (say("noise_of", variant=name, sd=known[name]) for name in ranking.set_apart))
+    code = "noise_of" if ranking.measure.in_nats else "noise_of_plain"
+    each = listed("and", (say(code, variant=name, sd=known[name]) for name in ranking.set_apart))
     return [
         say("set_apart" if len(ranking.set_apart) == 1 else "several_set_apart", variants=each, rest=ranking.noise_sd)
     ]
@@ -145,7 +152,8 @@ def _uneven(ranking: Ranking) -> list[Sentence]:
     retained = [row for row in ranking.variants if row.variant not in ranking.set_apart]
     spread = sorted((row.residual_sd, row.variant) for row in retained if row.residual_sd is not None)
     (least, quiet), (most, noisy) = spread[0], spread[-1]
-    return [say("uneven", quiet=quiet, least=least, noisy=noisy, most=most)]
+    code = "uneven" if ranking.measure.in_nats else "uneven_plain"
+    return [say(code, quiet=quiet, least=least, noisy=noisy, most=most)]
 
 
 def _noisy_references(ranking: Ranking) -> list[Sentence]:

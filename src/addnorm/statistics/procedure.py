@@ -1,6 +1,7 @@
 """`rank`: from results to the ranking. The formulas are in `noise`, `multiple_testing` and `power`."""
 
 import math
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -10,17 +11,21 @@ from jaxtyping import Float
 from scipy.special import stdtrit
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS, holm, paired_tests
+from addnorm.statistics.measure import LOSS, Measure
+from addnorm.statistics.multiple_testing import holm, paired_tests
 from addnorm.statistics.noise import fit_levels
 from addnorm.statistics.notes import notes
 from addnorm.statistics.ranking import Comparison, Ranking, Tier, Value, VariantRank
-from addnorm.statistics.result import Result
+from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.seeds_in_stages import SeedsInStages, Stages, needed, prospects
 from addnorm.statistics.table import Table, tabulate
 from addnorm.statistics.tiers import reference_lines, tier_of
 from addnorm.statistics.tuning import TuningOutcome
+from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.statistics.verdicts import Family
 from addnorm.words import listed, say
+
+_LARGEST_LOG = math.log(sys.float_info.max)
 
 
 def rank(
@@ -34,6 +39,7 @@ def rank(
     left_out: Collection[str] = (),
     design: SeedsInStages | None = None,
     tuning: TuningOutcome | None = None,
+    measure: Measure = LOSS,
 ) -> Ranking:
     """Rank variants by held-out loss, and decide which differences exceed the noise.
 
@@ -49,6 +55,7 @@ def rank(
         design: that of a study which adds seeds in stages. Verdicts are those of the completed stages, and all looks together
             have the stated confidence.
         tuning: the choice of the points at which variants are compared; shown with the ranking.
+        measure: what `loss` holds, if it is not a loss in nats per token. Margin and `assumed_sd` are in its unit.
 
     Raises:
         InputError: no runs, runs on different data, two runs of one variant and seed, or a number out of its range.
@@ -66,6 +73,8 @@ def rank(
         if name not in known:
             raise UnknownName("variant to be left out", name, known)
     results = [result for result in results if result.variant not in left_out]
+    if measure.better == "higher":
+        results = [replace(each, loss=None if each.loss is None else 0.0 - each.loss) for each in results]
     table = tabulate(results, references)
     complete = 0 if design is None else design.complete(results)
     looks = () if design is None else design.looks_at(table.seeds, complete)
@@ -83,13 +92,14 @@ def rank(
         references=references,
         lines=lines,
         levels=levels,
-        rank_intervals=_rank_intervals(table, confidence),
+        rank_intervals=_rank_intervals(table, confidence, unpaired=family.unpaired),
         added_after_look=frozenset(added_after_look),
+        in_nats=measure.in_nats,
     )
     variants = [rows.row(name, comparisons[name]) for name in table.names]
     variants.sort(key=lambda row: (row.adjusted_mean is None, row.adjusted_mean or 0.0))
     ranking = Ranking(
-        metric="loss",
+        metric=measure.name,
         margin=margin,
         confidence=confidence,
         provisional=any(not result.ended for result in results),
@@ -107,9 +117,12 @@ def rank(
         added_after_look=tuple(sorted(added_after_look)),
         stages=None if design is None else _stages(design, complete, family),
         tuning=tuning,
+        measure=measure,
+        unpaired=family.unpaired,
     )
     chosen = [say("left_out", variants=listed("comma", sorted(left_out)))] if left_out else []
-    return replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
+    ranking = replace(ranking, warnings=(*table.warnings, *chosen, *notes(ranking, table)))
+    return ranking.mirrored() if measure.better == "higher" else ranking
 
 
 def compare_pairs(
@@ -204,19 +217,24 @@ def _levels(table: Table) -> Float[np.ndarray, " variant"]:
     return np.where(constant[:, 0] & table.present.any(axis=1), np.nansum(table.losses, axis=1), levels)
 
 
-def _rank_intervals(table: Table, confidence: float) -> dict[int, tuple[int, int]]:
+def _rank_intervals(table: Table, confidence: float, *, unpaired: bool) -> dict[int, tuple[int, int]]:
     """Best and worst rank of each row that Holm's test over all pairs leaves open."""
     rows = [row for row in range(len(table.distinct)) if table.present[row].any()]
     intervals = {row: (1, len(rows)) for row in rows}
     pairs = np.array(list(combinations(rows, 2)), dtype=int).reshape(-1, 2)
     if not pairs.size:
         return intervals
-    tests = paired_tests(table.losses, table.present, pairs, np.array(rows), constant=table.constant)
+    if unpaired:
+        tests = unpaired_tests(table.losses, table.present, pairs)
+    else:
+        tests = paired_tests(table.losses, table.present, pairs, np.array(rows), constant=table.constant)
     claimed = holm(tests.p_value, len(pairs)) <= 1 - confidence
     for (a, b), difference in zip(pairs[claimed], tests.difference[claimed], strict=True):
         winner, loser = (int(a), int(b)) if difference < 0 else (int(b), int(a))
         if table.diverged(table.distinct[winner]):
             continue  # only its better seeds were observed
+        if any(table.shows_no_spread(table.distinct[row]) for row in (winner, loser)):
+            continue
         intervals[winner] = (intervals[winner][0], intervals[winner][1] - 1)
         intervals[loser] = (intervals[loser][0] + 1, intervals[loser][1])
     return intervals
@@ -233,6 +251,7 @@ class _Rows:
     levels: Float[np.ndarray, " variant"]
     rank_intervals: dict[int, tuple[int, int]]
     added_after_look: frozenset[int]
+    in_nats: bool
 
     def row(self, name: str, versus: dict[str, Comparison]) -> VariantRank:
         """Level, spread, rank interval and tier of one variant."""
@@ -256,7 +275,7 @@ class _Rows:
             sd=sd,
             residual_sd=self.family.variant_sd(name),
             accuracy=None if not count or np.isnan(accuracies).any() else float(accuracies.mean()),
-            perplexity=None if mean is None else math.exp(mean),
+            perplexity=math.exp(mean) if mean is not None and self.in_nats and mean < _LARGEST_LOG else None,
             tier=reference_tier if name in self.references else tier_of(versus, self.lines),
             rank_interval=self.rank_intervals.get(row),
             versus=versus,

@@ -1,15 +1,17 @@
 """The ranking as frozen dataclasses and as JSON."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from addnorm.statistics.measure import LOSS, Measure
 from addnorm.statistics.seeds_in_stages import Stages
 from addnorm.statistics.tuning import TuningOutcome
-from addnorm.words import Sentence
+from addnorm.words import Sentence, say
 
 Verdict = Literal["better", "worse", "equivalent", "undecided", "failed"]
 Interval = tuple[float, float]
+_OPPOSITE = {"certainly_lower": "certainly_higher", "certainly_higher": "certainly_lower"}
 RESOLVABLE_SEEDS = 100
 """Seeds per variant beyond which texts call a comparison not resolvable."""
 
@@ -29,7 +31,7 @@ class Comparison:
     seeds_needed_for: Literal["difference", "equivalence"] | None = None
     """The more probable decision with that many seeds."""
     seeds: int = 0
-    """Number of seeds that both have."""
+    """Number of seeds that both have; of an unpaired comparison, runs of the variant that has fewer."""
     standard_error: float | None = None
     p: float | None = None
     """P value of the paired test, Holm-adjusted over the family."""
@@ -48,8 +50,26 @@ class Comparison:
         """Number of shared seeds at which the variant has the lower loss."""
         return sum(difference < 0 for difference in self.by_seed.values())
 
+    def mirrored(self) -> "Comparison":
+        """The comparison with every difference negated."""
+        reason = self.reason
+        if reason is not None and reason.note["code"] in _OPPOSITE:
+            reason = say(_OPPOSITE[reason.note["code"]])
+        return replace(
+            self,
+            difference=_negated(self.difference),
+            interval=_swapped(self.interval),
+            by_seed={seed: 0.0 - difference for seed, difference in self.by_seed.items()},
+            reason=reason,
+        )
+
+    @property
+    def reason_code(self) -> str | None:
+        """Code of the reason, such as `nothing_shared`; None without a reason."""
+        return None if self.reason is None else str(self.reason.note["code"])
+
     def to_json(self) -> dict[str, Any]:
-        """The comparison as plain JSON values."""
+        """The comparison as plain JSON values, with the code of the reason where there is no verdict."""
         return {
             "verdict": self.verdict,
             "difference": self.difference,
@@ -65,6 +85,7 @@ class Comparison:
             "reason": None if self.reason is None else str(self.reason),
             "by_seed": [{"seed": seed, "difference": value} for seed, value in self.by_seed.items()],
             "seeds_lower": self.seeds_lower,
+            **({"reason_code": self.reason_code} if self.verdict is None else {}),
         }
 
 
@@ -148,6 +169,17 @@ class VariantRank:
     constant: bool = False
     """True for a model that was evaluated without training: one value, which no seed changes."""
 
+    def mirrored(self) -> "VariantRank":
+        """The row with every number of the measure negated."""
+        return replace(
+            self,
+            mean=_negated(self.mean),
+            adjusted_mean=_negated(self.adjusted_mean),
+            interval=_swapped(self.interval),
+            versus={name: comparison.mirrored() for name, comparison in self.versus.items()},
+            values=tuple(replace(value, loss=_negated(value.loss)) for value in self.values),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The row as plain JSON values."""
         return {
@@ -172,9 +204,10 @@ class VariantRank:
 class Ranking:
     """Variants from lowest to highest loss, with the verdicts that the runs support."""
 
-    metric: Literal["loss"]
+    metric: str
+    """Name of what is compared, such as `loss`. Its unit is `measure.unit`, nats per token of a loss."""
     margin: float
-    """Largest difference, in nats per token, that counts as none."""
+    """Largest difference that counts as none."""
     confidence: float
     provisional: bool
     """True while a run, of the plan or added to it, has not ended."""
@@ -204,6 +237,10 @@ class Ranking:
     """Progress of a study that adds seeds in stages; None if all seeds were fixed beforehand."""
     tuning: TuningOutcome | None = None
     """Choice of the points at which variants are compared; None for a study without `tune`."""
+    measure: Measure = LOSS
+    """Unit of all numbers here, and whether lower or higher is better."""
+    unpaired: bool = False
+    """True if the variants share no seeds: groups of runs are compared, and the seeds' effects are part of the noise."""
 
     def __getitem__(self, variant: str) -> VariantRank:
         """The row of that variant.
@@ -213,8 +250,12 @@ class Ranking:
         """
         return {row.variant: row for row in self.variants}[variant]
 
+    def mirrored(self) -> "Ranking":
+        """The ranking of negated numbers, back in the numbers as they were: every level, difference and interval negated."""
+        return replace(self, variants=tuple(row.mirrored() for row in self.variants))
+
     def to_json(self) -> dict[str, Any]:
-        """The ranking as plain JSON values; every number is finite."""
+        """The ranking as plain JSON values; every number is finite. Without `unit` and `better`, it is a loss in nats."""
         return {
             "metric": self.metric,
             "margin": self.margin,
@@ -237,7 +278,17 @@ class Ranking:
             "added_after_look": list(self.added_after_look),
             "stages": None if self.stages is None else self.stages.to_json(),
             "tuning": None if self.tuning is None else self.tuning.to_json(),
+            **({"unpaired": True} if self.unpaired else {}),
+            **({} if self.measure == LOSS else {"unit": self.measure.unit, "better": self.measure.better}),
         }
+
+
+def _negated(value: float | None) -> float | None:
+    return None if value is None else 0.0 - value
+
+
+def _swapped(interval: Interval | None) -> Interval | None:
+    return None if interval is None else (0.0 - interval[1], 0.0 - interval[0])
 
 
 def _ends(interval: Interval | None) -> list[float] | None:

@@ -11,6 +11,9 @@ STATES = ("queued", "running", "interrupted", "blocked", "failed", "finished", "
 ENDED = ("finished", "failed", "diverged")
 """Final states."""
 
+FEWEST_SEEDS = 3
+"""Shared seeds that a verdict needs; with fewer only values are shown."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Result:

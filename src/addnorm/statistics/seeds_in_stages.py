@@ -32,8 +32,8 @@ from scipy.special import ndtr, stdtrit
 
 from addnorm.errors import InputError
 from addnorm.statistics.alpha_spending import nominal_level
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, Look, Rule
-from addnorm.statistics.result import Result
+from addnorm.statistics.multiple_testing import Decisions, Look, Rule
+from addnorm.statistics.result import FEWEST_SEEDS, Result
 
 HOPELESS = 0.10
 """Predicted probability of a decision below which no seed is added for a comparison."""

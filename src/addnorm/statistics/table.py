@@ -3,11 +3,11 @@
 **Repeats.** A second run with the first one's seed, data and code gives the first one's numbers: it shows that the program is
 deterministic and says nothing about noise. Counted as a replicate it would make the noise look like zero. Two finished runs
 are repeats if their content hashes are equal or, if either has none, if loss, accuracy and perplexity agree in every reported
-digit. Between two variants the digits count only if they agree at every seed: at four digits, one pair of equal losses among
-many is a coincidence.
+digit and more often than printed digits agree by chance (`repeats`). Between two variants the digits count only if they agree
+at every seed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -15,8 +15,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from addnorm.errors import InputError, UnknownName
-from addnorm.statistics.result import Result
-from addnorm.words import Sentence, say
+from addnorm.statistics.repeats import agrees_by_chance, printed, repeats
+from addnorm.statistics.result import FEWEST_SEEDS, Result
+from addnorm.words import Sentence, listed, say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +50,24 @@ class Table:
         """The table with the runs of some seeds alone; the list of runs stays whole."""
         return replace(self, losses=np.where(seeds, self.losses, np.nan), present=self.present & seeds)
 
+    def is_unpaired(self, pairs: Iterable[tuple[int, int]]) -> bool:
+        """True if no pair of rows has enough seeds in common, unfinished runs included, and one has enough runs of each."""
+        seeds = [{run.seed for run in self.runs[name]} for name in self.distinct]
+        shared = [len(seeds[one] & seeds[other]) for one, other in pairs]
+        runs = [int(self.present[[one, other]].sum(axis=1).min()) for one, other in pairs]
+        return bool(runs) and max(shared) < FEWEST_SEEDS <= max(runs) and not self.constant.any()
+
     def is_repeated(self, variant: str) -> bool:
         """True if a variant has several finished runs, and all of them repeat the first."""
         name = self.same_as.get(variant, variant)
         finished = [run for run in self.runs[name] if run.state == "finished"]
         return len(finished) > 1 and all((name, run.seed) not in self.counted for run in finished[1:])
+
+    def shows_no_spread(self, variant: str) -> bool:
+        """True if several runs count that cannot be distinguished: their printed losses are all equal, without a hash."""
+        counted = [run for run in self.runs[variant] if (variant, run.seed) in self.counted]
+        unhashed = any(run.content_hash is None for run in counted)
+        return unhashed and len(counted) > 1 and len({run.loss for run in counted}) == 1
 
     def is_constant(self, variant: str) -> bool:
         """True for one model that was evaluated without training at several seeds, bit for bit the same."""
@@ -147,8 +161,10 @@ def _without_repeats(
     warnings: list[Sentence] = []
     kept: list[Result] = []
     untrained: dict[str, None] = {}
+    equal = repeats(finished)
     for run in ordered:
-        twin = next((other for other in kept if other.variant == run.variant and _is_repeat(other, run)), None)
+        is_twin = _is_repeat if run.variant in equal.copies else _has_same_hash
+        twin = next((other for other in kept if other.variant == run.variant and is_twin(other, run)), None)
         if twin is None:
             kept.append(run)
         elif _is_same_model(run, twin):
@@ -158,7 +174,18 @@ def _without_repeats(
             warnings.append(say("copy", run=run.name, twin=twin.name, how=how))
 
     warnings += [say("not_trained", variant=name) for name in untrained]
-    same_as = _repeated_variants(kept)
+    if equal.by_chance:
+        warnings.append(
+            say(
+                "equal_prints",
+                runs=sum(equal.by_chance.values()),
+                variants=listed("comma", (f"{name} ({count})" for name, count in equal.by_chance.items())),
+                resolution=equal.resolution,
+                expected=equal.expected,
+            )
+        )
+    same_as, level = _repeated_variants(kept)
+    warnings += [say("equal_variants", one=one, other=other) for one, other in level]
     for copy, original in same_as.items():
         warnings.append(say("same_variant", copy=copy, original=original))
     kept = [run for run in kept if run.variant not in same_as]
@@ -176,7 +203,7 @@ def _without_repeats(
 def _is_repeat(a: Result, b: Result) -> bool:
     if a.content_hash is not None and b.content_hash is not None:
         return a.content_hash == b.content_hash
-    return (a.loss, a.accuracy, a.perplexity) == (b.loss, b.accuracy, b.perplexity)
+    return printed(a) == printed(b)
 
 
 def _has_same_hash(a: Result, b: Result) -> bool:
@@ -187,18 +214,24 @@ def _is_same_model(a: Result, b: Result) -> bool:
     return not a.trained and not b.trained and (a is b or _has_same_hash(a, b))
 
 
-def _repeated_variants(kept: Sequence[Result]) -> dict[str, str]:
+def _repeated_variants(kept: Sequence[Result]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Variants that repeat another, and pairs whose printed digits agree but need not be one computation."""
     by_variant: dict[str, dict[int, Result]] = {}
     for run in kept:
         by_variant.setdefault(run.variant, {})[run.seed] = run
     same_as: dict[str, str] = {}
+    level: list[tuple[str, str]] = []
     originals: list[str] = []
     for name, runs in by_variant.items():
         for original in originals:
             other = by_variant[original]
-            if runs.keys() == other.keys() and all(_is_repeat(run, other[seed]) for seed, run in runs.items()):
+            if runs.keys() != other.keys() or not all(_is_repeat(run, other[seed]) for seed, run in runs.items()):
+                continue
+            hashed = all(_has_same_hash(run, other[seed]) for seed, run in runs.items())
+            if hashed or not agrees_by_chance(list(runs.values()), list(other.values()), kept):
                 same_as[name] = original
                 break
-        else:
+            level.append((original, name))
+        if name not in same_as:
             originals.append(name)
-    return same_as
+    return same_as, level

@@ -20,6 +20,7 @@ from jaxtyping import Float
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.procedure import rank
 from addnorm.statistics.ranking import Comparison, Verdict
+from addnorm.statistics.repeats import repeats
 from addnorm.statistics.result import Result
 from addnorm.statistics.table import tabulate
 
@@ -236,6 +237,8 @@ def _slopes(sizes: Sequence[Size]) -> list[Result]:
     others at every size have a slope that repeats theirs.
     """
     weights = _weights(np.log2([size.parameters for size in sizes]))
+    copies = [repeats([run for run in size.results if run.state == "finished"]).copies for size in sizes]
+    tables = [tabulate(size.results, ()) for size in sizes]
     cells: dict[tuple[str, int], list[Result]] = defaultdict(list)
     for size in sizes:
         for run in size.results:
@@ -247,7 +250,14 @@ def _slopes(sizes: Sequence[Size]) -> list[Result]:
         elif len(runs) == len(sizes) and all(run.state == "finished" for run in runs):
             slope = float(weights @ [run.finished_loss for run in runs])
             hashes = [run.content_hash for run in runs if run.content_hash is not None]
-            whole = " ".join(hashes) if len(hashes) == len(runs) else None
+            if len(hashes) < len(runs):
+                # A slope has more digits than the losses were printed with: those tell which runs are copies.
+                (name,) = (
+                    same if len(same := {table.same_as.get(variant, variant) for table in tables}) == 1 else (variant,)
+                )
+                losses = [run.finished_loss for run in runs] if all(variant in each for each in copies) else []
+                hashes = [name, *map(str, losses or [seed])]
+            whole = " ".join(hashes)
             trained = any(run.trained for run in runs)
             found.append(Result(variant=variant, seed=seed, loss=slope, content_hash=whole, trained=trained))
     return found

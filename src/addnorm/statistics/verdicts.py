@@ -7,12 +7,13 @@ from itertools import combinations
 
 import numpy as np
 
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS, Decisions, Look, PairedTests, Rule, decide
+from addnorm.statistics.multiple_testing import Decisions, Evidence, Look, PairedTests, Rule, decide
 from addnorm.statistics.noise import at_every_seed
 from addnorm.statistics.power import seeds_needed
 from addnorm.statistics.ranking import Comparison, Verdict
-from addnorm.statistics.result import Result
+from addnorm.statistics.result import FEWEST_SEEDS, Result
 from addnorm.statistics.table import Table
+from addnorm.statistics.unpaired import unpaired_tests
 from addnorm.words import Sentence, listed, say
 
 
@@ -30,6 +31,8 @@ class Family:
     margin: float
     confidence: float
     assumed_sd: float | None
+    unpaired: bool = False
+    """True if the variants share no seeds, and groups of runs are compared."""
 
     @staticmethod
     def of(
@@ -56,7 +59,13 @@ class Family:
             pairs = tuple(pair for pair in pairs if frozenset(pair) in wanted)
         size = max(len(pairs), 1)
         decisions = None
-        if table.present.any():
+        unpaired = not looks and table.is_unpaired(pairs)
+        if unpaired:
+            once = Look(seeds=np.ones(len(table.seeds), bool), planned=(len(table.seeds),), place=0)
+            tests = unpaired_tests(table.losses, table.present, np.array(pairs, dtype=int))
+            rule = Rule(family=size, confidence=confidence, margin=margin)
+            decisions = Evidence.of(tests, once, rule).decisions(rule)
+        elif table.present.any():
             decisions = decide(
                 table.losses,
                 table.present,
@@ -76,6 +85,7 @@ class Family:
             margin=margin,
             confidence=confidence,
             assumed_sd=assumed_sd,
+            unpaired=unpaired,
         )
 
     @property
@@ -141,7 +151,7 @@ class Family:
         with_constant = bool(tests.with_constant[index])
         sign = -1.0 if row > column else 1.0
         count = int(tests.count[index])
-        if count == 0:
+        if count == 0 or (self.unpaired and math.isnan(tests.difference[index])):
             return replace(blank, reason=say("nothing_shared", variant=name, other=other))
         comparison = replace(
             blank,
@@ -156,6 +166,7 @@ class Family:
             return replace(comparison, reason=say("both_constant"))
         if count < FEWEST_SEEDS:
             shared = "one_shared" if count == 1 else "several_shared"
+            shared = "few_runs" if self.unpaired else shared
             comparison = replace(comparison, reason=say(shared, count=count, fewest=FEWEST_SEEDS))
             repeated = next((variant for variant in (name, other) if table.is_repeated(variant)), None)
             if repeated is not None and not with_constant and self.assumed_sd is None:
@@ -163,6 +174,8 @@ class Family:
                 return replace(comparison, reason=say("no_spread", variant=repeated))
             if not with_constant:  # there, the noise is not that of a paired difference
                 comparison = self._with_seeds_needed(comparison, self._planning_sd(tests))
+        elif (level := next((each for each in (name, other) if table.shows_no_spread(each)), None)) is not None:
+            comparison = replace(comparison, reason=say("same_digits", variant=level))
         elif math.isnan(error):
             comparison = replace(comparison, reason=say("no_noise"))
         else:

@@ -1,6 +1,7 @@
 """`addnorm.rank`: the ranking of a study's folder, of published results, or of runs that other code trained."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,12 @@ from addnorm.errors import InputError, JobError, UnknownName, warn
 from addnorm.references import names_printed_results
 from addnorm.statistics import Ranking, Result, kuang_2025, ranking_of_published, read_published
 from addnorm.statistics import rank as rank_results
-from addnorm.statistics.run_tables import SUFFIXES, holds_events, holds_list, read_runs
+from addnorm.statistics.measure import Direction, Measure, measure_of
+from addnorm.statistics.run_tables import is_run_table, read_run_table
 from addnorm.store.results import ranking
 from addnorm.store.study import StudyFolder
+from addnorm.words import Sentence
+from addnorm.words import say as sentence
 
 
 def rank(
@@ -21,6 +25,8 @@ def rank(
     variants: Sequence[str] = (),
     exclude: Sequence[str] = (),
     columns: Mapping[str, str] | None = None,
+    direction: Direction | None = None,
+    unit: str | None = None,
     say: Callable[[str], None] = warn,
 ) -> Ranking:
     """Rank a study's variants, with simultaneous verdicts against each reference.
@@ -36,7 +42,11 @@ def rank(
         margin: nats per token below which a difference counts as none, in place of the study's own.
         variants: the only variants to rank, besides the references; all if empty.
         exclude: variants to leave out.
-        columns: names of the columns `variant`, `seed` and `loss` in a file of runs that other code trained.
+        columns: names of the columns `variant`, `seed` and `loss` in a file of runs that other code trained, also of `state`
+            and `step`; for a folder of TensorBoard events, `run` is the form of the runs' names, such as `{variant}_{seed}`.
+        direction: of the numbers in the column `loss` of such a file: `lower` or `higher` is better. By default that of the
+            column's name; a name such as accuracy needs it.
+        unit: of these numbers, for what is shown. A loss is in nats per token unless given.
         say: receives a message if the ranking cannot be recorded; by default a Python warning.
 
     Raises:
@@ -50,11 +60,11 @@ def rank(
     """
     path = Path(path)
     own: tuple[str, ...]
-    if is_table(path):
-        runs = read_runs(path, columns)
-        known, own = variant_names(runs), (runs[0].variant,)
-    elif columns:
-        raise columns_of_no_table(path)
+    table = read_run_table(path, columns) if is_run_table(path) else None
+    if table is not None:
+        known, own = variant_names(table.runs), (table.runs[0].variant,)
+    elif columns or direction or unit:
+        raise columns_of_no_table(path, "columns are given" if columns else "a direction or unit is given")
     elif names_printed_results(path) or path.suffix == ".json":
         published = kuang_2025() if names_printed_results(path) else read_published(path)
         known, own = variant_names(published.results), published.references
@@ -67,8 +77,10 @@ def rank(
     overrides = _chosen(known, own, references, variants, exclude)
     if margin is not None:
         overrides["margin"] = margin
-    if is_table(path):
-        return rank_results(runs, **{"references": own, **overrides})
+    if table is not None:
+        measure = measure_of(table.metric, direction, unit)
+        found = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
+        return replace(found, warnings=(*table.warnings, *_about(measure, found.margin, margin), *found.warnings))
     if names_printed_results(path) or path.suffix == ".json":
         return ranking_of_published(path, overrides)
     current = ranking(folder, overrides)
@@ -76,17 +88,18 @@ def rank(
     return current
 
 
-def is_table(path: Path) -> bool:
-    """True for runs that other code trained."""
-    if path.is_dir():
-        return not (path / "study.json").exists() and holds_events(path)
-    return path.suffix in SUFFIXES or (path.suffix == ".json" and path.is_file() and holds_list(path))
+def _about(measure: Measure, applied: float, given: float | None) -> list[Sentence]:
+    """Assumptions about a measure that is not a loss in nats."""
+    assumed = [sentence("direction_assumed", metric=measure.name)] if measure.assumed else []
+    if given is None and not measure.in_nats:
+        assumed.append(sentence("margin_of_nats", metric=measure.name, margin=applied))
+    return assumed
 
 
-def columns_of_no_table(path: Path) -> InputError:
-    """The error for columns that are named for results of addnorm's own form."""
+def columns_of_no_table(path: Path, given: str = "columns are given") -> InputError:
+    """The error for columns, or what they hold, that are named for results of addnorm's own form."""
     return InputError(
-        f"{path}: expected a table of runs where columns are given, got addnorm's own results. Leave the columns out."
+        f"{path}: expected a table of runs where {given}, got addnorm's own results. Leave the columns out."
     )
 
 

@@ -7,11 +7,12 @@ from typing import Any
 
 from addnorm.errors import InputError, UnknownName, warn
 from addnorm.statistics import Result, read_published
-from addnorm.statistics.run_tables import read_runs
+from addnorm.statistics.measure import measure_of
+from addnorm.statistics.run_tables import is_run_table, read_run_table
 from addnorm.statistics.trend import Size, Trend
 from addnorm.statistics.trend import trend as trend_of_sizes
 from addnorm.store.files import Damaged, read_json
-from addnorm.store.rank import columns_of_no_table, is_table, record_peek, variant_names
+from addnorm.store.rank import columns_of_no_table, record_peek, variant_names
 from addnorm.store.results import results
 from addnorm.store.study import COSTS, StudyFolder
 
@@ -41,8 +42,10 @@ class _Source:
 
 
 def _source(path: Path, columns: Mapping[str, str] | None) -> _Source:
-    if is_table(path):
-        runs = read_runs(path, columns)
+    if is_run_table(path):
+        table = read_run_table(path, columns)
+        measure_of(table.metric)  # refuses a number of which higher is better
+        runs = table.runs
         return _Source(path=path, results=runs, references=(runs[0].variant,), costs={})
     if columns:
         raise columns_of_no_table(path)

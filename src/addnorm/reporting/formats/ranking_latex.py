@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.formats.latex import NONE, escaped, number, tabular
+from addnorm.reporting.formats.measured import Shown, missing_verdicts
 from addnorm.reporting.formats.names import file_name
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 
@@ -20,12 +21,13 @@ def latex(ranking: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _loss_table(ranking: Mapping[str, Any]) -> str:
+    shown = Shown.of(ranking)
     lines = []
     for entry in ranking["variants"]:
         ranks, mean, interval, accuracy = (entry[name] for name in ("rank_interval", "mean", "interval", "accuracy"))
-        loss = number(mean, 4)
+        loss = NONE if mean is None else f"${shown.level(mean)}$"
         if mean is not None and interval is not None:
-            loss = rf"${mean:.4f} \pm {(interval[1] - interval[0]) / 2:.4f}$"
+            loss = rf"${shown.level(mean)} \pm {shown.level((interval[1] - interval[0]) / 2)}$"
         lines.append(
             [
                 escaped(entry["variant"]),
@@ -36,11 +38,12 @@ def _loss_table(ranking: Mapping[str, Any]) -> str:
             ]
         )
     about = f"The interval of a mean is for that mean alone, {100 * ranking['confidence']:g} %."
-    head = ["variant", "ranks", "seeds", "loss", r"acc.\,\%"]
-    return tabular("lrrrr", head, lines, [*ranking["warnings"], about])
+    head = ["variant", "ranks", "seeds", escaped(ranking["metric"]), r"acc.\,\%"]
+    return tabular("lrrrr", head, lines, [*ranking["warnings"], *missing_verdicts(ranking), about])
 
 
 def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
+    shown = Shown.of(ranking)
     lines = []
     for entry in ranking["variants"]:
         comparison = entry["versus"].get(reference)
@@ -50,18 +53,22 @@ def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
         lines.append(
             [
                 escaped(entry["variant"]),
-                NONE if difference is None else f"${1000 * difference:+.1f}$",
-                NONE if interval is None else f"$[{1000 * interval[0]:+.1f}, {1000 * interval[1]:+.1f}]$",
+                NONE if difference is None else f"${shown.difference(difference)}$",
+                NONE if interval is None else f"$[{', '.join(map(shown.difference, interval))}]$",
                 comparison["verdict"] or "no verdict",
                 _needed(comparison["seeds_needed"]),
             ]
         )
     about = (
-        f"Loss minus that of {reference}, in thousandths of a nat; intervals hold together at "
-        f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g} nats. Seeds: for a verdict."
+        f"{shown.name} minus that of {reference}, in {shown.small_unit}; intervals hold together at "
+        f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g}{' nats' if shown.in_nats else ''}. "
+        "Seeds: for a verdict."
     )
     return tabular(
-        "lrrlr", ["variant", "difference", "interval", "verdict", "seeds"], lines, [*ranking["warnings"], about]
+        "lrrlr",
+        ["variant", "difference", "interval", "verdict", "seeds"],
+        lines,
+        [*ranking["warnings"], *missing_verdicts(ranking), about],
     )
 
 

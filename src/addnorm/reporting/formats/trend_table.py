@@ -9,6 +9,7 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+from addnorm.reporting.formats.measured import missing_verdicts
 from addnorm.reporting.formats.text_table import aligned
 
 NONE = "-"
@@ -32,7 +33,12 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
             if (versus := row["versus"].get(reference)) is not None
         ]
         parts += [textwrap.fill(about, width), aligned([head, *rows], left={0, len(head) - 1})]
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in found["warnings"]]
+    changes = [
+        {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
+        for row in found["variants"]
+    ]
+    warnings = [*found["warnings"], *missing_verdicts({"variants": changes})]
+    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in warnings]
     if notes:
         parts.append("\n".join(notes))
     return "\n\n".join(parts) + "\n"

@@ -1,7 +1,7 @@
 """The ranking as a figure and as a table: plain text for a terminal, CSV for a spreadsheet, LaTeX for a paper.
 
 Functions of the tables take the JSON of `addnorm rank --json`, not the objects behind it. Losses are in nats per token; in text
-and LaTeX, differences are in thousandths of a nat, because that is their size.
+and LaTeX, differences are in thousandths of a nat, because that is their size. Other measures are in their own unit.
 """
 
 import csv as csv_format
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
+from addnorm.reporting.formats.measured import Shown, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.text_table import aligned
@@ -165,7 +166,8 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
 
 def rows(ranking: Mapping[str, Any]) -> list[Row]:
     """Cells of the table, in the ranking's order."""
-    return [_row(entry, ranking["references"]) for entry in ranking["variants"]]
+    shown = Shown.of(ranking)
+    return [_row(entry, ranking["references"], shown) for entry in ranking["variants"]]
 
 
 def text(ranking: Mapping[str, Any], width: int = 100) -> str:
@@ -176,25 +178,27 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         width: columns; comparisons that do not fit side by side go below each other.
     """
     found = rows(ranking)
-    title = f"Loss in nats per token, lower is better; ± is for each mean alone. Margin ±{ranking['margin']:g}."
+    shown = Shown.of(ranking)
+    title = f"{shown.title}; ± is for each mean alone. Margin ±{ranking['margin']:g}."
     if ranking["provisional"]:
         title += " PROVISIONAL: runs have yet to end."
-    head = ["ranks", "variant", "seeds", "loss", "±", "acc. %", "tier"]
+    head = ["ranks", "variant", "seeds", ranking["metric"], "±", "acc. %", "tier"]
     body = [[r.ranks, r.variant, r.seeds, r.loss, r.reach, r.accuracy, r.tier] for r in found]
     parts = [textwrap.fill(title, width), aligned([head, *body], left={1, 6}, width=width, names=2)]
-    parts += _values(ranking["variants"], width)
+    parts += _values(ranking["variants"], shown, width)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
-        heading = f"Differences in thousandths of a nat; all intervals together hold with {percent} % confidence"
+        heading = f"Differences in {shown.small_unit}; all intervals together hold with {percent} % confidence"
         cells = [cell for row in found for cell in row.versus]
         if any(re.search(r" \d+/\d+ ", cell) for cell in cells):
-            heading += "; 4/5: lower on 4 of 5 seeds"
+            heading += f"; 4/5: {shown.better} on 4 of 5 seeds"
         if any(f" >{RESOLVABLE_SEEDS} seeds" in cell for cell in cells):
             heading += f"; >{RESOLVABLE_SEEDS} seeds: not resolvable at this budget"
         heading += ":"
         parts.append(textwrap.fill(heading, width))
         parts += _side_by_side(ranking["references"], found, width)
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in ranking["warnings"]]
+    warnings = [*ranking["warnings"], *missing_verdicts(ranking)]
+    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in warnings]
     if notes:
         parts.append("\n".join(notes))
     return "\n\n".join(parts) + "\n"
@@ -222,7 +226,7 @@ def csv(ranking: Mapping[str, Any]) -> str:
     return out.getvalue()
 
 
-def _row(entry: Mapping[str, Any], references: Sequence[str]) -> Row:
+def _row(entry: Mapping[str, Any], references: Sequence[str], shown: Shown) -> Row:
     interval = entry["interval"]
     name = entry["variant"] if entry["same_as"] is None else f"{entry['variant']} (= {entry['same_as']})"
     best = entry["rank_interval"]
@@ -230,28 +234,28 @@ def _row(entry: Mapping[str, Any], references: Sequence[str]) -> Row:
         variant=name,
         ranks=NONE if best is None else str(best[0]) if best[0] == best[1] else f"{best[0]}-{best[1]}",
         seeds=str(entry["seeds"]),
-        loss=NONE if entry["mean"] is None else f"{entry['mean']:.4f}",
-        reach=NONE if interval is None else f"{(interval[1] - interval[0]) / 2:.4f}",
+        loss=NONE if entry["mean"] is None else shown.level(entry["mean"]),
+        reach=NONE if interval is None else shown.level((interval[1] - interval[0]) / 2),
         accuracy=NONE if entry["accuracy"] is None else f"{100 * entry['accuracy']:.2f}",
         tier=entry["tier"]["label"] if entry["tier"]["firm"] or not _bounded(entry) else f"{entry['tier']['label']} ?",
-        versus=tuple(_cell(entry["versus"].get(reference)) for reference in references),
+        versus=tuple(_cell(entry["versus"].get(reference), shown) for reference in references),
     )
 
 
-def _values(entries: Sequence[Mapping[str, Any]], width: int) -> list[str]:
+def _values(entries: Sequence[Mapping[str, Any]], shown: Shown, width: int) -> list[str]:
     """Every run's loss, a column per seed; nothing where no variant has more than one run."""
     if all(len(entry.get("values", ())) < 2 for entry in entries):
         return []
     seeds = sorted({value["seed"] for entry in entries for value in entry.get("values", ())})
     body = []
     for entry in entries:
-        cells = {value["seed"]: _value(value) for value in entry.get("values", ())}
+        cells = {value["seed"]: _value(value, shown) for value in entry.get("values", ())}
         body.append([entry["variant"], *(cells.get(seed, NONE) for seed in seeds)])
     cells_shown = [cell for line in body for cell in line[1:]]
     meanings = [
         meaning for mark, meaning in _MARKS.items() if any(cell.lstrip("0123456789.") == mark for cell in cells_shown)
     ]
-    heading = textwrap.fill(f"Loss per seed{''.join(f'; {meaning}' for meaning in meanings)}:", width)
+    heading = textwrap.fill(f"{shown.name} per seed{''.join(f'; {meaning}' for meaning in meanings)}:", width)
     return [heading, aligned([["variant", *(f"seed {seed}" for seed in seeds)], *body], width=width)]
 
 
@@ -262,10 +266,10 @@ _MARKS = {
 }
 
 
-def _value(value: Mapping[str, Any]) -> str:
+def _value(value: Mapping[str, Any], shown: Shown) -> str:
     if value["loss"] is None:
         return str(value["state"])
-    return f"{value['loss']:.4f}" + (
+    return shown.level(value["loss"]) + (
         "=" if not value["counted"] else "**" if value["after_look"] else "" if value["planned"] else "*"
     )
 
@@ -275,17 +279,17 @@ def _bounded(entry: Mapping[str, Any]) -> bool:
     return str(entry["tier"]["label"]).startswith(("above", "between", "below"))
 
 
-def _cell(comparison: Mapping[str, Any] | None) -> str:
+def _cell(comparison: Mapping[str, Any] | None, shown: Shown) -> str:
     if comparison is None:
         return NONE
     cell = comparison["verdict"] or "no verdict"
     if comparison["interval"] is not None and comparison.get("by_seed"):
-        cell += f" {comparison['seeds_lower']}/{len(comparison['by_seed'])}"
+        cell += f" {shown.seeds_better(comparison)}/{len(comparison['by_seed'])}"
     if comparison["difference"] is not None:
-        cell += f" {1000 * comparison['difference']:+.1f}"
+        cell += f" {shown.difference(comparison['difference'])}"
     if comparison["interval"] is not None:
-        low, high = (1000 * end for end in comparison["interval"])
-        cell += f" [{low:+.1f}, {high:+.1f}]"
+        low, high = map(shown.difference, comparison["interval"])
+        cell += f" [{low}, {high}]"
     if comparison["seeds_needed"] is not None:
         many = comparison["seeds_needed"] > RESOLVABLE_SEEDS
         cell += f" >{RESOLVABLE_SEEDS} seeds" if many else f" {comparison['seeds_needed']} seeds"

@@ -8,7 +8,7 @@ from addnorm.reporting.reading.inspections import insights
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
-from addnorm.statistics.multiple_testing import FEWEST_SEEDS
+from addnorm.statistics.result import FEWEST_SEEDS
 from addnorm.store.peeks import peeks
 from addnorm.words import phrases
 

@@ -1,0 +1,77 @@
+"""Forms of a ranking's numbers: a loss in nats by thousandths, every other measure in its own unit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_MOST_NAMED = 4
+"""Comparisons of one reason that are named; the others are counted."""
+_NO_VERDICT = ("no_verdict", "no_verdict_repeated")
+"""Codes of the warning that no comparison has enough seeds."""
+_FEW_SEEDS = ("one_shared", "several_shared", "no_spread")
+"""Codes of the reasons that this warning has."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Names and forms of numbers of one ranking."""
+
+    name: str
+    title: str
+    small_unit: str
+    """Unit of differences."""
+    better: str
+    """`lower` or `higher`."""
+    in_nats: bool
+
+    @staticmethod
+    def of(ranking: Mapping[str, Any]) -> "Shown":
+        """The forms for the JSON of a ranking."""
+        metric, unit, better = ranking["metric"], ranking.get("unit", "nats per token"), ranking.get("better", "lower")
+        in_nats = unit == "nats per token"
+        name = "Loss" if metric == "loss" else metric
+        return Shown(
+            name=name,
+            title=f"{name}{f' in {unit}' if unit else ''}, {better} is better",
+            small_unit="thousandths of a nat" if in_nats else unit or metric,
+            better=better,
+            in_nats=in_nats,
+        )
+
+    def level(self, value: float) -> str:
+        """A mean or a single value."""
+        return f"{value:.4f}" if self.in_nats else f"{value:.6g}"
+
+    def difference(self, value: float) -> str:
+        """A difference with its sign, in `small_unit`."""
+        return f"{1000 * value:+.1f}" if self.in_nats else f"{value:+.4g}"
+
+    def seeds_better(self, comparison: Mapping[str, Any]) -> int:
+        """Number of shared seeds at which the variant is better."""
+        if self.better == "lower":
+            return int(comparison["seeds_lower"])
+        return sum(entry["difference"] > 0 for entry in comparison["by_seed"])
+
+
+def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
+    """A sentence for each reason of comparisons without a verdict, unless a warning of the ranking has it.
+
+    Args:
+        ranking: the JSON of a ranking.
+    """
+    too_few = any(note.get("code") in _NO_VERDICT for note in ranking.get("notes", ()))
+    pairs: dict[str, list[str]] = {}
+    seen: set[frozenset[str]] = set()
+    for entry in ranking["variants"]:
+        for reference, comparison in entry["versus"].items():
+            pair = frozenset((entry["variant"], reference))
+            if comparison["verdict"] is not None or comparison.get("reason") is None or pair in seen:
+                continue
+            seen.add(pair)
+            if not (too_few and comparison.get("reason_code") in _FEW_SEEDS):
+                pairs.setdefault(comparison["reason"], []).append(f"{entry['variant']} against {reference}")
+    sentences = []
+    for reason, named in pairs.items():
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        sentences.append(f"no verdict on {', '.join(named[:_MOST_NAMED])}{more}: {reason}.")
+    return sentences

@@ -1,0 +1,83 @@
+"""The measure that is compared: its name, its unit, and its better direction."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from addnorm.errors import InputError
+
+Direction = Literal["lower", "higher"]
+NATS = "nats per token"
+_LOSSES = "loss losses nll ce xent xentropy crossentropy logloss"
+_LOWER = (
+    "perplexity ppl bpb bpc bpw bits error errors err wer cer ter mse mae rmse mape fid kl ece eer brier regret latency time "
+    "seconds duration energy memory edit distance"
+)
+_HIGHER = (
+    "accuracy acc bleu sacrebleu chrf rouge rouge1 rouge2 rougel meteor comet f1 fscore auc auroc auprc ap precision recall "
+    "score scores reward return returns r2 iou miou dice map ndcg mrr em exact match pass throughput mfu tps qps core psnr "
+    "ssim win winrate correct success mcc spearman pearson kappa elo top1 top5 mmlu hellaswag arc gsm8k humaneval"
+)
+_OF_WORD: dict[str, Direction] = {
+    **dict.fromkeys(_HIGHER.split(), "higher"),
+    **dict.fromkeys((_LOSSES + " " + _LOWER).split(), "lower"),
+}
+_RATE = re.compile(
+    r"(?:tok(?:en)?|sample|example|step|it(?:er)?|request|flop)s?(?:/|[ _]?per[ _]?)(?:s|sec|second)s?", re.IGNORECASE
+)
+_UNITS = {"bpb": "bits per byte", "bpc": "bits per character", "bpw": "bits per word"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """A number that every run has one of.
+
+    Example:
+        >>> measure_of("eval/loss").unit
+        'nats per token'
+    """
+
+    name: str = "loss"
+    unit: str | None = NATS
+    """None if nobody gave it."""
+    better: Direction = "lower"
+    assumed: bool = False
+    """True if nothing tells the direction, and lower is taken as better."""
+
+    @property
+    def in_nats(self) -> bool:
+        """True for a loss in nats per token, in which the default margin is."""
+        return self.unit == NATS
+
+
+LOSS = Measure()
+
+
+def measure_of(name: str, direction: Direction | None = None, unit: str | None = None) -> Measure:
+    """The measure of a column or tag, by its name and what a user says about it.
+
+    Raises:
+        InputError: a name of which higher values are better, or that may be either, without a direction.
+
+    Example:
+        >>> measure_of("accuracy", "higher").better
+        'higher'
+    """
+    words = re.split(r"[^a-z0-9]+", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold())
+    meant: dict[Direction, list[str]] = {"lower": [], "higher": []}
+    for word in words:
+        if word in _OF_WORD:
+            meant[_OF_WORD[word]].append(word)
+    if direction is None and (_RATE.search(name) or (meant["higher"] and not meant["lower"])):
+        raise InputError(
+            f"{name}: expected a loss, or a direction for another number, got neither. With addnorm rank, give --direction "
+            "higher if higher is better, or --direction lower; addnorm trend compares losses alone."
+        )
+    is_loss = not set(_LOSSES.split()).isdisjoint(words) and direction != "higher"
+    known = NATS if is_loss else next((_UNITS[word] for word in words if word in _UNITS), None)
+    return Measure(
+        name=name,
+        unit=unit or known,
+        better=direction or "lower",
+        assumed=direction is None and not meant["lower"],
+    )

@@ -1,0 +1,157 @@
+"""Final losses of runs that other code trained: a CSV file, JSON lines, an exported table, a folder of TensorBoard events.
+
+A row is a run. Columns `variant`, `seed` and `loss` are read, under other names if told so, and columns of states and steps if
+there are any; all other columns are ignored. With steps, a run may have several rows: its loss is that of its last step. A loss
+`nan` or `inf` stands for a run that diverged. In a folder of events, the path of an event file below it names the run:
+`deep/seed-0` and `deep-s0` are variant `deep` at seed 0.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from addnorm.errors import InputError
+from addnorm.statistics.result import Result
+from addnorm.statistics.run_tables.columns import Names, Row, columns_from
+from addnorm.statistics.run_tables.endings import NOT_ENDED, Run, results_of, tells_states
+from addnorm.statistics.run_tables.event_folder import holds_events, read_folder
+from addnorm.statistics.run_tables.files import SUFFIXES, form_of, holds_list, read_rows
+from addnorm.statistics.run_tables.numerals import NotANumber, Notation, is_missing, number, stripped, whole
+from addnorm.words import Sentence
+
+__all__ = ["RunTable", "columns_from", "is_run_table", "read_run_table", "read_runs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunTable:
+    """The runs of a table."""
+
+    runs: tuple[Result, ...]
+    metric: str
+    """Column or tag that holds the loss."""
+    warnings: tuple[Sentence, ...]
+    """Notes on runs that ended early or were resumed."""
+
+
+def is_run_table(path: Path) -> bool:
+    """True for a path of the form of a table of runs, whether or not it can be read."""
+    if path.is_dir():
+        return not (path / "study.json").exists() and holds_events(path)
+    form = form_of(path)
+    return form in SUFFIXES or (form == ".json" and path.is_file() and holds_list(path))
+
+
+def read_runs(path: str | Path, columns: Mapping[str, str] | None = None) -> tuple[Result, ...]:
+    """Read the runs of a file or of a folder of TensorBoard events; see `read_run_table`."""
+    return read_run_table(path, columns).runs
+
+
+def read_run_table(path: str | Path, columns: Mapping[str, str] | None = None) -> RunTable:
+    """Read the runs of a file or of a folder of TensorBoard events, and what is to be known about them.
+
+    Args:
+        path: `.csv`, `.tsv`, `.jsonl` or `.ndjson` file, `.json` file with a list of objects, each also with `.gz`; or folder.
+        columns: names of the columns, or of the tag for the loss, that differ from `variant`, `seed` and `loss`; names of the
+            columns `state` and `step`, empty to leave them out; an empty `seed` numbers runs that have none; for a folder,
+            `run` is the form of the runs' names.
+
+    Raises:
+        InputError: no such file, a missing column, a row that does not fit the header, a seed or loss that is not a number, two
+            runs of one variant and seed, or one seed alone.
+    """
+    path = Path(path)
+    names = Names.of(columns)
+    notes: list[Sentence] = []
+    metric, state_column = names.loss, names.state
+    if path.is_dir():
+        runs, metric, notes = read_folder(path, names)
+    else:
+        rows, separator = read_rows(path, names)
+        if not tells_states([row.state for row in rows]) and not names.state:
+            rows = [replace(row, state=None) for row in rows]
+        runs = _runs(rows, names, separator)
+    if not runs:
+        raise InputError(f"{path}: expected a row for each run, got none.")
+    results, early = results_of(runs, metric, state_column)
+    seeds = {run.seed for run in runs}
+    if len(seeds) == 1:
+        raise InputError(
+            f"{path}: expected at least two seeds, got seed {runs[0].seed} alone. Differences between single runs cannot be "
+            "told from noise: run each variant at three seeds or more."
+        )
+    return RunTable(runs=tuple(results), metric=metric, warnings=(*notes, *early))
+
+
+def _runs(rows: Sequence[Row], names: Names, separator: str | None) -> list[Run]:
+    """The runs of rows; of a run with several steps, the last one that has a loss."""
+    notation = Notation.of((row.loss for row in rows if isinstance(row.loss, str)), separator)
+    by_cell: dict[tuple[str, int], list[Run]] = {}
+    for place, row in enumerate(rows):
+        run = _run(row if names.seed else replace(row, seed=place), names, notation)
+        by_cell.setdefault((run.variant, run.seed), []).append(run)
+    return [_last(steps) for steps in by_cell.values()]
+
+
+def _last(rows: Sequence[Run]) -> Run:
+    """The row of a run's last loss, with the state that its last row tells."""
+    at_step: dict[float | None, Run] = {}
+    for run in rows:
+        first = at_step.setdefault(run.step, run)
+        if first is not run or (run.step is None and len(rows) > 1):
+            step = "" if run.step is None else f" at step {run.step:.10g}"
+            advice = "last row of each run" if run.step is None else "row of the run that ended"
+            raise InputError(
+                f"{rows[1].where if run.step is None else run.where}: expected one run of variant {run.variant!r} at seed "
+                f"{run.seed}{step}, got a second one after {first.where}. Keep the {advice}."
+            )
+    ordered = sorted(rows, key=lambda run: run.step or 0.0)
+    with_loss = [run for run in ordered if run.loss is not None]
+    return replace((with_loss or ordered)[-1], state=ordered[-1].state)
+
+
+def _run(row: Row, names: Names, notation: Notation) -> Run:
+    variant = _variant(row.variant, names.variant, row.where)
+    try:
+        seed = whole(row.seed)
+    except NotANumber:
+        raise _no_seed(row, names) from None
+    loss = None
+    if not is_missing(row.loss):
+        loss = _number(row.loss, names.loss, row.where, notation)
+    step = None if is_missing(row.step) else _number(row.step, "step", row.where, Notation("."))
+    return Run(
+        where=row.where,
+        variant=variant,
+        seed=seed,
+        loss=loss,
+        written=row.loss,
+        state=None if row.state is None else str(row.state),
+        step=step,
+    )
+
+
+def _variant(name: object, column: str, where: str) -> str:
+    if isinstance(name, bool) or not isinstance(name, str | int | float) or not stripped(str(name)):
+        raise InputError(f"{where}: expected a name in column {column!r}, got {name!r}.")
+    return stripped(str(name))
+
+
+def _no_seed(row: Row, names: Names) -> InputError:
+    kind = "whole number"
+    if isinstance(row.seed, str) and not any(character.isdigit() for character in row.seed):
+        kind = "number"
+    advice = "" if kind == "whole number" else " Number the runs if they have no seeds."
+    return InputError(f"{row.where}: expected a {kind} in column {names.seed!r}, got {row.seed!r}.{advice}")
+
+
+def _number(text: object, column: str, where: str, notation: Notation) -> float:
+    try:
+        return number(text, notation)
+    except NotANumber as error:
+        raise InputError(
+            f"{where}: expected a number in column {column!r}, got {_shortened(text)}. {error or NOT_ENDED}".rstrip()
+        ) from None
+
+
+def _shortened(text: object) -> str:
+    return repr(text) if len(repr(text)) <= 60 else f"{repr(text)[:60]}…"

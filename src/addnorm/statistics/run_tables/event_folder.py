@@ -1,0 +1,84 @@
+"""Runs of a folder of TensorBoard events: a folder below it is a run, named by variant and seed."""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from addnorm.errors import InputError, did_you_mean
+from addnorm.statistics.run_tables.columns import Names
+from addnorm.statistics.run_tables.endings import Run
+from addnorm.statistics.run_tables.event_files import EventFile, LastValue, read_events
+from addnorm.words import Sentence, say
+
+_EVENTS = "events.out.tfevents.*"
+_RUN = re.compile(r"(?P<variant>.+?)[/_.-]+(?:seed|s)[_=-]?(?P<seed>\d+)(?:-[0-9a-f]{8})?", re.IGNORECASE)
+"""`deep/seed-0`, `deep-s0`, and `deep-s0-1f2e3d4c`, as addnorm names its own runs."""
+_HELD_OUT = re.compile(
+    r"(?:.*[/_.-])?(?:eval|val|valid|validation|test|held[_-]?out)[/_.-](?:.*[/_.-])?loss", re.IGNORECASE
+)
+
+
+def holds_events(folder: Path) -> bool:
+    """True if event files lie somewhere below the folder."""
+    return folder.is_dir() and next(folder.rglob(_EVENTS), None) is not None
+
+
+def read_folder(folder: Path, names: Names) -> tuple[list[Run], str, list[Sentence]]:
+    """The runs, the tag that is their loss, and what a reader has to know about resumed ones.
+
+    The newest value of the tag counts; where a later file repeats steps of an earlier one, it replaces them.
+
+    Raises:
+        InputError: no such tag, or a folder whose name tells no variant and seed.
+    """
+    by_run: dict[str, list[EventFile]] = {}
+    for path in sorted(folder.rglob(_EVENTS)):
+        by_run.setdefault(path.parent.relative_to(folder).as_posix(), []).append(read_events(path))
+    tags = sorted({tag for files in by_run.values() for file in files for tag in file.last})
+    tag = _tag(tags, names, folder)
+    runs, resumed = [], []
+    for name, files in by_run.items():
+        newest: LastValue | None = None
+        for file in sorted(files, key=lambda file: (file.start, file.path.name)):
+            if tag in file.last:
+                newest = file.last[tag].after(newest, repeats=True)
+        if newest is None:
+            continue
+        variant, seed = _named(name, names, folder)
+        step = None if names.step == "" else newest.step
+        runs.append(Run(where=str(folder / name), variant=variant, seed=seed, loss=newest.value, step=step))
+        if newest.replaced is not None:
+            resumed.append(say("resumed", run=name, replaced=newest.replaced, step=newest.step))
+    return runs, tag, resumed
+
+
+def _tag(tags: Iterable[str], names: Names, folder: Path) -> str:
+    if names.loss in tags:
+        return names.loss
+    held_out = [tag for tag in tags if _HELD_OUT.fullmatch(tag)]
+    if not names.loss_named and len(held_out) == 1:
+        return held_out[0]
+    raise InputError(
+        f"{folder}: expected a scalar {names.loss!r}, got {', '.join(tags) or 'none'}.{did_you_mean(names.loss, tags)} "
+        "Name the tag with --columns loss=TAG."
+    )
+
+
+def _named(run: str, names: Names, folder: Path) -> tuple[str, int]:
+    pattern = _RUN if names.run is None else _pattern(names.run)
+    named = pattern.fullmatch(run)
+    if named is None:
+        form = "variant and seed, such as deep/seed-0 or deep-s0" if names.run is None else repr(names.run)
+        raise InputError(
+            f"{folder / run}: expected a folder named by {form}, got {run!r}. Give the form of the names as --columns "
+            "'run={variant}_{seed}', where * stands for anything else."
+        )
+    return named["variant"], int(named["seed"])
+
+
+def _pattern(form: str) -> re.Pattern[str]:
+    for part in ("{variant}", "{seed}"):
+        if form.count(part) != 1:
+            raise InputError(f"columns: expected run={{variant}}_{{seed}} or another form with both, got run={form!r}.")
+    escaped = re.escape(form).replace(r"\{variant\}", "(?P<variant>.+?)").replace(r"\{seed\}", r"(?P<seed>\d+)")
+    return re.compile(escaped.replace(r"\*", "[^/]*"))

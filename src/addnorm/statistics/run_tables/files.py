@@ -1,0 +1,224 @@
+"""Rows of a file: separated cells with a header, JSON lines, or a JSON list; also compressed with gzip."""
+
+import csv
+import gzip
+import io
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from addnorm.errors import InputError
+from addnorm.statistics.run_tables.columns import Names, Row, missing
+from addnorm.statistics.run_tables.numerals import stripped
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson")
+_GZIP = b"\x1f\x8b"
+_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_SEPARATORS = (",", ";", "\t", "|")
+
+
+def form_of(path: Path) -> str:
+    """The suffix that tells the form, in small letters and without `.gz`.
+
+    Example:
+        >>> form_of(Path("runs.CSV.gz"))
+        '.csv'
+    """
+    return Path(path.name[: -len(".gz")] if path.suffix.lower() == ".gz" else path.name).suffix.lower()
+
+
+def holds_list(path: Path) -> bool:
+    """True if a JSON file begins with a list, as an exported table does."""
+    with path.open("rb") as file:
+        compressed = file.read(2) == _GZIP
+    try:
+        with gzip.open(path) if compressed else path.open("rb") as opened:
+            begin = opened.read(4096)
+    except (OSError, EOFError, zlib.error):
+        return False
+    encoding = "utf-16" if begin.startswith(_UTF_16) else "utf-8-sig"
+    return begin.decode(encoding, errors="replace").lstrip().startswith("[")
+
+
+def read_rows(path: Path, names: Names) -> tuple[list[Row], str | None]:
+    """Every row, and what separates the cells; None for JSON.
+
+    Raises:
+        InputError: no such file, not text, a row that does not fit the header, or a missing column.
+    """
+    text, form = _text(path), form_of(path)
+    if form in (".csv", ".tsv"):
+        return _separated(text, path, names, "\t" if form == ".tsv" else ",")
+    if form == ".json":
+        records = _decoded(text, str(path))
+        if not isinstance(records, list):
+            raise InputError(f"{path}: expected a list of objects, got {type(records).__name__}.")
+        places = ((f"{path}, $[{number}]", record) for number, record in enumerate(records))
+    else:
+        # Not `splitlines`: JSON may hold U+2028 and others that it takes for ends of lines.
+        lines = enumerate(text.replace("\r\n", "\n").split("\n"), start=1)
+        places = (
+            (where, _decoded(line, where))
+            for where, line in ((f"{path}, line {number}", line) for number, line in lines)
+            if line.strip()
+        )
+    return [_of_object(record, names, where) for where, record in places], None
+
+
+def _text(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+        if data.startswith(_GZIP):
+            data = gzip.decompress(data)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"results file {path}: expected a whole gzip file, got a damaged one: {error}.") from error
+    except OSError as error:
+        raise InputError(
+            f"results file {path}: {error.strerror or error}. Give the path of a table of runs."
+        ) from error
+    try:
+        text = data.decode("utf-16" if data.startswith(_UTF_16) else "utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise InputError(
+            f"results file {path}, line {line}: expected text in UTF-8, got other bytes. Save it as UTF-8."
+        ) from error
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        raise InputError(f"results file {path}, line {line}: expected text, got a NUL byte. Save it as UTF-8.")
+    return text
+
+
+def _separated(text: str, path: Path, names: Names, usual: str) -> tuple[list[Row], str]:
+    separator = _separator(text, names, usual)
+    records = _records(text, path, separator)
+    header: list[str] | None = None
+    rows: list[Row] = []
+    for line, cells in records:
+        where = f"{path}, line {line}"
+        if header is None:
+            if cells[0].startswith("#"):
+                named = [cells[0].lstrip("# "), *cells[1:]]
+                if not set(names.required.values()) <= set(named):
+                    continue
+                cells = named
+            header = cells
+            places = _places(header, names, where)
+        elif cells != header:
+            if cells[0].startswith("#") and len(cells) != len(header):
+                continue
+            if set(names.required.values()) <= set(cells):
+                raise InputError(
+                    f"{where}: expected a run, got the header of another table. Give its rows in the columns of the first one."
+                )
+            rows.append(_of_cells(cells, header, places, where))
+    if header is None:
+        raise InputError(f"{path}, line 1: expected the names of the columns, got an empty file.")
+    return rows, separator
+
+
+def _separator(text: str, names: Names, usual: str) -> str:
+    """The separator of a file: the usual one unless only another one divides the first line into the columns that are read."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n", 50)[:50]
+    for separator in (usual, *(each for each in _SEPARATORS if each != usual)):
+        for line in lines:
+            named = {stripped(cell).strip("\"'# ") for cell in line.split(separator)}
+            if set(names.required.values()) <= named:
+                return separator
+    return usual
+
+
+def _records(text: str, path: Path, separator: str) -> Iterator[tuple[int, list[str]]]:
+    """First line and cells of every record that is not empty."""
+    limit = csv.field_size_limit(max(csv.field_size_limit(), len(text) + 1))
+    try:
+        reader = csv.reader(
+            io.StringIO(text, newline=""), delimiter=separator, strict=True, skipinitialspace=separator != "\t"
+        )
+        line = 1
+        while True:
+            try:
+                cells = next(reader)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                raise InputError(
+                    f"{path}, line {line}: expected cells in matching quotes, got an error: {error}. Close the quotes."
+                ) from error
+            if any(cells := [stripped(cell) for cell in cells]):
+                yield line, cells
+            line = reader.line_num + 1
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _places(header: Sequence[str], names: Names, where: str) -> dict[str, int]:
+    for name, column in names.required.items():
+        if column not in header:
+            raise missing(name, column, tuple(header), where)
+    places = {}
+    for name, column in {**names.required, **names.optional(tuple(header), where)}.items():
+        if header.count(column) > 1:
+            raise InputError(f"{where}: expected one column {column!r}, got {header.count(column)}. Remove the others.")
+        places[name] = header.index(column)
+    return places
+
+
+def _of_cells(cells: list[str], header: Sequence[str], places: Mapping[str, int], where: str) -> Row:
+    if cells[0].startswith("#"):
+        raise InputError(f"{where}: expected a run, got a row that begins with '#'. Remove it to leave the run out.")
+    if len(cells) < len(header) or any(cells[len(header) :]):
+        more = len(cells) > len(header)
+        advice = (
+            "A decimal comma or a separator inside a cell needs quotes, or write a decimal point."
+            if more
+            else "Write an empty cell for a value that is missing."
+        )
+        raise InputError(
+            f"{where}: expected {len(header)} cells as the header has, got {len(cells)}: {_shortened(cells)}. {advice}"
+        )
+    return Row(where, **{name: cells[place] for name, place in places.items()})
+
+
+def _of_object(record: Any, names: Names, where: str) -> Row:
+    if not isinstance(record, Mapping):
+        raise InputError(f"{where}: expected an object with {', '.join(names.required.values())}, got {record!r}.")
+    for name, column in names.required.items():
+        if column not in record or (record[column] is None and name != "loss"):
+            raise missing(name, column, record, where)
+    columns = {**names.required, **names.optional(record, where)}
+    return Row(where, **{name: record[column] for name, column in columns.items()})
+
+
+def _shortened(cells: Sequence[str]) -> str:
+    return ", ".join(cell if len(cell) <= 20 else f"{cell[:20]}…" for cell in cells[:6])
+
+
+def _decoded(text: str, where: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_exact)
+    except json.JSONDecodeError as error:
+        line = "" if ", line " in where else f", line {error.lineno}"
+        raise InputError(f"{where}{line}: expected JSON, got an error: {error.msg}.") from error
+    except (_Repeated, RecursionError, ValueError) as error:
+        raise InputError(f"{where}: expected one row of plain values, got {error}.") from error
+
+
+class _Repeated(ValueError):
+    """An object that names a field twice."""
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = next(name for name in made if sum(name == other for other, _ in pairs) > 1)
+        raise _Repeated(f"the field {twice!r} twice")
+    return made
+
+
+def _exact(text: str) -> float | str:
+    """The number; its text where a float cannot hold it, which is refused where it is read."""
+    value = float(text)
+    return text if value in (float("inf"), float("-inf")) else value

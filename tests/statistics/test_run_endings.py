@@ -1,0 +1,231 @@
+"""Whether the runs of a table have ended: states, last steps, resumed event files, and the names of folders."""
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from test_run_tables import VERSION, event
+
+import addnorm
+from addnorm.errors import InputError
+from addnorm.statistics import Result
+from addnorm.statistics.run_tables import columns_from, read_run_table, read_runs
+from addnorm.supervision.trackers import TRACKERS, ToolMissing
+
+LOSSES = {"base": (2.51, 2.52, 2.53), "mine": (2.41, 2.43, 2.42)}
+
+
+def table(tmp_path: Path, header: str, rows: list[str]) -> Path:
+    path = tmp_path / "runs.csv"
+    path.write_text("\n".join([header, *rows]) + "\n", encoding="utf-8")
+    return path
+
+
+def by_name(path: Path, **columns: str) -> dict[str, Result]:
+    return {f"{run.variant}/{run.seed}": run for run in read_runs(path, columns)}
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("finished", "finished"),
+        ("FINISHED", "finished"),
+        ("Completed", "finished"),
+        ("crashed", "failed"),
+        ("killed", "failed"),
+        ("Failed", "failed"),
+        ("preempted", "failed"),
+        ("OUT_OF_MEMORY", "failed"),
+        ("running", "running"),
+        ("Pending", "running"),
+        ("in progress", "running"),
+        ("diverged", "diverged"),
+    ],
+)
+@pytest.mark.parametrize("column", ["state", "State", "status"])
+def test_states_of_trackers_are_read(tmp_path: Path, word: str, state: str, column: str) -> None:
+    rows = [
+        f"{v},{s},{x},{word if (v, s) == ('mine', 1) else 'finished'}"
+        for v, r in LOSSES.items()
+        for s, x in enumerate(r)
+    ]
+    path = table(tmp_path, f"variant,seed,loss,{column}", rows)
+    run = by_name(path)["mine/1"]
+    assert run.state == state
+    assert (run.loss is None) == (state != "finished")
+    ranking = addnorm.rank(path)
+    assert ranking["mine"].seeds == (3 if state == "finished" else 2)
+    assert ranking.provisional == (state == "running")
+    assert by_name(path, state="")["mine/1"].loss == 2.43, "an empty name leaves the column out"
+
+
+def test_a_word_that_is_no_state_is_refused_where_others_are(tmp_path: Path) -> None:
+    path = table(tmp_path, "variant,seed,loss,state", ["a,0,2.5,finished", "a,1,2.6,Ohio"])
+    with pytest.raises(InputError, match=r"line 3: expected the state of a run .* got 'Ohio'.*--columns state="):
+        read_runs(path)
+    path = table(tmp_path, "variant,seed,loss,state", ["a,0,2.5,Texas", "a,1,2.6,Ohio"])
+    assert len(read_runs(path)) == 2, "a column without any state is another column"
+
+
+def test_a_run_that_has_not_ended_needs_no_loss(tmp_path: Path) -> None:
+    path = table(
+        tmp_path, "variant,seed,loss,state", ["a,0,2.5,finished", "a,1,,running", "b,0,,crashed", "b,1,nan,finished"]
+    )
+    assert [run.state for run in read_runs(path)] == ["finished", "running", "failed", "diverged"]
+    lines = [
+        {"variant": "a", "seed": s, "loss": x, "state": w} for s, x, w in ((0, 2.5, "finished"), (1, None, "running"))
+    ]
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    assert [run.state for run in read_runs(tmp_path / "runs.jsonl")] == ["finished", "running"]
+
+
+STEPS = [
+    f"{v},{s},{step},{x + 1000 / step - 1}"
+    for v, r in LOSSES.items()
+    for s, x in enumerate(r)
+    for step in (250, 1000, 500)
+]
+
+
+def test_of_several_steps_the_last_one_counts(tmp_path: Path) -> None:
+    runs = by_name(table(tmp_path, "variant,seed,step,loss", STEPS))
+    assert {name: run.loss for name, run in runs.items()} == {
+        f"{v}/{s}": pytest.approx(x) for v, row in LOSSES.items() for s, x in enumerate(row)
+    }
+    with pytest.raises(InputError, match="at seed 0, got a second one after"):
+        by_name(table(tmp_path, "variant,seed,step,loss", STEPS), step="")
+
+
+def test_steps_without_a_loss_are_passed_over(tmp_path: Path) -> None:
+    """A history of W&B has an empty cell at the steps at which nothing was evaluated."""
+    rows = [*STEPS, *(f"{v},{s},1010," for v in LOSSES for s in range(3))]
+    assert by_name(table(tmp_path, "variant,seed,_step,loss", rows))["mine/1"].loss == pytest.approx(2.43)
+
+
+@pytest.mark.parametrize(("last", "counted"), [(10, False), (890, False), (950, True), (1000, True)])
+def test_a_run_that_ends_before_the_others_of_its_variant(tmp_path: Path, last: int, counted: bool) -> None:
+    rows = [
+        f"{v},{s},{last if (v, s) == ('mine', 1) else 1000},{x}" for v, r in LOSSES.items() for s, x in enumerate(r)
+    ]
+    ranking = addnorm.rank(table(tmp_path, "variant,seed,step,loss", rows))
+    assert [value.counted for value in ranking["mine"].values] == [True, counted, True]
+    text = " ".join(ranking.warnings)
+    assert (f"seed 1 failed (its last step is {last}, that of other runs of the variant 1000)" in text) == (not counted)
+    assert ("seed 1 ends at step 950, other runs of it at step 1000" in text) == (last == 950)
+    told = addnorm.rank(tmp_path / "runs.csv", columns={"step": ""})
+    assert all(value.counted for value in told["mine"].values)
+
+
+def test_a_finished_run_of_few_steps_counts_and_is_named(tmp_path: Path) -> None:
+    rows = [f"a,{s},{step},2.5{s},finished" for s, step in enumerate((1000, 1000, 10))]
+    found = read_run_table(table(tmp_path, "variant,seed,step,loss,state", rows))
+    assert [run.state for run in found.runs] == ["finished"] * 3
+    assert "seed 2 ends at step 10" in " ".join(found.warnings)
+
+
+def test_variants_of_different_length_are_named(tmp_path: Path) -> None:
+    rows = [f"{v},{s},{1000 if v == 'base' else 800},{x}" for v, r in LOSSES.items() for s, x in enumerate(r)]
+    ranking = addnorm.rank(table(tmp_path, "variant,seed,step,loss", rows))
+    assert ranking["mine"].seeds == 3
+    assert "end at different steps: base at 1000, mine at 800" in " ".join(ranking.warnings)
+
+
+def test_one_step_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 4: .* at step 500, got a second one after .*line 3"):
+        read_runs(table(tmp_path, "variant,seed,step,loss", ["a,0,250,3", "a,0,500,2.5", "a,0,500,2.6", "a,1,500,2.5"]))
+
+
+def events(folder: Path, name: str, points: list[tuple[int, float]], tag: str = "loss", start: float = 1.5) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    records = b"".join(event(step, {tag: value}) for step, value in points)
+    records = records.replace(struct.pack("<d", 1.5), struct.pack("<d", start))
+    (folder / f"events.out.tfevents.{name}").write_bytes(VERSION + records)
+
+
+def whole_folder(root: Path) -> None:
+    for variant, row in LOSSES.items():
+        for seed, loss in enumerate(row):
+            events(root / f"{variant}-s{seed}", "1.host", [(10, 6.0), (500, 3.0), (1000, loss)])
+
+
+def test_a_resumed_run_replaces_what_it_repeats(tmp_path: Path) -> None:
+    whole_folder(tmp_path)
+    # The names of the files are in the other order than their times.
+    events(tmp_path / "mine-s1", "9.host", [(10, 6.0), (600, 2.9), (1000, 1.0)], start=10.0)
+    events(tmp_path / "mine-s1", "5.host", [(500, 2.8), (1000, 2.5)], start=20.0)
+    found = read_run_table(tmp_path)
+    assert {f"{r.variant}/{r.seed}": r.loss for r in found.runs}["mine/1"] == 2.5
+    (said,) = found.warnings
+    assert "mine-s1: its values begin anew behind step 1000" in said
+
+
+def test_a_run_that_was_resumed_and_stopped_early_has_not_ended(tmp_path: Path) -> None:
+    whole_folder(tmp_path)
+    events(tmp_path / "mine-s1", "5.host", [(500, 2.8), (700, 2.7)], start=20.0)
+    ranking = addnorm.rank(tmp_path)
+    assert [value.counted for value in ranking["mine"].values] == [True, False, True]
+    assert "its last step is 700" in " ".join(ranking.warnings)
+
+
+def test_steps_that_go_back_inside_a_file_are_a_resumed_run(tmp_path: Path) -> None:
+    whole_folder(tmp_path)
+    events(tmp_path / "base-s0", "1.host", [(10, 6.0), (1000, 1.0), (500, 3.0), (1000, 2.51)])
+    found = read_run_table(tmp_path)
+    assert {f"{r.variant}/{r.seed}": r.loss for r in found.runs}["base/0"] == pytest.approx(2.51)
+    assert [w.note["code"] for w in found.warnings] == ["resumed"]
+
+
+@pytest.mark.parametrize("name", ["lr_0.001", "layers-12", "v2", "base/version_0", "2024-11-05", "run 3"])
+def test_numbers_in_names_of_folders_are_no_seeds_unless_told(tmp_path: Path, name: str) -> None:
+    events(tmp_path / name, "1.host", [(1, 2.5)])
+    with pytest.raises(InputError, match="expected a folder named by variant and seed"):
+        read_runs(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("form", "folder"),
+    [
+        ("{variant}_{seed}", "deep_net_{}"),
+        ("{seed}/{variant}", "{}/deep_net"),
+        ("{variant}.{seed}/*", "deep_net.{}/version_0"),
+        ("run-{seed}-{variant}", "run-{}-deep_net"),
+        ("*/{variant}+{seed}", "jobs/deep_net+{}"),
+    ],
+)
+def test_the_form_of_names_can_be_told(tmp_path: Path, form: str, folder: str) -> None:
+    for seed in (3, 14):
+        events(tmp_path / folder.format(seed), "1.host", [(1, 2.5)])
+    columns = columns_from(f"run={form}")
+    assert {(run.variant, run.seed) for run in read_runs(tmp_path, columns)} == {("deep_net", 3), ("deep_net", 14)}
+    with pytest.raises(InputError, match="another form with both"):
+        read_runs(tmp_path, {"run": "{variant}"})
+
+
+def test_the_folder_of_our_own_tracker_is_ranked(tmp_path: Path) -> None:
+    root = tmp_path / "mirrors" / "tensorboard"
+    try:
+        tracker = TRACKERS.class_of("tensorboard")(root, "demo")
+    except ToolMissing as error:
+        pytest.skip(str(error))
+    for variant, row in LOSSES.items():
+        for seed, loss in enumerate(row):
+            run = f"{variant}-s{seed}-0a1b2c{seed:02}"
+            tracker.begin(run, {}, None)
+            for step in (5, 10):
+                tracker.log(run, step, 1.0, {"train/loss": 9.0, "eval/loss": loss + 10 - step, "eval/accuracy": 0.5})
+            tracker.end(run, "finished")
+    ranking = addnorm.rank(root)
+    assert ranking.metric == "eval/loss"
+    assert [(row.variant, row.seeds) for row in ranking.variants] == [("mine", 3), ("base", 3)]
+    assert ranking["mine"].versus["base"].verdict == "better"
+    assert not ranking.warnings
+
+
+def test_of_several_held_out_losses_one_has_to_be_named(tmp_path: Path) -> None:
+    for tag, name in (("eval/loss", "1.a"), ("test/loss", "1.b"), ("train/loss", "1.c")):
+        events(tmp_path / "base-s0", name, [(1, 2.5)], tag)
+        events(tmp_path / "base-s1", name, [(1, 2.6)], tag)
+    with pytest.raises(InputError, match="Name the tag with --columns loss=TAG"):
+        read_runs(tmp_path)
+    assert len(read_runs(tmp_path, {"loss": "test/loss"})) == 2
