@@ -222,8 +222,8 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
         super().tie_weights(*args, **settings)
         head, embedding = self.model.head.weight, self.model.embedding.weight
         if self.model.spec.tied and head is not embedding and not (head.is_meta or embedding.is_meta):
-            names = (f"{PREFIX}{name}.weight" for name in ("head", "embedding"))
-            require_twin(head, embedding, *names, Path(self.name_or_path), "tied")
+            name, twin = f"{PREFIX}head.weight", f"{PREFIX}embedding.weight"
+            require_twin(head, embedding, name, twin, Path(self.name_or_path), "tied")
         self.model.tie()
 
     @torch.no_grad()

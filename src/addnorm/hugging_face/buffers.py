@@ -1,6 +1,7 @@
 """Buffers that earlier versions of Transformers saved, and that the classes compute: contents that say nothing new."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +11,7 @@ from addnorm.model.architecture import Architecture
 
 def is_frequencies(tensor: Tensor, spec: Architecture) -> bool:
     """True for the rotary frequencies of a spec, to the rounding of the tensor's type."""
-    position = spec.build_position()
+    position: Any = spec.build_position()
     pair = torch.arange(0, position.rotated, 2, dtype=torch.float64)
     expected = position.theta ** (-pair / position.rotated)
     if tensor.shape != expected.shape or not tensor.is_floating_point():

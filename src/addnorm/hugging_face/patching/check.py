@@ -184,7 +184,7 @@ def _padded_tokens(model: nn.Module) -> tuple[Tensor, Tensor]:
 def _evaluated(model: Any) -> Iterator[None]:
     """Evaluation mode without gradients, and windows that a short text goes beyond."""
     training = model.training
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     window = getattr(text, "sliding_window", None)
     shortened = isinstance(window, int) and window > _WINDOW
