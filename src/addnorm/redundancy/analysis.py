@@ -108,7 +108,9 @@ def audit(
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         tracked = _tracked_parameters(model, bound, track, log)
         if not tracked.entries:
-            return _nothing(model, tracked, log, observe=observe, training=training, methods=methods)
+            return _nothing(
+                _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training), log, methods
+            )
         question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
         made = cache(lambda: generic(model, torch.float64).train(training))
         static = _run_static(question, made, log) if methods != "numeric" else None
@@ -232,22 +234,21 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
     return tracked
 
 
-def _nothing(
-    model: nn.Module, tracked: TrackedParameters, log: _Log, *, observe: Observe, training: bool, methods: Methods
-) -> Audit:
+def _nothing(question: _Question, log: _Log, methods: Methods) -> Audit:
     """The audit of a model without parameters of the kind asked for."""
     return Audit(
-        model=class_name(model),
+        model=class_name(question.model),
         findings=(),
         joint_null=0,
-        size=tracked.size,
+        size=0,
         assumptions=(),
-        observe=observe,
-        training=training,
+        observe=question.observe,
+        training=question.training,
         methods=methods,
         notes=tuple(log.notes),
         versions=_versions(),
         seconds={"total": 0.0},
+        subject=_audited_model(question, None, NullSpace(question.tracked, {})),
     )
 
 
