@@ -115,8 +115,8 @@ def audit(
         made = cache(lambda: generic(model, torch.float64).train(training))
         static = _run_static(question, made, log) if methods != "numeric" else None
         generic_copy = made()
-        names, in_float64 = _observed_names(question, generic_copy)
-        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log, in_float64=in_float64)
+        names, not_in_float64 = _observed_names(question, generic_copy)
+        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log, not_in_float64)
         log.progress("numerical method", 1, 1)
         null_space = static.space if static else numerical.space if numerical else None
         findings = _findings(question, generic_copy, static, numerical, null_space, _sizes_in_words(bound, lengths))
@@ -276,14 +276,12 @@ def _run_numerical(
     static: StaticAnalysis | None,
     methods: Methods,
     log: _Log,
-    *,
-    in_float64: bool,
+    not_in_float64: str,
 ) -> tuple[NumericalAnalysis | None, tuple[int, ...]]:
     """Run the numerical method where it is wanted or needed; None, with a note, if the model does not allow it. Also
     returns the other lengths at which it ran."""
-    if static is not None and not in_float64:
-        # The model ran when its parameters were tracked, so the number format is the cause.
-        log.notes.append("the model does not run in float64, so only the static method ran")
+    if static is not None and not_in_float64:
+        log.notes.append(f"the model does not run in float64, so only the static method ran: {not_in_float64}")
         return None, ()
     if methods == "static" and static is not None:
         return None, ()
@@ -311,17 +309,18 @@ def _run_numerical(
     return numerical, cases.lengths
 
 
-def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[ObservedNames, bool]:
-    """Names of the observed parts of the output, and of the others; and True if the copy runs in float64. If it does not, a
-    copy of the model as it is gives the names."""
+def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[ObservedNames, str]:
+    """Names of the observed parts of the output, and of the others; and the reason why the copy in float64 does not run, empty
+    if it does. If it does not, a copy of the model as it is gives the names."""
     try:
         output = check_call(generic_copy, cast(question.inputs, torch.float64), question.observe)
-    except InputError:
+    except InputError as error:
+        reason = str(error)
         spare = plain_copy(question.model).train(question.training)
         with torch.no_grad(), seeded(0):
             output = spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs)
-        return observed_names(output, question.observe), False
-    return observed_names(output, question.observe), True
+        return observed_names(output, question.observe), reason
+    return observed_names(output, question.observe), ""
 
 
 def _findings(
