@@ -17,7 +17,7 @@ from addnorm.errors import InputError
 
 pytestmark = [
     pytest.mark.filterwarnings(f"ignore:{each}:UserWarning")
-    for each in ("The PyTorch API of nested tensors", "Sparse CSC tensor support", "Casting complex values to real")
+    for each in ("The PyTorch API of nested tensors", "Sparse CSC tensor support", "torch.quantize_per_tensor")
 ]
 
 

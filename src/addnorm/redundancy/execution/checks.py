@@ -72,7 +72,7 @@ def _check_kind(kind: str, name: str, tensor: Tensor) -> None:
     Raises:
         InputError: it is lazy, quantised, sparse, nested, or of a type in which torch does not compute.
     """
-    if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+    if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
         raise InputError(
             f"expected initialised {kind}s, got {name!r}, which is lazy. Run the model once before the audit."
         )
