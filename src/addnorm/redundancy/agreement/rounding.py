@@ -43,7 +43,7 @@ class RoundingTest:
 
     entry: int
     difference: float
-    """What no null vector explains of it, as an absolute number."""
+    """Part of its change that no null vector explains, as an absolute number."""
     bound: float
     errors: Tensor
     """Largest rounding error of every entry; zero for an entry that no null vector moves."""

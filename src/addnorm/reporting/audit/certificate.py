@@ -75,7 +75,7 @@ def difference(found: Json, first: str, second: str) -> str:
 
 
 def _left_over(found: Json) -> str:
-    """What was taken out of a difference, and what rounding would explain."""
+    """Reason why a difference is one: a rounded model, a parameter that no rewrite touches, or more than rounding."""
     if found.get("rounded_to"):
         return (
             f", since the weights of one model are those of the other rounded to {found['rounded_to']}, which changes what it "
@@ -87,7 +87,7 @@ def _left_over(found: Json) -> str:
 
 
 def _cause(found: Json) -> str:
-    """What differs if equal parameters give different outputs."""
+    """Cause of different outputs of equal parameters."""
     if found.get("same_computation", True):
         return ""
     if found.get("unstored"):
