@@ -256,10 +256,16 @@ def _resolve_within_memory(options: Options, name: str) -> "tuple[Target, AuditC
 
 
 def _cost(target: "Target") -> "AuditCost":
-    """The cost of an audit of the target; of its parameters alone where its inputs do not run, which the audit reports."""
+    """The cost of an audit of the target; of its parameters alone where its inputs do not run, which the audit reports.
+
+    Raises:
+        InputError: the model cannot be audited.
+    """
+    from addnorm.redundancy.execution.checks import check_model
     from addnorm.redundancy.execution.cost import AuditCost, audit_cost, number_of_biases
     from addnorm.redundancy.execution.memory import model_bytes
 
+    check_model(target.model)
     cost = audit_cost(target.model, target.inputs, biases=number_of_biases(target.model))
     return cost or AuditCost(bytes=model_bytes(target.model), seconds=0.0)
 

@@ -108,13 +108,15 @@ def audit(
     with PROCESS_LOCK, torch.autocast(device_of(model).type, enabled=False), torch.inference_mode(False):
         tracked = _tracked_parameters(model, bound, track, log)
         if not tracked.entries:
-            return _nothing(model, tracked, log, observe=observe, training=training, methods=methods)
+            return _nothing(
+                _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training), log, methods
+            )
         question = _Question(model=model, inputs=bound, tracked=tracked, observe=observe, training=training)
         made = cache(lambda: generic(model, torch.float64).train(training))
         static = _run_static(question, made, log) if methods != "numeric" else None
         generic_copy = made()
-        names, in_float64 = _observed_names(question, generic_copy)
-        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log, in_float64=in_float64)
+        names, not_in_float64 = _observed_names(question, generic_copy)
+        numerical, lengths = _run_numerical(question, generic_copy, static, methods, log, not_in_float64)
         log.progress("numerical method", 1, 1)
         null_space = static.space if static else numerical.space if numerical else None
         findings = _findings(question, generic_copy, static, numerical, null_space, _sizes_in_words(bound, lengths))
@@ -232,22 +234,21 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
     return tracked
 
 
-def _nothing(
-    model: nn.Module, tracked: TrackedParameters, log: _Log, *, observe: Observe, training: bool, methods: Methods
-) -> Audit:
+def _nothing(question: _Question, log: _Log, methods: Methods) -> Audit:
     """The audit of a model without parameters of the kind asked for."""
     return Audit(
-        model=class_name(model),
+        model=class_name(question.model),
         findings=(),
         joint_null=0,
-        size=tracked.size,
+        size=0,
         assumptions=(),
-        observe=observe,
-        training=training,
+        observe=question.observe,
+        training=question.training,
         methods=methods,
         notes=tuple(log.notes),
         versions=_versions(),
         seconds={"total": 0.0},
+        subject=_audited_model(question, None, NullSpace(question.tracked, {})),
     )
 
 
@@ -275,14 +276,12 @@ def _run_numerical(
     static: StaticAnalysis | None,
     methods: Methods,
     log: _Log,
-    *,
-    in_float64: bool,
+    not_in_float64: str,
 ) -> tuple[NumericalAnalysis | None, tuple[int, ...]]:
     """Run the numerical method where it is wanted or needed; None, with a note, if the model does not allow it. Also
     returns the other lengths at which it ran."""
-    if static is not None and not in_float64:
-        # The model ran when its parameters were tracked, so the number format is the cause.
-        log.notes.append("the model does not run in float64, so only the static method ran")
+    if static is not None and not_in_float64:
+        log.notes.append(f"the model does not run in float64, so only the static method ran: {not_in_float64}")
         return None, ()
     if methods == "static" and static is not None:
         return None, ()
@@ -310,17 +309,18 @@ def _run_numerical(
     return numerical, cases.lengths
 
 
-def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[ObservedNames, bool]:
-    """Names of the observed parts of the output, and of the others; and True if the copy runs in float64. If it does not, a
-    copy of the model as it is gives the names."""
+def _observed_names(question: _Question, generic_copy: nn.Module) -> tuple[ObservedNames, str]:
+    """Names of the observed parts of the output, and of the others; and the reason why the copy in float64 does not run, empty
+    if it does. If it does not, a copy of the model as it is gives the names."""
     try:
         output = check_call(generic_copy, cast(question.inputs, torch.float64), question.observe)
-    except InputError:
+    except InputError as error:
+        reason = str(error)
         spare = plain_copy(question.model).train(question.training)
         with torch.no_grad(), seeded(0):
             output = spare(*cloned(question.inputs).args, **cloned(question.inputs).kwargs)
-        return observed_names(output, question.observe), False
-    return observed_names(output, question.observe), True
+        return observed_names(output, question.observe), reason
+    return observed_names(output, question.observe), ""
 
 
 def _findings(

@@ -7,6 +7,7 @@ from typing import Any
 from torch import nn
 
 from addnorm.errors import InputError, UnknownName
+from addnorm.redundancy.execution.copies import plain_copy
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.canonical_form import canonicalize
 from addnorm.redundancy.rewriting.certificate import Certificate
@@ -168,7 +169,7 @@ class Audit:
 
     def canonicalize(self) -> nn.Module:
         """Return the canonical form: the copy whose tracked parameters have the least sum of squares among all models
-        that compute the same function. Its state dict has the same names and shapes.
+        that compute the same function: a plain copy of a model without any. Its state dict has the same names and shapes.
 
         Example:
 
@@ -183,10 +184,13 @@ class Audit:
             InputError: as for `strip`.
             JobError: the outputs differ by more than rounding.
         """
+        if self.subject is not None and not self.size:
+            self.subject.check_unchanged()
+            return plain_copy(self.subject.model)
         return canonicalize(self._audited_model())
 
     def _audited_model(self) -> AuditedModel:
-        if self.subject is None and not self.size:
+        if not self.size:
             raise InputError(
                 f"expected an audit with findings, got none: {self.model} has no parameter of the kind that was audited, so "
                 "that nothing can be removed from it."

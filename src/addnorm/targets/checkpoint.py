@@ -63,7 +63,7 @@ def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int
         if needed > memory:
             return configuration_target(str(folder), "checkpoint", cls, config, given, memory)
     model, ignored = _loaded(folder, name, weights)
-    inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
+    inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
     notes = (f"weights: {weights}", *([f"{name} ignores {some(ignored)} of {weights}"] if ignored else []), *notes)
     gone = _without_removed(model, folder / weights, inputs)
     notes += (f"{some(gone)} removed by `addnorm audit --strip`, which the file holds as zeros",) if gone else ()
@@ -108,7 +108,7 @@ def load_checkpoint(folder: Path) -> nn.Module:
 def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:
     """An exported run, whose class is this library's own; its spec is in config.json."""
     model = load_hf(folder)
-    inputs = make_inputs(given) if given is not None else random_tokens(model)
+    inputs = make_inputs(given, model) if given is not None else random_tokens(model)
     return Target(
         name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=("weights: model.safetensors",)
     )

@@ -1,7 +1,7 @@
 """Example inputs for a Transformers model, derived from its class and configuration.
 
 Token ids, images, log-mel features and raw audio are derived; for an encoder-decoder also the decoder's ids, for a model of
-text and images both. Other inputs are given with `--inputs`.
+text and images both. Floating-point inputs have the type of the model's weights. Other inputs are given with `--inputs`.
 """
 
 import inspect
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.errors import InputError
+from addnorm.targets.input_spec import float_types
 
 _BATCH, _SEQ, _FRAMES = 4, 12, 12
 
@@ -38,21 +39,39 @@ def example_inputs(model: nn.Module) -> tuple[dict[str, Any], tuple[str, ...]]:
         made["decoder_input_ids"] = _ids(config)
     if hasattr(config, "vision_config") and hasattr(config, "text_config"):
         made |= {name: _MAKERS[name](config) for name in ("input_ids", "pixel_values") if name in accepted}
-    inputs = {name: tensor for name, (tensor, _) in made.items()}
-    _require_accepted(model, inputs, list(accepted))
-    return inputs, tuple(f"inputs: {name} is {description}" for name, (_, description) in made.items())
+    given = _accepted(model, {name: tensor for name, (tensor, _) in made.items()}, list(accepted))
+    notes = (f"inputs: {name} is {description}{_type(given[name])}" for name, (_, description) in made.items())
+    return given, tuple(notes)
 
 
-def _require_accepted(model: nn.Module, inputs: dict[str, Tensor], names: list[str]) -> None:
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            model(**inputs)
-    except Exception as error:  # a class may refuse inputs with any exception
-        message = (str(error).strip().splitlines() or [""])[0]
-        raise InputError(
-            f"inputs of {type(model).__name__} were derived as {', '.join(inputs)}, which raised {type(error).__name__}: "
-            f"{message.rstrip('.')}. Describe all inputs with --inputs spec.json; the class accepts {', '.join(names)}."
-        ) from error
+def _type(tensor: Tensor) -> str:
+    """The type of an input in words, unless it is the common one."""
+    usual = not tensor.is_floating_point() or tensor.dtype == torch.float32
+    return "" if usual else f", in {str(tensor.dtype).removeprefix('torch.')}"
+
+
+def _accepted(model: nn.Module, inputs: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
+    """The inputs in the first type of the model's weights with which it runs: a model in half precision may keep some modules
+    in float32.
+
+    Raises:
+        InputError: there is none; the message quotes the model's error with the type of its first weight.
+    """
+    errors: list[Exception] = []
+    for dtype in float_types(model):
+        given = {name: each.to(dtype) if each.is_floating_point() else each for name, each in inputs.items()}
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                model(**given)
+        except Exception as error:  # noqa: BLE001 - a class may refuse inputs with any exception
+            errors.append(error)
+        else:
+            return given
+    message = (str(errors[0]).strip().splitlines() or [""])[0]
+    raise InputError(
+        f"inputs of {type(model).__name__} were derived as {', '.join(inputs)}, which raised {type(errors[0]).__name__}: "
+        f"{message.rstrip('.')}. Describe all inputs with --inputs spec.json; the class accepts {', '.join(names)}."
+    ) from errors[0]
 
 
 def _draw() -> torch.Generator:

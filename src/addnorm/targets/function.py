@@ -30,7 +30,7 @@ def function_target(name: str, given: Mapping[str, Any] | None) -> Target:
             f"{name}: expected a torch.nn.Module, or a module and its inputs, got {type(returned).__name__}."
         )
     if given is not None:
-        inputs = make_inputs(given)
+        inputs = make_inputs(given, model)
     if inputs is None:
         raise InputError(
             f"{name}: expected inputs beside the model, got none. Return (model, inputs), or describe them with --inputs "

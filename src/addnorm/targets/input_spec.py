@@ -11,8 +11,9 @@ The file is one JSON object, from the name of each input to its description:
     }
 
 `shape` draws numbers from a fixed seed: whole numbers in [low, high); standard normal floats, or uniform ones in [low, high)
-if both are given; `bool` is true everywhere. `values` is used as written. The dtype is float32 unless given. Values that are
-not objects are passed on unchanged. Names are keyword inputs; if all names are numbers ("0", "1", …), they are positional.
+if both are given; `bool` is true everywhere. `values` is used as written. The dtype is that of the model's weights unless
+given. Values that are not objects are passed on unchanged. Names are keyword inputs; if all names are numbers ("0", "1", …),
+they are positional.
 """
 
 import json
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from addnorm.errors import InputError, UnknownName, did_you_mean
 
@@ -56,14 +57,26 @@ def read_input_spec(path: Path) -> dict[str, Any]:
     return content
 
 
-def make_inputs(spec: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
+def float_types(model: nn.Module) -> list[torch.dtype]:
+    """Return the floating-point types of a model's weights that inputs may have, the first weight's first; float32 if there
+    is none."""
+    types = dict.fromkeys(each.dtype for each in (*model.parameters(), *model.buffers()))
+    return [each for each in types if each in _DTYPES.values() and each.is_floating_point] or [torch.float32]
+
+
+def make_inputs(spec: Mapping[str, Any], model: nn.Module | None = None) -> tuple[Any, ...] | dict[str, Any]:
     """Make the described inputs: positional ones if all names are numbers, else keyword inputs.
+
+    Args:
+        spec: the description.
+        model: the model whose weights' type floating-point inputs have if theirs is not described; float32 without one.
 
     Raises:
         InputError: an entry is wrong; the message has its path.
     """
     draw = torch.Generator().manual_seed(0)
-    made = {name: _entry(name, entry, draw) for name, entry in spec.items()}
+    default = float_types(model)[0] if model is not None else torch.float32
+    made = {name: _entry(name, entry, draw, default) for name, entry in spec.items()}
     positional = [name for name in made if name.isdigit()]
     if not positional:
         return made
@@ -74,7 +87,7 @@ def make_inputs(spec: Mapping[str, Any]) -> tuple[Any, ...] | dict[str, Any]:
     return tuple(made[str(index)] for index in range(len(made)))
 
 
-def _entry(name: str, entry: Any, draw: torch.Generator) -> Any:
+def _entry(name: str, entry: Any, draw: torch.Generator, default: torch.dtype) -> Any:
     if not isinstance(entry, Mapping):
         return entry
     path = f"$.{name}"
@@ -85,10 +98,10 @@ def _entry(name: str, entry: Any, draw: torch.Generator) -> Any:
             )
     if ("shape" in entry) == ("values" in entry):
         raise InputError(f"inputs: {path}: expected either 'shape' or 'values', got {_short(dict(entry))}.")
-    given = entry.get("dtype", "float32")
-    if given not in _DTYPES:
+    given = entry.get("dtype")
+    if given is not None and given not in _DTYPES:
         raise UnknownName(f"dtype of input {path}", given, _DTYPES)
-    dtype = _DTYPES[given]
+    dtype = default if given is None else _DTYPES[given]
     if "values" in entry:
         if "low" in entry or "high" in entry:
             raise InputError(f"inputs: {path}: expected no 'low' and 'high' beside 'values'. Leave them out.")

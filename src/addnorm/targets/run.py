@@ -35,7 +35,7 @@ def run_target(folder: Path, given: Mapping[str, Any] | None, plugins: Sequence[
         with tempfile.TemporaryDirectory() as scratch:
             model = load(export_run(RunFolder(folder), Path(scratch) / "exported"), plugins=plugins)
     if given is not None:
-        return Target(name=str(folder), model=model, inputs=make_inputs(given), kind="run")
+        return Target(name=str(folder), model=model, inputs=make_inputs(given, model), kind="run")
     tokens = random_tokens(model)
     note = f"inputs: {tokens.shape[0]} sequences of {tokens.shape[1]} random tokens, none of them padding"
     return Target(name=str(folder), model=model, inputs=tokens, kind="run", notes=(note,))

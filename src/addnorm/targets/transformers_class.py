@@ -55,7 +55,7 @@ def configuration_target(
         _require_size(name, cls, config)
         torch.manual_seed(0)
         model = _built(name, cls, config).eval()
-    inputs, notes = (make_inputs(given), ()) if given is not None else example_inputs(model)
+    inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
     notes = ("weights: random, from seed 0", *notes)
     return Target(name=name, model=model, inputs=inputs, kind=kind, notes=notes, shrunk=shrunk, whole=full_size)
 

@@ -1,31 +1,22 @@
 """Agreement of two models' parameters, entry by entry, up to the null space.
 
-A parameter that no rewrite touches must be equal, up to a few units in the last place of each entry. Those that a rewrite
-touches may differ by a null vector δ, computed in float64 and rounded once when it is stored:
-
-    b = a + δ + ε,     |ε_j| ≤ u (|a_j| + |b_j|)          u: unit roundoff of the coarser format
-
-What is left of b - a outside of the null space is (I - P) ε, whose entry i is Σ_j (I - P)_ij ε_j. Rounding errors are
-uniform in their last place, so that the sum has a standard deviation of at most s_i / √3 with s_i² = Σ_j ((I - P)_ij ε_j)².
-s_i is estimated from 32 draws of ε at random signs; it is at least 0.6 of its true value except with probability 1e-6.
-Six standard deviations are therefore at most 6 s_i / (0.6 √3) ≤ 6 s_i.
+A rewrite changes tracked parameters alone, along the null space, and the running means before which a removed bias stood.
+All other numbers must be equal: no rewrite touches them, so that not even a unit in the last place is excused. What is
+touched may differ by a null vector and by the rounding of the stored sums (`rounding.py`).
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from addnorm.errors import InputError
+from addnorm.redundancy.agreement.numbers import differing, numbers
+from addnorm.redundancy.agreement.rounding import explain_by_rounding, half_unit
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 from addnorm.redundancy.graph.null_space import NullSpace
 
-_FEW_UNITS = 4
-"""Units in the last place by which an entry that no rewrite touches may differ."""
-_DRAWS = 32
-_DEVIATIONS = 6
 _UNREAD = ("num_batches_tracked",)
 """Integer buffers that no output depends on: the average momentum of a batch norm's statistics."""
 
@@ -34,181 +25,179 @@ _UNREAD = ("num_batches_tracked",)
 class ParameterAgreement:
     """Comparison of two models' parameters. All numbers are absolute."""
 
-    parameter: str
-    """The parameter whose difference is largest, relative to its bound."""
-    difference: float
+    parameter: str = ""
+    """The parameter whose difference is largest, relative to its bound; empty if all numbers are equal."""
+    difference: float = 0.0
     """Its largest difference, relative to the bound, outside of the null space."""
-    bound: float
-    """Difference of that entry that rounding explains."""
-    moved: float
+    bound: float = 0.0
+    """Difference of that entry that rounding explains; zero if no rewrite touches it."""
+    moved: float = 0.0
     """Largest difference of a parameter, including the null space."""
-    rounding: Mapping[str, Tensor]
-    """Largest rounding error of every entry of the first model's parameters that accounts for its difference; zero where
-    both models are equal."""
+    rounding: Mapping[str, Tensor] = field(default_factory=dict)
+    """Largest rounding error of every entry of the first model's parameters that a rewrite may have touched."""
+    rounded_to: str = ""
+    """Number format to which one model is the other one rounded; empty if it is not."""
 
     @property
     def agreed(self) -> bool:
-        """True if rounding explains every entry."""
+        """True if every untouched number is equal, and rounding explains the others."""
         return self.difference <= self.bound
 
 
 def compare_parameters(
-    first: nn.Module, second: nn.Module, tracked: TrackedParameters, null_space: NullSpace, *, training: bool
+    first: nn.Module,
+    second: nn.Module,
+    tracked: TrackedParameters,
+    null_space: Callable[[], NullSpace],
+    *,
+    training: bool,
 ) -> ParameterAgreement:
     """Compare two models' parameters and buffers up to the first model's null space.
 
     Args:
-        first: the model with more parameters.
-        second: the other one. Tracked parameters that it lacks count as zeros.
+        first: one model.
+        second: the other one, with parameters and buffers of the same names and shapes.
         tracked: the first model's tracked parameters.
-        null_space: the null space at the first model's weights.
-        training: True if running statistics have no effect.
-
-    Raises:
-        InputError: the models' weights differ in name or shape.
+        null_space: computes the null space at the first model's weights; called only if tracked parameters differ and
+            nothing else does.
+        training: True if running means have no effect.
     """
-    ours, theirs = _state(first), _state(second)
-    _check_same_shapes(ours, theirs, {alias for entry in tracked.entries for alias in entry.aliases})
-    theirs = {name: theirs.get(name, torch.zeros_like(value)) for name, value in ours.items()}
-    # Weights that are equal are the most part of a model, and are not converted to float64.
-    pairs = {
-        name: (value.double(), theirs[name].double(), max(_eps(value), _eps(theirs[name])))
-        for name, value in ours.items()
-        if value.is_floating_point()
-        and value.numel()
-        and (name in tracked.by_name or name.endswith("running_mean") or not torch.equal(value, theirs[name]))
-        and not _repeats(name, first, ours, theirs)
-    }
-    differences = {name: torch.where(a == b, 0.0, b - a) for name, (a, b, _) in pairs.items()}
-    moved = max((float(each.abs().max()) for each in differences.values()), default=0.0)
-    explained = {name: eps / 2 * (a.abs() + b.abs()) for name, (a, b, eps) in pairs.items()}
-    allowed = {name: _FEW_UNITS * eps * torch.maximum(a.abs(), b.abs()) for name, (a, b, eps) in pairs.items()}
-    for name, (shift, error) in _running_means_as_shifts(first, ours, pairs, differences, training).items():
-        if shift is None:
-            del differences[name], allowed[name]
-        else:
-            differences[name], explained[name], allowed[name] = shift, explained[name] + error, allowed[name] + error
-    rest, bounds = _outside(null_space, tracked, differences, explained)
-    rest, bounds = differences | rest, allowed | bounds
-    name, at = _worst(rest, bounds)
-    # Of several parameters that are too far apart, one is named that differs itself, not by projection.
-    own, at_own = _worst({each: rest[each] for each in rest if bool(differences[each].any())}, bounds)
-    if own and float((rest[own].abs() - bounds[own]).flatten()[at_own]) > 0:
-        name, at = own, at_own
-    integers = _unequal_integers(ours, theirs)
-    if integers:
-        return ParameterAgreement(parameter=integers[0], difference=1.0, bound=0.0, moved=max(moved, 1.0), rounding={})
+    ours, theirs = numbers(first), numbers(second)
+    apart = [name for name in differing(ours, theirs) if not name.endswith(_UNREAD)]
+    differences = {name: _difference(ours[name], theirs[name]) for name in apart}
+    moved = max((float(each.max()) for each in map(Tensor.abs, differences.values())), default=0.0)
+    shifts = _shifts(first, tracked, ours, theirs, differences, training=training)
+    untouched = [name for name in apart if name not in tracked.by_name and name not in shifts.means]
+    if untouched:
+        worst = max(untouched, key=lambda name: float(differences[name].abs().max()))
+        return ParameterAgreement(
+            parameter=worst,
+            difference=float(differences[worst].abs().max()),
+            moved=moved,
+            rounded_to=_rounded_to([(ours[name], theirs[name]) for name in apart]),
+        )
+    worst_ratio, agreement, rounding = -1.0, ParameterAgreement(), dict[str, Tensor]()
+    for part in _parts(null_space(), tracked, shifts, ours, theirs) if shifts.differences else ():
+        rounding |= part.rounding
+        ratio = part.difference / max(part.bound, torch.finfo(torch.float64).tiny)
+        if ratio > worst_ratio:
+            worst_ratio, agreement = ratio, part
     return ParameterAgreement(
-        parameter=name,
-        difference=float(rest[name].abs().flatten()[at]),
-        bound=float(bounds[name].flatten()[at]),
+        parameter=shifts.name(agreement.parameter, apart),
+        difference=agreement.difference,
+        bound=agreement.bound,
         moved=moved,
-        rounding={
-            each: torch.where(differences[each] == 0, 0.0, torch.minimum(explained[each], differences[each].abs()))
-            if each not in null_space.tracked.by_name
-            else explained[each]
-            for each in differences
-            if bool(differences[each].any())
-        },
+        rounding=rounding,
     )
 
 
-def _state(model: nn.Module) -> dict[str, Tensor]:
-    return {name: value.detach().cpu() for name, value in model.state_dict().items()}
+def _difference(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Second minus first, entry by entry in float64; its magnitude for complex numbers."""
+    if ours.is_complex() or theirs.is_complex():
+        return (theirs - ours).abs().double()
+    return torch.where(ours == theirs, 0.0, theirs.double() - ours.double())
 
 
-def _repeats(name: str, model: nn.Module, ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> bool:
-    """True for a further name of a shared parameter that the other model shares too."""
-    parameters = dict(model.named_parameters(remove_duplicate=False))
-    if name not in parameters:
-        return False
-    original = next(each for each, other in parameters.items() if other is parameters[name])
-    return original != name and torch.equal(theirs[name], theirs[original])
+def _rounded_to(pairs: list[tuple[Tensor, Tensor]]) -> str:
+    """The format of the coarser tensors, if each is the finer one rounded."""
+    formats = set()
+    for pair in pairs:
+        if pair[0].dtype == pair[1].dtype or not all(each.is_floating_point() for each in pair):
+            return ""
+        fine, coarse = sorted(pair, key=lambda each: torch.finfo(each.dtype).eps)
+        if not torch.equal(fine.to(coarse.dtype), coarse):
+            return ""
+        formats.add(str(coarse.dtype).removeprefix("torch."))
+    return formats.pop() if len(formats) == 1 else ""
 
 
-def _check_same_shapes(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], tracked: set[str]) -> None:
-    unmatched = [name for name in ours.keys() ^ theirs.keys() if name not in tracked]
-    unequal = [name for name in ours.keys() & theirs.keys() if ours[name].shape != theirs[name].shape]
-    if unmatched or unequal:
-        some = ", ".join(sorted([*unmatched, *unequal])[:5])
-        raise InputError(f"expected two models whose parameters match in name and shape, got different ones: {some}.")
+@dataclass(frozen=True, kw_only=True)
+class _Shifts:
+    """Differences of the tracked parameters, by first name."""
+
+    differences: dict[str, Tensor]
+    halves: tuple[dict[str, Tensor], dict[str, Tensor]]
+    """Half a unit in the last place of every entry of the first and of the second model, for all tracked parameters."""
+    means: dict[str, str]
+    """Running means that are counted as shifts of their norms' biases, by the bias, or that have no effect."""
+
+    def name(self, bias: str, apart: Sequence[str]) -> str:
+        """Name what differs: a running mean if the bias that it is counted as does not."""
+        return next((mean for mean, other in self.means.items() if other == bias and bias not in apart), bias)
 
 
-def _unequal_integers(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> list[str]:
-    return [
-        name
-        for name, value in ours.items()
-        if not value.is_floating_point() and not name.endswith(_UNREAD) and not torch.equal(value, theirs[name])
-    ]
-
-
-def _eps(value: Tensor) -> float:
-    return torch.finfo(value.dtype).eps if value.is_floating_point() else 0.0
-
-
-def _running_means_as_shifts(
+def _shifts(
     model: nn.Module,
-    state: Mapping[str, Tensor],
-    pairs: Mapping[str, tuple[Tensor, Tensor, float]],
-    differences: Mapping[str, Tensor],
+    tracked: TrackedParameters,
+    ours: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+    apart: Mapping[str, Tensor],
+    *,
     training: bool,
-) -> dict[str, tuple[Tensor | None, Tensor]]:
-    """Differences of norms' shifts that include those of running means with the same effect, as in γ(x - μ)/σ + β, with
-    the rounding error of the means. None where a difference has no effect of its own, as running means in training."""
-    replaced: dict[str, tuple[Tensor | None, Tensor]] = {}
+) -> _Shifts:
+    """The differences of tracked parameters, with those of running means that have the same effect, as in
+    γ(x - μ)/σ + β."""
+    differences = {tracked[name].name: change for name, change in apart.items() if name in tracked.by_name}
+    halves: tuple[dict[str, Tensor], dict[str, Tensor]] = ({}, {})
+    for entry in tracked.entries:
+        halves[0][entry.name], halves[1][entry.name] = _halves(ours[entry.name], theirs[entry.name])
+    means: dict[str, str] = {}
     for path, module in model.named_modules():
         prefix = f"{path}." if path else ""
-        mean, variance, bias = f"{prefix}running_mean", f"{prefix}running_var", f"{prefix}bias"
-        if not isinstance(module, _BatchNorm) or mean not in pairs:
+        mean, bias = f"{prefix}running_mean", f"{prefix}bias"
+        if not isinstance(module, _BatchNorm) or mean not in apart:
             continue
         if training:
-            replaced[mean] = (None, torch.zeros(()))
-        elif bias in pairs:
-            scale = state[f"{prefix}weight"].double() / (state[variance].double() + module.eps).sqrt()
-            ours, theirs, eps = pairs[mean]
-            error = scale.abs() * eps / 2 * (ours.abs() + theirs.abs())
-            replaced[bias] = (differences[bias] - scale * differences[mean], error)
-            replaced[mean] = (None, torch.zeros(()))
-    return replaced
+            means[mean] = ""
+        elif bias in tracked.by_name:
+            bias = tracked[bias].name
+            scale = ours[f"{prefix}weight"].double() / (ours[f"{prefix}running_var"].double() + module.eps).sqrt()
+            differences[bias] = differences.get(bias, torch.zeros_like(scale)) - scale * apart[mean]
+            for half, of_mean in zip(halves, _halves(ours[mean], theirs[mean]), strict=True):
+                half[bias] = half[bias] + scale.abs() * of_mean
+            means[mean] = bias
+    return _Shifts(differences=differences, halves=halves, means=means)
 
 
-def _outside(
+def _halves(ours: Tensor, theirs: Tensor) -> tuple[Tensor, Tensor]:
+    """Half a unit in the last place of two models' numbers, in the coarser of their formats."""
+    coarser = max(ours.dtype, theirs.dtype, key=lambda each: torch.finfo(each).eps)
+    return half_unit(ours, coarser), half_unit(theirs, coarser)
+
+
+def _parts(
     null_space: NullSpace,
     tracked: TrackedParameters,
-    differences: Mapping[str, Tensor],
-    explained: Mapping[str, Tensor],
-) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The differences of the parameters that a rewrite touches outside of the null space, and their bounds."""
-    generator = torch.Generator().manual_seed(0)
-    columns: dict[str, Tensor] = {}
-    for entry in tracked.entries:
-        if entry.coordinates != "entries" or entry.name not in differences:
-            continue
-        change, size = differences[entry.name].reshape(-1, 1), entry.size
-        signs = 2.0 * torch.randint(0, 2, (size, _DRAWS), generator=generator) - 1
-        columns[entry.name] = torch.cat([change, signs * explained[entry.name].reshape(-1, 1)], dim=1)
-    largest = max((float(each[:, 0].abs().max()) for each in columns.values()), default=0.0)
-    # The projection itself is computed in float64.
-    floor = torch.finfo(torch.float64).eps * tracked.size * largest
-    rest: dict[str, Tensor] = {}
-    bounds: dict[str, Tensor] = {}
-    for name, near in null_space.project_columns(columns).items():
-        if name not in columns:
-            continue
-        apart = columns[name] - near
-        spread = apart[:, 1:].square().mean(1).sqrt()
-        rest[name] = apart[:, 0].reshape(differences[name].shape)
-        bounds[name] = (_DEVIATIONS * spread + floor).reshape(differences[name].shape)
-    return rest, bounds
+    shifts: _Shifts,
+    ours: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+) -> Iterator[ParameterAgreement]:
+    """The comparison of every component of the null space in which a parameter differs, and of the parameters that no null
+    vector moves."""
+    moving: set[str] = set()
+    for names, basis in null_space.bases(shifts.differences):
+        moving |= set(names)
+        sizes = [tracked[name].size for name in names]
 
+        def joined(parts: Mapping[str, Tensor], names: tuple[str, ...] = names) -> Tensor:
+            return torch.cat([parts.get(name, torch.zeros(tracked[name].shape)).double().flatten() for name in names])
 
-def _worst(rest: Mapping[str, Tensor], bounds: Mapping[str, Tensor]) -> tuple[str, int]:
-    """The parameter and the position of the entry with the largest difference relative to its bound."""
-    tiny = torch.finfo(torch.float64).tiny
-    worst = ("", 0, -1.0, -1.0)
-    for name, value in rest.items():
-        ratio = (value.abs() / bounds[name].clamp_min(tiny)).flatten()
-        at = int(ratio.argmax())
-        found = (name, at, float(ratio[at]), float(bounds[name].flatten()[at]))
-        worst = max(worst, found, key=lambda each: each[2:])
-    return worst[0], worst[1]
+        test = explain_by_rounding(
+            basis,
+            (joined(ours), joined(theirs)),
+            joined(shifts.differences),
+            (joined(shifts.halves[0]), joined(shifts.halves[1])),
+            size=tracked.size,
+        )
+        ends = torch.tensor(sizes).cumsum(0)
+        yield ParameterAgreement(
+            parameter=names[int((ends <= test.entry).sum())],
+            difference=test.difference,
+            bound=test.bound,
+            rounding={
+                name: errors.reshape(tracked[name].shape)
+                for name, errors in zip(names, test.errors.split(sizes), strict=True)
+            },
+        )
+    for name in shifts.differences.keys() - moving:
+        yield ParameterAgreement(parameter=name, difference=float(shifts.differences[name].abs().max()))

@@ -10,8 +10,13 @@ from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import call, device_of
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs
-from addnorm.redundancy.execution.observation import Observe, observed
+from addnorm.redundancy.execution.observation import Observe, observed, unusual_form
 
+_COMPUTED = frozenset(
+    {torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.complex64, torch.complex128, torch.bool}
+    | {torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32, torch.uint64}
+)
+"""Types whose numbers can be copied and compared; eight-bit floats and packed integers cannot."""
 _QUANTISED = ("torch.ao.nn.quantized", "torch.nn.quantized")
 
 
@@ -33,8 +38,8 @@ def check_model(model: Any) -> None:
     """Refuse a model that cannot be audited.
 
     Raises:
-        InputError: not a module, a scripted or quantised one, an uninitialised parameter, several devices, or NaN among
-            the weights.
+        InputError: not a module, a scripted or quantised one, several devices, or a parameter or buffer that is lazy,
+            sparse, nested, quantised, without values, or contains NaN.
     """
     if not isinstance(model, nn.Module):
         raise InputError(
@@ -51,17 +56,54 @@ def check_model(model: Any) -> None:
                 f"expected floating-point weights, got quantised ones in {path or 'the model'} ({type(module).__qualname__}). "
                 "Audit the model before its quantisation."
             )
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise InputError(
-                f"expected initialised parameters, got {name!r}, which is lazy. Run the model once before the audit."
-            )
+    named = [("parameter", *each) for each in model.named_parameters()] + [
+        ("buffer", *each) for each in model.named_buffers()
+    ]
+    for kind, name, tensor in named:
+        _check_kind(kind, name, tensor)
     device_of(model)
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point() and bool(torch.isnan(parameter).any()):
-            raise InputError(
-                f"expected finite weights, got NaN in {name!r}. Audit a checkpoint from before the divergence."
-            )
+    for kind, name, tensor in named:
+        _check_numbers(kind, name, tensor)
+
+
+def _check_kind(kind: str, name: str, tensor: Tensor) -> None:
+    """Refuse a parameter or buffer that has no numbers or stores them in a way that no copy in float64 can have.
+
+    Raises:
+        InputError: it is lazy, quantised, sparse, nested, or of a type in which torch does not compute.
+    """
+    if isinstance(tensor, nn.parameter.UninitializedParameter | nn.parameter.UninitializedBuffer):
+        raise InputError(
+            f"expected initialised {kind}s, got {name!r}, which is lazy. Run the model once before the audit."
+        )
+    form = unusual_form(tensor)
+    if form == "quantised" or (not form and tensor.dtype not in _COMPUTED):
+        raise InputError(
+            f"expected numbers in which torch computes, got {kind} {name!r} in {str(tensor.dtype).removeprefix('torch.')}. "
+            "Audit the model before its quantisation, or convert it, for example by model.to(torch.bfloat16)."
+        )
+    if form:
+        raise InputError(
+            f"expected dense {kind}s, got {name!r}, which is {form}. Assign a dense tensor, for example its to_dense()."
+        )
+
+
+def _check_numbers(kind: str, name: str, tensor: Tensor) -> None:
+    """Refuse a parameter or buffer without values or with NaN.
+
+    Raises:
+        InputError: it has none, or NaN among them.
+    """
+    if tensor.is_meta:
+        raise InputError(f"expected {kind}s with values, got {name!r} on the meta device. Load or initialise it first.")
+    if (tensor.is_floating_point() or tensor.is_complex()) and (count := int(torch.isnan(tensor).sum())):
+        where = f"got NaN in {name!r} ({count} of {tensor.numel()} numbers)"
+        raise InputError(
+            f"expected finite weights, {where}. Audit a checkpoint from before the divergence."
+            if kind == "parameter"
+            else f"expected buffers without NaN, {where}. Load a checkpoint from before the divergence, or set them to what "
+            "the model was made for."
+        )
 
 
 def check_call(model: nn.Module, inputs: Inputs, observe: Observe) -> Any:

@@ -8,10 +8,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.inputs import Inputs, cloned
 
+_OWN = ("_parameters", "_buffers", "_modules")
+"""Attributes of a module that hold its parameters, buffers and modules."""
+_COMPLEX = {torch.float64: torch.complex128, torch.float32: torch.complex64}
+"""Complex types by that of their parts."""
 PROCESS_LOCK = threading.RLock()
 """Serialises audits in several threads: torch's generators and the patches of torch.export belong to the process."""
 
@@ -53,23 +58,47 @@ def plain_copy(model: nn.Module) -> nn.Module:
 
 
 def _computed(model: nn.Module) -> Iterator[Tensor]:
-    """Attributes that a hook computes from parameters before each call, as `torch.nn.utils.weight_norm` does: deepcopy refuses
-    them."""
+    """Attributes that were computed from parameters, by a hook as that of `torch.nn.utils.weight_norm` or by an earlier call
+    that keeps its losses: deepcopy refuses them."""
     for module in model.modules():
-        yield from (each for each in vars(module).values() if isinstance(each, Tensor) and not each.is_leaf)
+        kept = [value for field, value in vars(module).items() if field not in _OWN]
+        yield from (each for each in tree_leaves(kept) if isinstance(each, Tensor) and not each.is_leaf)
 
 
 def _copied(model: nn.Module, memo: dict[int, object]) -> nn.Module:
     try:
         return copy.deepcopy(model, memo)
     except (RuntimeError, TypeError, NotImplementedError, AttributeError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
         raise InputError(
-            f"expected a model that copy.deepcopy can copy, because it is never modified in place, got an error: {error}."
+            "expected a model that copy.deepcopy can copy, because it is never modified in place, got an error"
+            f"{_uncopied(model, memo)}: {reason}."
         ) from error
 
 
+def _uncopied(model: nn.Module, memo: dict[int, object]) -> str:
+    """Name the attribute that cannot be copied; empty if it is none."""
+    for path, module in model.named_modules():
+        for field, value in vars(module).items():
+            if field in _OWN:
+                continue
+            try:
+                copy.deepcopy(value, dict(memo))
+            except Exception:  # noqa: BLE001 - the same failure as that of the whole model, of any kind
+                name = f"{path}.{field}".removeprefix(".")
+                return f" at the attribute {name!r} ({type(value).__name__}). Set it to None before the audit"
+    return ""
+
+
+def in_type(tensor: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    """Return the type of a tensor in a computation in `dtype`: complex numbers have parts of that type."""
+    if dtype is None or not (tensor.is_floating_point() or tensor.is_complex()):
+        return tensor.dtype
+    return _COMPLEX.get(dtype, tensor.dtype) if tensor.is_complex() else dtype
+
+
 def _converted(tensor: Tensor, value: Tensor, dtype: torch.dtype | None) -> Tensor:
-    value = value.to("cpu", dtype if dtype is not None and value.is_floating_point() else value.dtype, copy=True)
+    value = value.to("cpu", in_type(value, dtype), copy=True)
     return nn.Parameter(value, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else value
 
 

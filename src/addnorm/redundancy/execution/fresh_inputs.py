@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.checks import check_call
-from addnorm.redundancy.execution.copies import call_on
+from addnorm.redundancy.execution.copies import call_on, in_type
 from addnorm.redundancy.execution.float64 import Float64Mode
 from addnorm.redundancy.execution.inputs import Inputs, cloned
 from addnorm.redundancy.execution.observation import Observe
@@ -116,7 +116,7 @@ def _each(inputs: Inputs, change: Callable[[Tensor], Tensor]) -> Inputs:
 
 def cast(inputs: Inputs, dtype: torch.dtype) -> Inputs:
     """Move a call to the CPU, with floating-point tensors in `dtype`."""
-    return _each(inputs, lambda leaf: leaf.detach().to("cpu", dtype if leaf.is_floating_point() else leaf.dtype))
+    return _each(inputs, lambda leaf: leaf.detach().to("cpu", in_type(leaf, dtype)))
 
 
 def _tensors(inputs: Inputs) -> list[Tensor]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_map
 
 from addnorm.errors import InputError
@@ -19,7 +20,7 @@ class Inputs:
 
 
 def bind(inputs: object) -> Inputs:
-    """Convert one tensor, a tuple or list of positional or a mapping of keyword arguments to `Inputs`.
+    """Convert one tensor or packed sequence, a tuple or list of positional or a mapping of keyword arguments to `Inputs`.
 
     Raises:
         InputError: any other type.
@@ -27,7 +28,7 @@ def bind(inputs: object) -> Inputs:
     match inputs:
         case Inputs():
             return inputs
-        case torch.Tensor():
+        case torch.Tensor() | PackedSequence():
             return Inputs(args=(inputs,), kwargs={})
         case tuple() | list():
             return Inputs(args=tuple(inputs), kwargs={})

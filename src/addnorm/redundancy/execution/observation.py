@@ -30,6 +30,8 @@ _ASIDE = ("loss", "past_key_values", "hidden_states", "attentions", "cache", "me
 """Fields of a `ModelOutput` that are not predictions: a cache changes with the key bias although no prediction does."""
 _INNER = (*_ASIDE, "last_hidden_state", "pooler_output", "model_output")
 """Fields of a `ModelOutput` that are not predictions if logits are computed from them."""
+_DENSE = {"nested": "to_padded_tensor(0.0)", "quantised": "dequantize()"}
+"""Calls that make a plain array of a tensor in an unusual form."""
 _DEPTH = 3
 """Levels of an output at which an object's attributes are still read: an object may refer to anything."""
 
@@ -63,9 +65,19 @@ def observed(output: Any, observe: Observe) -> tuple[Tensor, ...]:
 
     Raises:
         UnknownName: unknown observation.
-        InputError: the output contains no floating-point tensor.
+        InputError: the output contains no floating-point number, or a sparse, nested or quantised tensor.
     """
     return tuple(tensor for _, tensor in _selected(output, observe, []))
+
+
+def unusual_form(tensor: Tensor) -> str:
+    """Describe a tensor whose numbers are not a plain array: sparse, nested or quantised; empty for others."""
+    if tensor.is_nested:
+        return "nested"
+    if tensor.is_quantized:
+        return "quantised"
+    layout = str(tensor.layout).removeprefix("torch.")
+    return "" if layout == "strided" else f"sparse ({layout})" if "sparse" in layout else f"in the layout {layout}"
 
 
 def observed_numbers(output: Any, observe: Observe) -> ObservedNumbers:
@@ -126,10 +138,13 @@ def _selected(output: Any, observe: Observe, omitted: list[str]) -> list[tuple[s
     if not any(tensor.is_floating_point() for _, tensor in parts):
         given = ", ".join(dict.fromkeys(str(tensor.dtype).removeprefix("torch.") for _, tensor in parts))
         raise InputError(
-            f"expected a model that returns floating-point tensors, got {type(output).__name__} "
+            f"expected a model that returns floating-point tensors, got {_class_name(output)} "
             f"{f'with {given} only' if given else 'without any'}. Wrap the model so that it returns its prediction, such as "
             "the scores from which a class is chosen."
         )
+    if not any(tensor.is_floating_point() and tensor.numel() for _, tensor in parts):
+        empty = ", ".join(f"{name} of shape {list(each.shape)}" for name, each in parts if each.is_floating_point())
+        raise InputError(f"expected outputs with numbers, got {empty}. Give inputs for which the model returns some.")
     if observe == "logits":
         return parts
     roots = {str(name) for name, value in (named or {}).items() if "logits" in str(name) and value is not None}
@@ -137,6 +152,10 @@ def _selected(output: Any, observe: Observe, omitted: list[str]) -> list[tuple[s
         (f"softmax of {name}", torch.log_softmax(tensor, dim=-1)) if _is_scores(name, tensor, roots) else (name, tensor)
         for name, tensor in parts
     ]
+
+
+def _class_name(output: Any) -> str:
+    return "Tensor" if isinstance(output, Tensor) else type(output).__name__  # a trace passes tensors of other classes
 
 
 def _is_scores(name: str, tensor: Tensor, roots: set[str]) -> bool:
@@ -152,6 +171,11 @@ def _leaves(value: Any, path: str, omit: Callable[[str], None], above: frozenset
     if value is None or isinstance(value, str | bytes) or id(value) in above:
         return
     if isinstance(value, Tensor):
+        if form := unusual_form(value):
+            raise InputError(
+                f"expected dense outputs, got {name}, which is {form}. Wrap the model so that it returns a dense tensor, for "
+                f"example by {_DENSE.get(form, 'to_dense()')}."
+            )
         yield name, torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
     elif isinstance(value, bool | int | float | np.ndarray | np.generic):
         yield name, torch.as_tensor(value)

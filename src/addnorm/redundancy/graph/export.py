@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.export import _trace
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.utils._pytree import tree_map
 
@@ -256,8 +257,9 @@ def _undisturbed() -> Iterator[None]:
 @contextmanager
 def _without_logs() -> Iterator[None]:
     """Keep torch's own logs off the terminal, which print a whole graph if an export fails, unless TORCH_LOGS asks for
-    them."""
-    known = {} if os.environ.get("TORCH_LOGS") else dict(logging.root.manager.loggerDict)
+    them. What the model itself prints stays."""
+    asked = bool(os.environ.get("TORCH_LOGS"))
+    known = {} if asked else dict(logging.root.manager.loggerDict)
     # Not by their levels: each change of a level clears the caches of all loggers, and torch has hundreds.
     loggers = [
         each
@@ -267,8 +269,12 @@ def _without_logs() -> Iterator[None]:
     try:
         for logger in loggers:
             logger.disabled = True
+        if not asked:
+            # The partial graph of a failed export is not logged but printed; a global of this name precedes the builtin.
+            vars(_trace)["print"] = lambda *_, **__: None
         yield
     finally:
+        vars(_trace).pop("print", None)
         for logger in loggers:
             logger.disabled = False
 

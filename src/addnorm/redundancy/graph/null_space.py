@@ -12,7 +12,7 @@ singular values may lie below rounding. Regular maps and condition numbers decid
 remaining cases are reported as unsure (tests/redundancy/test_null_space.py, test_chains.py).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -159,17 +159,23 @@ class NullSpace:
         """Project several changes at once, each a column of flattened parameters [size, change]."""
         given = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in delta.items()}
         moved: Delta = {}
-        for component in self.components:
-            known = [given[name] for name in component.names if name in given]
-            if not known:
-                continue
-            basis = _orthonormal(torch.cat([self._rows(name, component, None) for name in component.names]))
-            sizes = [self.tracked[name].size for name in component.names]
-            zeros = [torch.zeros(size, known[0].shape[1], dtype=torch.float64) for size in sizes]
-            stacked = torch.cat([given.get(name, none) for name, none in zip(component.names, zeros, strict=True)])
+        for names, basis in self.bases(given):
+            width = next(iter(given.values())).shape[1]
+            sizes = [self.tracked[name].size for name in names]
+            zeros = [torch.zeros(size, width, dtype=torch.float64) for size in sizes]
+            stacked = torch.cat([given.get(name, none) for name, none in zip(names, zeros, strict=True)])
             nearest = basis @ (basis.T @ stacked)
-            moved.update(zip(component.names, nearest.split(sizes), strict=True))
+            moved.update(zip(names, nearest.split(sizes), strict=True))
         return moved
+
+    def bases(self, names: Iterable[str]) -> Iterator[tuple[tuple[str, ...], torch.Tensor]]:
+        """Return an orthonormal basis [entry, dim] of each component to which one of some parameters belongs, with the names
+        of its parameters in the order of their entries."""
+        wanted = {self._first(name) for name in names}
+        for component in self.components:
+            if wanted & set(component.names):
+                rows = [self._rows(name, component, None) for name in component.names]
+                yield component.names, _orthonormal(torch.cat(rows))
 
     def solve(
         self, target: Mapping[str, torch.Tensor], *, keep: Sequence[str] = (), prefer: Sequence[str] = ()

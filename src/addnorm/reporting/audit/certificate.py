@@ -62,18 +62,38 @@ def difference(found: Json, first: str, second: str) -> str:
             f"{found['difference']:.2g} is left once what cannot matter is taken out; rounding explains "
             f"{found['bound']:.2g}{outputs}."
         )
-    apart = (
-        f"{found['parameter']} is {found['difference']:.2g} apart even once what cannot matter is taken out; rounding would "
-        f"explain {found['bound']:.2g}"
-    )
+    if found.get("parameters_agree"):
+        return f"{first} and {second} are different models, although their parameters agree{outputs}{_cause(found)}."
+    apart = f"{found['parameter']} is {found['difference']:.2g} apart{_left_over(found)}"
     if not found.get("outputs_agree"):
-        if found.get("parameters_agree"):
-            return f"{first} and {second} are different models, although their parameters agree{outputs}."
         return f"{first} and {second} are different models: {apart}{outputs}."
     return (
         f"{first} and {second} differ in parameters that matter in general, and give the same outputs where tested: {apart}"
         f"{outputs}. Neither the directions that the audit knows nor an order of units or heads leads from one to the other; "
         "another relation may."
+    )
+
+
+def _left_over(found: Json) -> str:
+    """Reason why a difference is one: a rounded model, a parameter that no rewrite touches, or more than rounding."""
+    if found.get("rounded_to"):
+        return (
+            f", since the weights of one model are those of the other rounded to {found['rounded_to']}, which changes what it "
+            "computes"
+        )
+    if found["bound"] == 0:
+        return ", and no rewrite touches it, so that it had to be equal"
+    return f" even once what cannot matter is taken out; rounding would explain {found['bound']:.2g}"
+
+
+def _cause(found: Json) -> str:
+    """Cause of different outputs of equal parameters."""
+    if found.get("same_computation", True):
+        return ""
+    if found.get("unstored"):
+        return f". A buffer differs that no file holds: {', '.join(merged_names(found['unstored']))}"
+    return (
+        ". With equal parameters they compute differently: compare their settings, such as a norm's epsilon, and hooks"
     )
 
 
