@@ -6,13 +6,14 @@ that of DINOv3's models of Transformers.
 
 from collections.abc import Callable
 
-import addnorm
 import pytest
 import torch
 from null_checks import audited, counted, hold
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parametrizations, parametrize, prune
+
+import addnorm
 
 SIZE = 6
 Made = Callable[["Keyed"], Tensor]
