@@ -5,10 +5,11 @@ The first kind is RepViT's block as its authors train it (THU-MIG/RepViT#80): tw
 
 from collections.abc import Callable
 
-import addnorm
 import pytest
 import torch
 from torch import Tensor, nn
+
+import addnorm
 
 WIDTH = 3
 
