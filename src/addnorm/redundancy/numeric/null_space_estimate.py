@@ -125,25 +125,36 @@ def count(null: Float64[Tensor, "move null"], sizes: Sequence[int]) -> CountedNu
     return CountedNullSpace(null=null, redundant=tuple(redundant), absorbable=tuple(absorbable))
 
 
-def jacobian(probe: Probe, cases: Cases) -> tuple[Float64[Tensor, "row move"], int]:
-    """Stack gradients: at least n + 16 rows from at least six cases, from more if an output is small or an entry is unread.
+def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tensor, "row move"], int]:
+    """Stack gradients: 16 more than directions that are not claimed to be null, from at least six cases, from more if an output
+    is small or an entry is unread.
+
+    Args:
+        probe: the model.
+        cases: points and inputs.
+        claimed: dimension of a null space that moves have confirmed. Along it all rows are zero, so that no more are
+            independent than there are other directions.
 
     Returns:
         The rows, and the number of cases used.
     """
     generator = torch.Generator().manual_seed(0)
-    wanted = probe.tracked.size + _EXTRA_ROWS
+    wanted = probe.tracked.size - claimed + _EXTRA_ROWS
     share = -(-wanted // _FEWEST_CASES)
     most = max(_UNREAD_CASES, cases.sweep) if cases.fresh else _FEWEST_CASES
     unread = torch.ones(probe.tracked.size, dtype=torch.bool)
     blocks: list[Tensor] = []
-    number = 0
-    while (
-        number < _FEWEST_CASES or sum(len(block) for block in blocks) < wanted or (number < most and bool(unread.any()))
-    ):
+    number = count = 0
+    while number < _FEWEST_CASES or count < wanted or (number < most and bool(unread.any())):
         point, inputs = cases(number)
-        blocks.append(probe.rows(inputs, point, share, generator))
-        unread &= (blocks[-1] == 0).all(0)
+        # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
+        searching = number >= _FEWEST_CASES and count >= wanted
+        blocks.append(probe.rows(inputs, point, 1 if searching else share, generator))
+        read = unread & (blocks[-1] != 0).any(0)
+        if searching and bool(read.any()):
+            blocks.append(probe.rows(inputs, point, int(read.sum()) + _EXTRA_ROWS, generator))
+        unread &= ~read
+        count = sum(map(len, blocks))
         number += 1
     return torch.cat(blocks), number
 
@@ -158,9 +169,14 @@ def estimate_null_space(
         cases: points and inputs.
         claimed: the null space according to the static method, orthonormal columns.
 
-    Cost: about n gradients of the model and one singular value decomposition of an n by n matrix, for n tracked scalars.
+    Cost: about n gradients of the model for n tracked scalars, less the dimension of the claim if moves confirm it, and one
+    singular value decomposition of a matrix of them.
     """
-    rows, number = jacobian(probe, cases)
+    confirmed = 0
+    if claimed is not None and claimed.shape[1]:
+        first = [cases(each) for each in range(_FEWEST_CASES)]
+        confirmed = claimed.shape[1] if largest_effect(probe, first, claimed) <= probe.rounding(first) else 0
+    rows, number = jacobian(probe, cases, confirmed)
     tried = [cases(each) for each in range(number)]
     rounding = probe.rounding(tried)
     _, computed, right = svd(rows, full_matrices=True)
@@ -197,15 +213,15 @@ def estimate_null_space(
     counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
     floor = max(flat_below, rounding * len(rows) ** 0.5)
     places = [slice(entry.offset, entry.offset + entry.size) for entry in probe.tracked.entries]
-    confirmed = [_confirmed_inside(probe, tried, rows, null, place, floor, rounding) for place in places]
-    counted = replace(counted, redundant=tuple(own.shape[1] for own, _ in confirmed))
-    effect = _effects(probe, tried, [own for own, _ in confirmed], counted_weak)
+    inside_own = [_confirmed_inside(probe, tried, rows, null, place, floor, rounding) for place in places]
+    counted = replace(counted, redundant=tuple(own.shape[1] for own, _ in inside_own))
+    effect = _effects(probe, tried, [own for own, _ in inside_own], counted_weak)
     return NullSpaceEstimate(
         counted=counted,
         counted_weak=counted_weak,
         effect=effect,
         rounding=rounding,
-        unclear=tuple(bool(own.shape[1]) and not clear for own, clear in confirmed),
+        unclear=tuple(bool(own.shape[1]) and not clear for own, clear in inside_own),
         hidden=tuple(bool(hidden[place].any()) for place in places),
         unread=unread,
         without_gradient=without_gradient,

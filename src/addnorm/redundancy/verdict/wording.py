@@ -92,8 +92,8 @@ def _reason(
         case "unproved":
             if counts.hidden:
                 return (
-                    f"{counts.unproved}: the gradients of the others are small but not zero, and float64's rounding hides what a "
-                    "move along them changes."
+                    f"{counts.unproved}: the gradients of the others are small but not zero, and float64's rounding hides what "
+                    "a move along them changes."
                 )
             return f"{counts.unproved}: free at the inputs tested, which no rule proves{'; ' + held if held else ''}."
         case "redundant":
