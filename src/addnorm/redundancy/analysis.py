@@ -225,6 +225,11 @@ def _tracked_parameters(model: nn.Module, inputs: Inputs, track: str, log: _Log)
             f"no given input reaches {', '.join(tracked.unused)}, so nothing is concluded about "
             + ("them" if len(tracked.unused) > 1 else "it")
         )
+    if tracked.nonlinear:
+        log.notes.append(
+            f"{', '.join(tracked.nonlinear)}: added to data, but not as an affine function of real numbers (a product of "
+            "parameters, a nonlinear parametrisation, a Python number, complex numbers), so not in the table"
+        )
     large = [entry.name for entry in tracked.entries if entry.coordinates == "common row"]
     if large:
         log.notes.append(

@@ -1,7 +1,7 @@
 """Uses of a model's parameters, recorded during one call."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -10,12 +10,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from addnorm.errors import InputError
+from addnorm.redundancy.execution.affine import is_affine
 from addnorm.redundancy.execution.copies import plain_copy
 from addnorm.redundancy.execution.inputs import Inputs, cloned
 
-UseKind = Literal["added", "looked up", "joined", "other"]
+UseKind = Literal["added", "nonlinearly added", "looked up", "joined", "other"]
 
-_MOVES = frozenset(
+_AFFINE = frozenset(
     {
         "view",
         "_unsafe_view",
@@ -46,15 +47,22 @@ _MOVES = frozenset(
         "lift_fresh",
         "neg",
         "copy",
+        "cat",
+        "stack",
+        "constant_pad_nd",
+        "add",
+        "add_",
+        "sub",
+        "sub_",
+        "rsub",
     }
 )
-"""Operations that return the parameter's numbers, or their negatives, in another order or shape."""
-_MADE = frozenset(
-    f"{kind}{end}"
-    for kind in ("zeros", "ones", "empty", "full", "new_zeros", "new_ones", "new_empty", "new_full")
-    for end in ("", "_like")
-)
-"""Operations that make a tensor without reading another one's numbers."""
+"""Operations that are affine in all tensors that they read: other orders and shapes, joins, sums."""
+_CONTRACTIONS = frozenset({"mm", "bmm", "mv", "dot", "addmm", "baddbmm", "addmv", "linear", "convolution"})
+"""Operations in which a matrix of numbers is a weight."""
+_FILLED = frozenset({"zeros", "ones", "empty", "full"})
+"""Operations that make a tensor without reading another one's numbers, also with `new_` before or `_like` after."""
+_LOOKUPS = frozenset({"embedding", "index_select", "index", "gather"})
 _ADDITIONS = frozenset({"add", "add_", "sub", "sub_", "rsub"})
 _BIAS_AT = {
     "addmm": 0,
@@ -88,16 +96,35 @@ _RECURRENT = frozenset(
 
 @dataclass(frozen=True, kw_only=True)
 class Use:
-    """One use of a parameter."""
+    """One use of a parameter: an operation that combines it, or what was computed from it without data, with data."""
 
     kind: UseKind
+    """`nonlinearly added`: what was added is not an affine function of the parameter."""
     constant_enough: bool = True
     """If `kind` is `added`: the parameter is constant along the data's first axis and one more, or the data have fewer
     than three axes, or the parameter has one."""
 
 
+@dataclass(frozen=True)
+class _Origin:
+    """The parameters from which a tensor was computed without data; none for a constant."""
+
+    affine: frozenset[str] = frozenset()
+    """Names of those of which it is an affine function, all together."""
+    bent: frozenset[str] = frozenset()
+    """Names of the others."""
+
+    def __or__(self, other: "_Origin") -> "_Origin":
+        bent = self.bent | other.bent
+        return _Origin((self.affine | other.affine) - bent, bent)
+
+    def all_bent(self) -> "_Origin":
+        """The origin of a function of the tensor that is not affine."""
+        return _Origin(bent=self.affine | self.bent)
+
+
 class _UseRecorder(TorchDispatchMode):
-    """Follows parameters through views and copies, and records how each is used."""
+    """Follows parameters through operations that read no data, and records what is done with the results and data."""
 
     supports_higher_order_operators = True
     """flex_attention is one operation here; others are refused."""
@@ -108,77 +135,145 @@ class _UseRecorder(TorchDispatchMode):
         return True
 
     def __init__(
-        self, parameters: dict[str, torch.Tensor], buffers: Iterable[torch.Tensor], original: nn.Module
+        self, parameters: dict[str, torch.Tensor], constants: Iterable[torch.Tensor], original: nn.Module
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.original = {each.untyped_storage().data_ptr(): name for name, each in original.named_parameters()}
         self.foreign = ""
         """The first parameter of the original, not of the copy, that the copy reads."""
-        self.names = {id(parameter): {name} for name, parameter in parameters.items()}
-        self.constant = {id(buffer) for buffer in buffers}
-        """Tensors that depend neither on data nor on parameters."""
-        self.kept: list[torch.Tensor] = []  # an id stays unique only while its tensor lives
+        self.origins: dict[int, tuple[torch.Tensor, _Origin]] = {}
+        """By id, every tensor that depends on no data. An id stays unique only while its tensor lives."""
+        for each in constants:
+            self.origins[id(each)] = (each, _Origin())
+        for name, parameter in parameters.items():
+            self.origins[id(parameter)] = (parameter, _Origin(affine=frozenset({name})))
         self.recorded: dict[str, list[Use]] = {}
 
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         op = name_of(func)
+        kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload) and op != "flex_attention":
             raise NotImplementedError(f"{op} calls functions, whose operations cannot be recorded.")
-        out = func(*args, **(kwargs or {}))
         given = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        tracked = [leaf for leaf in given if id(leaf) in self.names]
         for leaf in given:
             if leaf.numel() and leaf.layout == torch.strided and not self.foreign:
                 self.foreign = self.original.get(leaf.untyped_storage().data_ptr(), "")
-        if op in _MADE or (not tracked and all(id(leaf) in self.constant for leaf in given)):
-            self._note_constants(func, out)
-            return out
-        self.constant -= {id(leaf) for leaf in tree_leaves(out)}  # data were written into it
-        if tracked:
-            self._record(op, args, out, tracked)
+        tracked = [leaf for leaf in given if (origin := self._origin(leaf)) and (origin.affine or origin.bent)]
+        # The origin comes first: an operation in place changes the numbers from which it is computed.
+        made = self._made(func, op, args, kwargs, given, tracked)
+        out = func(*args, **kwargs)
+        if made is None:
+            for leaf in tracked:
+                self._record(leaf, self._use(op, args, out, leaf))
+        mutable = isinstance(func, torch._ops.OpOverload) and func._schema.is_mutable
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, torch.Tensor):
+                if mutable:
+                    self._overwrite(leaf, made)
+                if made is None:
+                    self.origins.pop(id(leaf), None)
+                else:
+                    self.origins[id(leaf)] = (leaf, made)
         return out
 
-    def _note_constants(self, func: Any, out: Any) -> None:
-        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
-            return
-        made = [leaf for leaf in tree_leaves(out) if isinstance(leaf, torch.Tensor)]
-        self.constant |= {id(leaf) for leaf in made}
-        self.kept += made
+    def _origin(self, leaf: torch.Tensor) -> _Origin | None:
+        """The parameters from which a tensor was computed; None if it depends on data."""
+        known = self.origins.get(id(leaf))
+        return None if known is None else known[1]
 
-    def _record(self, op: str, args: tuple[Any, ...], out: Any, tracked: list[torch.Tensor]) -> None:
-        tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-        alone = all(id(leaf) in self.names or id(leaf) in self.constant for leaf in tensors)
-        scaled = op in ("mul", "div") and len(tensors) - len(tracked) <= (1 if op == "mul" else 0)
-        moved = op in _MOVES or (op in ("cat", "stack", "constant_pad_nd") and alone)
-        combined = op in _ADDITIONS and all(
-            id(leaf) in self.names for leaf in tensors
-        )  # a sum of parameters is not a use; the use of the sum is
-        if moved or combined or (scaled and all(leaf.dim() == 0 for leaf in tensors if id(leaf) not in self.names)):
-            names = set().union(*(self.names[id(leaf)] for leaf in tracked))
-            for leaf in tree_leaves(out):
-                if isinstance(leaf, torch.Tensor):
-                    self.names[id(leaf)] = names
-                    self.kept.append(leaf)
-            return
-        for leaf in tracked:
-            use = self._use(op, args, out, leaf)
-            for name in self.names[id(leaf)]:
-                self.recorded.setdefault(name, []).append(use)
+    def _made(
+        self,
+        func: Any,
+        op: str,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        given: list[torch.Tensor],
+        tracked: list[torch.Tensor],
+    ) -> _Origin | None:
+        """The origin of an operation's outputs; None if they depend on data, or the operation is a use."""
+        if op == "lift_fresh" or op.removeprefix("new_").removesuffix("_like") in _FILLED:
+            return _Origin()  # numbers written in the code; of other tensors only the shape is read
+        if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
+            return None
+        if any(self._origin(leaf) is None for leaf in given):
+            others = [leaf for leaf in given if not any(leaf is each for each in tracked)]
+            scaled = op == "mul" and len(tracked) == len(others) == 1 and others[0].dim() == 0
+            return self._origin(tracked[0]) if scaled else None
+        origin = _Origin()
+        for leaf in given:
+            origin = origin | (self._origin(leaf) or _Origin())
+        if not tracked:
+            return origin
+        if op == "_local_scalar_dense":
+            return None
+        if op in _AFFINE:
+            dtype = kwargs.get("dtype")
+            whole = isinstance(dtype, torch.dtype) and not (dtype.is_floating_point or dtype.is_complex)
+            return origin.all_bent() if whole else origin
+        if _is_table(op, args) or any(self._bias_of(op, args, leaf) for leaf in tracked):
+            return None
+        moving = [leaf for leaf in tracked if (known := self._origin(leaf)) and known.affine]
+        if len(moving) == 1 and op in _CONTRACTIONS and sum(size > 1 for size in moving[0].shape) > 1:
+            return None  # the weight of a linear map, whose input is constant
+        # A number that scales a parameter is that parameter's coefficient.
+        single = [leaf for leaf in moving if leaf.numel() == 1]
+        if op in ("mul", "div") and len(moving) == 2 and len(single) == 1:
+            known = self._origin(single[0]) or _Origin()
+            moving = [leaf for leaf in moving if leaf is not single[0]]
+            origin = origin | known.all_bent()
+        multiplied = op == "mul" and len(moving) == 1 and args[0] is not args[1]
+        if not moving or multiplied or is_affine(func, args, kwargs, moving):
+            return origin
+        return origin.all_bent()
+
+    def _overwrite(self, written: torch.Tensor, made: _Origin | None) -> None:
+        """Note that numbers were written into a tensor, and so into all others with the same memory."""
+        storage = written.untyped_storage().data_ptr()
+        for key, (tensor, origin) in list(self.origins.items()):
+            if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() == storage:
+                if made is None:
+                    del self.origins[key]
+                else:
+                    self.origins[key] = (tensor, origin | made)
+
+    def _record(self, leaf: torch.Tensor, use: Use) -> None:
+        origin = self._origin(leaf) or _Origin()
+        bent = replace(use, kind="nonlinearly added") if use.kind == "added" else use
+        for names, each in ((origin.affine, use), (origin.bent, bent)):
+            for name in names:
+                self.recorded.setdefault(name, []).append(each)
+
+    @staticmethod
+    def _bias_of(op: str, args: tuple[Any, ...], leaf: torch.Tensor) -> bool:
+        """True if a tensor is the bias of a linear map, a convolution or a norm, and nothing else of it."""
+        position = _BIAS_AT.get(op)
+        return position is not None and position < len(args) and args[position] is leaf
 
     def _use(self, op: str, args: tuple[Any, ...], out: Any, leaf: torch.Tensor) -> Use:
         if op in _ADDITIONS:
-            return Use(kind="added", constant_enough=_constant_enough(leaf.shape, out.shape))
+            return Use(kind="added", constant_enough=_constant_enough(_varying(leaf), out.shape))
         if op in _RECURRENT:
             return Use(kind="added" if leaf.dim() == 1 else "other")
-        position = _BIAS_AT.get(op)
-        if position is not None and position < len(args) and args[position] is leaf:
-            others = [each for at, each in enumerate(args) if at != position]
+        if self._bias_of(op, args, leaf):
+            others = [each for at, each in enumerate(args) if at != _BIAS_AT[op]]
             return Use(kind="added" if all(each is not leaf for each in others) else "other")
-        if op in ("embedding", "index_select", "index", "gather") and args[0] is leaf:
+        if op in _LOOKUPS and args[0] is leaf:
             return Use(kind="looked up")
+        if op == "_local_scalar_dense":
+            return Use(kind="nonlinearly added")  # a Python number, which can be followed no further
         return Use(kind="joined" if op in ("cat", "stack") else "other")
+
+
+def _is_table(op: str, args: tuple[Any, ...]) -> bool:
+    """True if an operation selects rows of a table: of a tensor that varies along more than one axis."""
+    return op in _LOOKUPS and isinstance(args[0], torch.Tensor) and sum(size > 1 for size in args[0].shape) > 1
+
+
+def _varying(tensor: torch.Tensor) -> list[int]:
+    """A tensor's sizes, 1 along the axes along which it was expanded."""
+    return [1 if stride == 0 else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
 
 
 def _constant_enough(shape: Sequence[int], out: Sequence[int]) -> bool:
@@ -233,10 +328,20 @@ def _recorded(model: nn.Module, inputs: Inputs, *, is_frozen: bool) -> _UseRecor
     for parameter in spare.parameters():
         # Frozen attention takes a fused path that hides its biases.
         parameter.requires_grad_(parameter.is_floating_point() and not is_frozen)
-    recorder = _UseRecorder(dict(spare.named_parameters()), spare.buffers(), model)
+    recorder = _UseRecorder(dict(spare.named_parameters()), _constants(spare), model)
     with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(not is_frozen), recorder:
         call(spare, inputs)
     return recorder
+
+
+def _constants(model: nn.Module) -> Iterator[torch.Tensor]:
+    """A model's tensors that are no parameters: buffers and attributes."""
+    yield from model.buffers()
+    for module in model.modules():
+        for field, value in vars(module).items():
+            if field not in ("_parameters", "_buffers", "_modules"):
+                leaves = [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+                yield from (leaf for leaf in leaves if not isinstance(leaf, nn.Parameter))
 
 
 def call(model: Callable[..., Any], inputs: Inputs) -> Any:

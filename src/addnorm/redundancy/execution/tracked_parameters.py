@@ -4,13 +4,18 @@ The choice depends on the use of a parameter, not on its name (a causal mask may
 `u`). The model is called once, and every use of every parameter is recorded through views, slices and concatenations
 (`parameter_uses.py`). A parameter is a
 
-bias      if each of its uses adds it to data: as an operand of + or -, or as the bias of a linear map, a convolution or a
-          norm; and if, added to data of three or more axes, it is constant along the first axis and at least one more
-          (a learned position table, which varies along the positions, is not). A parameter with one axis is always a
-          bias.
+bias      if what meets data is an affine function of it and each of its uses adds that to data: as an operand of + or -,
+          or as the bias of a linear map, a convolution or a norm; and if, added to data of three or more axes, it is
+          constant along the first axis and at least one more (a learned position table, which varies along the positions,
+          is not). A parameter with one axis is always a bias.
 table     if it is indexed (an embedding), or added or concatenated without being a bias: position tables,
           relative-position tables, class tokens.
 scalar    otherwise, if it has no or one axis and at most 64 numbers: residual scales, temperatures, exponents.
+
+A parameter between its own numbers and the sum may pass through anything that reads no data: a mask, a constant factor, a
+selection, a join, a parametrisation. The function must be affine in all biases together, as a test by moves shows
+(`affine.py`). A parameter that would be a bias but for that (a product of two parameters, a bias behind a tanh) is not
+tracked, and named in `nonlinear`; so is one of complex numbers.
 
 `track` selects: "bias"; "bias+tables"; "scalars"; or a regular expression over the names, whatever the use. Tables of
 up to 1024 numbers are tracked entry by entry, larger ones only as their common row: the change that adds one vector to
@@ -78,6 +83,8 @@ class TrackedParameters:
     entries: tuple[TrackedParameter, ...]
     unused: tuple[str, ...] = ()
     """Parameters that would be tracked if the model's forward pass read them."""
+    nonlinear: tuple[str, ...] = ()
+    """Parameters that are only added to data, but not as affine functions of real numbers, so that they are not tracked."""
 
     @cached_property
     def by_name(self) -> dict[str, TrackedParameter]:
@@ -149,12 +156,17 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
     tensors = [(name, tensor, _memory(tensor)) for name, tensor in _tensors_of(model)]
     entries: list[TrackedParameter] = []
     unused: list[str] = []
+    nonlinear: list[str] = []
     offset = 0
     for key, names in aliases.items():
         shape = tuple(parameters[key].shape)
-        if not parameters[key].is_floating_point() or 0 in shape:
-            continue
         used = uses.get(names[0], ())
+        if 0 in shape or not (parameters[key].is_floating_point() or parameters[key].is_complex()):
+            continue
+        if track.startswith("bias") and _nonlinear(shape, used, is_complex=parameters[key].is_complex()):
+            nonlinear.append(names[0])
+        if parameters[key].is_complex():
+            continue
         role = _role(shape, used, track, pattern, names)
         if role is None:
             continue
@@ -173,7 +185,7 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
         _check_unshared(parameters[key], names, tensors)
         entries.append(entry)
         offset += entry.size
-    return TrackedParameters(entries=tuple(entries), unused=tuple(unused))
+    return TrackedParameters(entries=tuple(entries), unused=tuple(unused), nonlinear=tuple(nonlinear))
 
 
 def _check_unshared(
@@ -243,5 +255,20 @@ def _role(
 
 
 def _added(shape: tuple[int, ...], used: tuple[Use, ...]) -> bool:
-    every = all(use.kind == "added" and use.constant_enough for use in used)
+    every = all(use.kind == "added" and _is_constant_enough(shape, use) for use in used)
     return every and (bool(used) or len(shape) == 1)
+
+
+def _nonlinear(shape: tuple[int, ...], used: tuple[Use, ...], *, is_complex: bool) -> bool:
+    """True if a parameter is not tracked only because what is added is no affine function of it, or complex."""
+    kinds = {use.kind for use in used}
+    only_added = bool(used) and kinds <= {"added", "nonlinearly added"}
+    return (
+        only_added
+        and (is_complex or "nonlinearly added" in kinds)
+        and all(_is_constant_enough(shape, use) for use in used)
+    )
+
+
+def _is_constant_enough(shape: tuple[int, ...], use: Use) -> bool:
+    return use.constant_enough or sum(size > 1 for size in shape) <= 1

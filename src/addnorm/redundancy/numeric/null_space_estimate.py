@@ -17,6 +17,10 @@ weak directions, each direction is moved by itself, and the singular values of t
     change <= eps of float32              negligible
     else                                  effective
 
+The angle between the candidates and a proved null space shows nothing either: where other gradients are a billionth of the
+largest, rounding turns the candidates by 1e-7. A direction beyond the proved ones counts only if a move along it changes
+nothing.
+
 Whether a null direction lies inside one parameter is decided by that parameter's own gradients, as strictly. The angle
 between subspaces is not sufficient: in a deep chain, directions with an effect of 1e-8 are nearly null vectors of the
 whole. Where gradients decrease gradually to rounding, small and zero cannot be separated, and the parameter is called
@@ -63,6 +67,8 @@ _UNREAD_CASES = 24
 """Number of cases tried at least for an entry that none has read."""
 _GAP = 1e4
 """Ratio between gradients that are zero up to rounding and the others, if the two can be separated."""
+_CLEAR = 16
+"""Ratio to the gradients along proved directions, which are rounding, from which a gradient is not zero."""
 _ALIKE = 1e-6
 """One minus the cosine of the angle up to which two directions count as the same."""
 
@@ -95,6 +101,9 @@ class NullSpaceEstimate:
     rounding: float
     unclear: tuple[bool, ...]
     """Per parameter, True if some of its directions were called null although other gradients are close to rounding."""
+    hidden: tuple[bool, ...]
+    """Per parameter, True if it takes part in directions that are counted beyond the claim although their gradients are larger
+    than those of the claimed ones: rounding hides what a move changes."""
     unread: Bool[Tensor, " move"]
     """Entries that no tested input reads and that are not claimed to be null."""
     without_gradient: Bool[Tensor, " move"]
@@ -116,25 +125,36 @@ def count(null: Float64[Tensor, "move null"], sizes: Sequence[int]) -> CountedNu
     return CountedNullSpace(null=null, redundant=tuple(redundant), absorbable=tuple(absorbable))
 
 
-def jacobian(probe: Probe, cases: Cases) -> tuple[Float64[Tensor, "row move"], int]:
-    """Stack gradients: at least n + 16 rows from at least six cases, from more if an output is small or an entry is unread.
+def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tensor, "row move"], int]:
+    """Stack gradients: 16 more than directions that are not claimed to be null, from at least six cases, from more if an output
+    is small or an entry is unread.
+
+    Args:
+        probe: the model.
+        cases: points and inputs.
+        claimed: dimension of a null space that moves have confirmed. Along it all rows are zero, so that no more are
+            independent than there are other directions.
 
     Returns:
         The rows, and the number of cases used.
     """
     generator = torch.Generator().manual_seed(0)
-    wanted = probe.tracked.size + _EXTRA_ROWS
+    wanted = probe.tracked.size - claimed + _EXTRA_ROWS
     share = -(-wanted // _FEWEST_CASES)
     most = max(_UNREAD_CASES, cases.sweep) if cases.fresh else _FEWEST_CASES
     unread = torch.ones(probe.tracked.size, dtype=torch.bool)
     blocks: list[Tensor] = []
-    number = 0
-    while (
-        number < _FEWEST_CASES or sum(len(block) for block in blocks) < wanted or (number < most and bool(unread.any()))
-    ):
+    number = count = 0
+    while number < _FEWEST_CASES or count < wanted or (number < most and bool(unread.any())):
         point, inputs = cases(number)
-        blocks.append(probe.rows(inputs, point, share, generator))
-        unread &= (blocks[-1] == 0).all(0)
+        # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
+        searching = number >= _FEWEST_CASES and count >= wanted
+        blocks.append(probe.rows(inputs, point, 1 if searching else share, generator))
+        read = unread & (blocks[-1] != 0).any(0)
+        if searching and bool(read.any()):
+            blocks.append(probe.rows(inputs, point, int(read.sum()) + _EXTRA_ROWS, generator))
+        unread &= ~read
+        count = sum(map(len, blocks))
         number += 1
     return torch.cat(blocks), number
 
@@ -149,16 +169,22 @@ def estimate_null_space(
         cases: points and inputs.
         claimed: the null space according to the static method, orthonormal columns.
 
-    Cost: about n gradients of the model and one singular value decomposition of an n by n matrix, for n tracked scalars.
+    Cost: about n gradients of the model for n tracked scalars, less the dimension of the claim if moves confirm it, and one
+    singular value decomposition of a matrix of them.
     """
-    rows, number = jacobian(probe, cases)
+    confirmed = 0
+    if claimed is not None and claimed.shape[1]:
+        first = [cases(each) for each in range(_FEWEST_CASES)]
+        confirmed = claimed.shape[1] if largest_effect(probe, first, claimed) <= probe.rounding(first) else 0
+    rows, number = jacobian(probe, cases, confirmed)
     tried = [cases(each) for each in range(number)]
     rounding = probe.rounding(tried)
     _, computed, right = svd(rows, full_matrices=True)
     values = torch.zeros(probe.tracked.size, dtype=torch.float64)
     values[: len(computed)] = computed
     top = float(values.max()) or 1.0
-    candidate = values <= 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
+    flat_below = 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
+    candidate = values <= flat_below
     if top <= rounding * len(rows) ** 0.5:  # the largest, too, is rounding: no gradient stands out to measure others by
         candidate = torch.ones_like(candidate)
     weak = (values <= _WEAK * top) & ~candidate
@@ -167,28 +193,36 @@ def estimate_null_space(
     flat = (rows == 0).all(0)
     unread = flat & unit_coordinates(null)
     null = without_coordinates(null, unread)
-    refuted = None
+    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
     if claimed is not None and claimed.shape[1]:
         worst = largest_effect(probe, tried, claimed)
         refuted = worst if worst > rounding else None
         if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
-            null = sum_of(claimed, beyond_claim(null, claimed, unread))
+            further = sum_of(claimed, beyond_claim(null, claimed, unread))[:, claimed.shape[1] :]
+            # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
+            # have beyond the claim may be that angle, so each further direction is moved by itself.
+            further, _ = _by_moves(probe, tried, further, rounding)
+            null = torch.cat([claimed, further], dim=1)
             unread &= ~unit_coordinates(claimed)
+            proved_to_be_zero = torch.linalg.vector_norm(rows @ claimed, dim=0).max()
+            steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
+            hidden = (further[:, steep].abs() > INSIDE).any(1)
     without_gradient = flat & ~unread & ~unit_coordinates(null)
     sizes = [entry.size for entry in probe.tracked.entries]
     null_and_faint = sum_of(null, faint)
     counted, counted_weak = count(null, sizes), count(null_and_faint, sizes)
-    floor = max(16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top, rounding * len(rows) ** 0.5)
+    floor = max(flat_below, rounding * len(rows) ** 0.5)
     places = [slice(entry.offset, entry.offset + entry.size) for entry in probe.tracked.entries]
-    confirmed = [_confirmed_inside(probe, tried, rows, null, place, floor, rounding) for place in places]
-    counted = replace(counted, redundant=tuple(own.shape[1] for own, _ in confirmed))
-    effect = _effects(probe, tried, [own for own, _ in confirmed], counted_weak)
+    inside_own = [_confirmed_inside(probe, tried, rows, null, place, floor, rounding) for place in places]
+    counted = replace(counted, redundant=tuple(own.shape[1] for own, _ in inside_own))
+    effect = _effects(probe, tried, [own for own, _ in inside_own], counted_weak)
     return NullSpaceEstimate(
         counted=counted,
         counted_weak=counted_weak,
         effect=effect,
         rounding=rounding,
-        unclear=tuple(bool(own.shape[1]) and not clear for own, clear in confirmed),
+        unclear=tuple(bool(own.shape[1]) and not clear for own, clear in inside_own),
+        hidden=tuple(bool(hidden[place].any()) for place in places),
         unread=unread,
         without_gradient=without_gradient,
         refuted=refuted,
@@ -243,8 +277,14 @@ def _measured(
     suspects = weak
     if largest_effect(probe, cases, candidate) > rounding:
         null, suspects = candidate[:, :0], torch.cat([candidate, weak], dim=1)
+    without_effect, faint = _by_moves(probe, cases, suspects, rounding)
+    return sum_of(null, without_effect), faint
+
+
+def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
+    """The null and the negligible directions of a space, by a unit move along each of its directions."""
     if not suspects.shape[1]:
-        return null, suspects
+        return suspects, suspects
     changes = torch.stack(
         [
             torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
@@ -265,7 +305,7 @@ def _measured(
         without_effect = without_effect[:, :0]
     if largest_effect(probe, cases, faint) > NEGLIGIBLE:
         faint = faint[:, :0]
-    return sum_of(null, without_effect), faint
+    return without_effect, faint
 
 
 def _effects(

@@ -46,6 +46,8 @@ class NumericalAnalysis:
     unclear: tuple[bool, ...]
     """True if the parameter's gradients decrease gradually to rounding, so that its redundant directions cannot be
     counted."""
+    hidden: tuple[bool, ...]
+    """True if it takes part in directions whose gradients are not zero but whose effect rounding hides."""
     unread: tuple[int, ...]
     """Number of entries that no tested input reads and that are not claimed to be null. Above the limit of a count, of
     parameters without any effect alone."""
@@ -124,6 +126,7 @@ def count_null_space(probe: Probe, cases: Cases, claim: NullSpace | None) -> Num
         refuted=refuted,
         unmoved=(False,) * len(tracked.entries),
         unclear=estimate.unclear,
+        hidden=estimate.hidden,
         unread=_per_parameter(estimate.unread, tracked),
         without_gradient=_per_parameter(estimate.without_gradient, tracked),
         rounding=estimate.rounding,
@@ -174,6 +177,7 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
         refuted=refuted,
         unmoved=tuple(unmoved),
         unclear=(False,) * len(tracked.entries),
+        hidden=(False,) * len(tracked.entries),
         unread=tuple(unread),
         without_gradient=tuple(without_gradient),
         rounding=rounding,

@@ -173,6 +173,8 @@ def _products(weights: Iterable[tuple[str, Tensor]], removed: Tensor, height: in
     """Products of the removed vector with every weight of matching shape."""
     for name, weight in weights:
         shape = weight.shape
+        if weight.is_complex():
+            continue
         if weight.dim() == 1 and shape[0] == len(removed) == height:
             yield f"diag({name})", weight.detach().double() * removed
         if weight.dim() < 2:

@@ -56,7 +56,12 @@ def _planned_rewrite(subject: AuditedModel, plan: RemovalPlan) -> tuple[Rewrite,
     plain = Rewrite(original=subject.model, values=plan.values)
     if subject.training:
         return with_running_means(plain, subject.inputs) if plan.removed else (plain, [])
-    shifts = shifts_after_batch_norm(subject.model, plan.folded)
+    # A norm's shift that is removed itself stays zero: what it absorbed before has been passed on with it.
+    shifts = {
+        name: shift
+        for name, shift in shifts_after_batch_norm(subject.model, plan.folded).items()
+        if name not in plan.removed
+    }
     if not shifts:
         return plain, []
     original = dict(subject.model.named_parameters(remove_duplicate=False))

@@ -27,6 +27,8 @@ class Comparison:
     """True if moves refute the static method's claim."""
     unproved: str = ""
     """Counts of both methods, in words, where the numerical method counts more than the static method proves."""
+    hidden: bool = False
+    """True if `unproved` and gradients show an effect that rounding hides from moves: no rule is missing."""
     unread: int = 0
     """Number of entries of which no tested input shows an effect."""
     without_gradient: int = 0
@@ -89,7 +91,7 @@ def compare(
                 absorbable=min(proved[1], counted[1]),
                 undecided=f"{told}; {_ILL_CONDITIONED}",
             )
-        return Comparison(redundant=proved[0], absorbable=proved[1], unproved=told)
+        return Comparison(redundant=proved[0], absorbable=proved[1], unproved=told, hidden=numerical.hidden[index])
     if counted is not None and unread and not any(proved):
         return _unread(entry, proved, unread)
     return Comparison(

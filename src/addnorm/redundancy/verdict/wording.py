@@ -90,6 +90,11 @@ def _reason(
         case "undecided":
             return f"{counts.undecided}."
         case "unproved":
+            if counts.hidden:
+                return (
+                    f"{counts.unproved}: the gradients of the others are small but not zero, and float64's rounding hides what "
+                    "a move along them changes."
+                )
             return f"{counts.unproved}: free at the inputs tested, which no rule proves{'; ' + held if held else ''}."
         case "redundant":
             return "no value of it changes the output: every operation that it reaches cancels or ignores it."
