@@ -149,7 +149,9 @@ def test_json_that_cannot_be_read_exactly_is_refused_with_its_line(tmp_path: Pat
     assert message in str(raised.value)
 
 
-@pytest.mark.parametrize("data", [b"\x1f\x8b\x08\x00broken", gzip.compress((HEADER + PLAIN).encode())[:-9]])
+@pytest.mark.parametrize(
+    "data", [b"\x1f\x8b\x08\x00broken", gzip.compress((HEADER + PLAIN).encode())[:-9]], ids=["other bytes", "cut off"]
+)
 def test_a_damaged_gzip_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "runs.csv.gz").write_bytes(data)
     with pytest.raises(InputError, match="expected a whole gzip file"):
