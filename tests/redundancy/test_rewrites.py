@@ -12,7 +12,7 @@ from addnorm.redundancy import Audit, Certificate
 
 
 def numeric(model: nn.Module, inputs: object, **options: object) -> Audit:
-    return addnorm.audit(model, inputs, methods="numeric", **options)
+    return addnorm.audit(model, inputs, **options | {"methods": "numeric"})
 
 
 def outputs(model: nn.Module, x: torch.Tensor) -> torch.Tensor:

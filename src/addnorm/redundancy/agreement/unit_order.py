@@ -65,7 +65,9 @@ def _permutation(parameter: Tensor, other: Tensor | None) -> tuple[int, Tensor] 
 
 
 def _slices(parameter: Tensor, axis: int) -> np.ndarray:
-    numbers: np.ndarray = parameter.detach().cpu().movedim(axis, 0).flatten(1).double().numpy()
+    slices = parameter.detach().cpu().resolve_conj().movedim(axis, 0)
+    parts = torch.view_as_real(slices) if slices.is_complex() else slices
+    numbers: np.ndarray = parts.flatten(1).double().numpy()
     return numbers
 
 
