@@ -147,6 +147,8 @@ def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tens
     number = count = 0
     while number < _FEWEST_CASES or count < wanted or (number < most and bool(unread.any())):
         point, inputs = cases(number)
+        if number < _FEWEST_CASES:  # what is still unread then may be read by the other entries of a batch
+            inputs = probe.first_of_batch(inputs, point)
         # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
         searching = number >= _FEWEST_CASES and count >= wanted
         blocks.append(probe.rows(inputs, point, 1 if searching else share, generator))
