@@ -34,6 +34,7 @@ Rows are in units of the output's root mean square and never rescaled per parame
 scaled to size one, would hide that it is null.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -63,6 +64,8 @@ _WEAK = 1e-6
 _EXTRA_ROWS = 16
 _COMBINATIONS = 3
 _FEWEST_CASES = 6
+_FIRST_CASES = 2
+"""Number of cases that show most effects of moves."""
 _UNREAD_CASES = 24
 """Number of cases tried at least for an entry that none has read."""
 _GAP = 1e4
@@ -147,6 +150,8 @@ def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tens
     number = count = 0
     while number < _FEWEST_CASES or count < wanted or (number < most and bool(unread.any())):
         point, inputs = cases(number)
+        if number < _FEWEST_CASES:  # what is still unread then may be read by the other entries of a batch
+            inputs = probe.first_of_batch(inputs, point)
         # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
         searching = number >= _FEWEST_CASES and count >= wanted
         blocks.append(probe.rows(inputs, point, 1 if searching else share, generator))
@@ -283,21 +288,12 @@ def _measured(
 
 def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
     """The null and the negligible directions of a space, by a unit move along each of its directions."""
+    # An effect at one input is an effect. So two cases, with one entry of their batch, first set most of the directions aside.
+    few = [(point, probe.first_of_batch(inputs, point)) for point, inputs in cases[:_FIRST_CASES]]
+    suspects, _ = _below(probe, few, suspects, NEGLIGIBLE)
     if not suspects.shape[1]:
         return suspects, suspects
-    changes = torch.stack(
-        [
-            torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
-            * direction.abs().max()
-            for direction in suspects.T
-        ],
-        dim=1,
-    )
-    finite = torch.isfinite(changes).all(1)
-    if not bool(finite.all()):
-        changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
-    _, values, right = svd(changes, full_matrices=False)
-    turned = suspects @ right.T
+    turned, values = _below(probe, cases, suspects, math.inf)
     without_effect = turned[:, values <= rounding]
     faint = turned[:, (values > rounding) & (values <= NEGLIGIBLE)]
     # Changes by a discontinuity do not add up, so the combinations are tested once more.
@@ -306,6 +302,25 @@ def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: f
     if largest_effect(probe, cases, faint) > NEGLIGIBLE:
         faint = faint[:, :0]
     return without_effect, faint
+
+
+def _below(probe: Probe, cases: Sequence[Case], suspects: Tensor, limit: float) -> tuple[Tensor, Tensor]:
+    """The directions of a space along which the changes by unit moves have singular values up to a limit, and these."""
+    if not suspects.shape[1]:
+        return suspects, torch.zeros(0, dtype=torch.float64)
+    changes = torch.stack(
+        [
+            torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
+            * direction.abs().max()
+            for direction in suspects.T
+        ],
+        dim=1,
+    )
+    changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
+    _, values, right = svd(changes, full_matrices=True)
+    padded = torch.zeros(suspects.shape[1], dtype=torch.float64)
+    padded[: len(values)] = values
+    return (suspects @ right.T)[:, padded <= limit], padded[padded <= limit]
 
 
 def _effects(

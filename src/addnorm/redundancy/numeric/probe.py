@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import call
 from addnorm.redundancy.execution.float64 import Float64Mode
+from addnorm.redundancy.execution.fresh_inputs import InputTemplate
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers, observed_numbers
 from addnorm.redundancy.execution.perturbation import STEP, perturbed
@@ -25,6 +26,8 @@ _FAR = (16.0, 256.0)
 """Multiples of a move that must not change an observed integer either: it changes only beyond a threshold."""
 _SAFETY = 2**8
 """Rounding grows with the number of operations; a condition number measures one of them."""
+_SAME = 1e-9
+"""Relative difference of an output for one entry of a batch, computed alone and with the others, that rounding explains."""
 _REMEMBERED = 2**20
 """Largest number of output entries that are kept to be compared with several moves."""
 
@@ -199,6 +202,30 @@ class Probe:
             return torch.autograd.grad(output, self._moving, projection, retain_graph=True, allow_unused=True)
         except RuntimeError as error:  # a forward pass that overwrites a tensor that its gradient needs
             raise _not_differentiable(error) from error
+
+    @torch.no_grad()
+    def first_of_batch(self, inputs: Inputs, point: int) -> Inputs:
+        """Return the inputs with the first entry of the batch alone if the output for it is the same without the others, and
+        the inputs themselves otherwise (batch statistics, dropout, a loss).
+
+        Its gradients are then gradients of the whole output too, for a fraction of the cost. Moves are still measured with all
+        entries.
+        """
+        alone = InputTemplate(example=inputs, rows=()).resized(0, 1)
+        if alone is None:
+            return inputs
+        whole = self.unmoved(inputs, point)
+        try:
+            with self.at(point):
+                one = self.output(alone.example)
+        except Exception:  # noqa: BLE001 - the model takes no batch of one, and may raise anything
+            return inputs
+        first = whole.floats[: one.floats.numel()]
+        whole_batches = one.floats.numel() > 0 and whole.floats.numel() % one.floats.numel() == 0
+        if not whole_batches or one.integers.numel() or whole.floats.numel() == one.floats.numel():
+            return inputs
+        near = (one.floats - first).abs().max() <= _SAME * _scale(first)
+        return alone.example if bool(near) else inputs
 
     def rounding(self, cases: Sequence[tuple[int, Inputs]]) -> float:
         """Return a bound of the relative change of one computed output by rounding alone.
