@@ -8,7 +8,7 @@ In a study's folder, `dataset.json` may name another folder, in the cache, that 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Int64, UInt
 
 from addnorm.catalogue import room
+from addnorm.data.both_sides import BothSides
 from addnorm.data.tokenizers import Tokenizer
 from addnorm.errors import InputError
 
@@ -47,6 +48,8 @@ class Dataset:
     """The spec of the corpus: `kind` and every field."""
     tokenizer_spec: dict[str, Any]
     """The spec of the tokenizer: `kind` and every field."""
+    both_sides: BothSides = field(default_factory=BothSides)
+    """Documents that were left out because they are held out, and held-out passages in the training text."""
 
     @classmethod
     def load(cls, folder: Path) -> "Dataset":
@@ -75,6 +78,7 @@ class Dataset:
                 held_bytes=content["held"]["bytes"],
                 corpus=content["corpus"],
                 tokenizer_spec=content["tokenizer"],
+                both_sides=BothSides.of(content),
             )
         except (KeyError, TypeError) as error:
             raise InputError(
