@@ -1,11 +1,11 @@
-"""Text that would be on both sides of a data set: training documents that are held out too, and passages of held-out text.
+"""Text that would be on both sides of a data set: training documents that are held out too, and excerpts of held-out text.
 
 A corpus is split by the names of its documents, so one text under two names could be trained on and evaluated. A training
 document with the text of a held-out one is left out. Texts are compared without white space and byte order marks, so that
 line ends and a last empty line make no difference. Documents with fewer than 64 other bytes are no evidence of a copy (an
 empty package, a line of licence) and stay, unless both are one file.
 
-Passages that recur inside other documents, such as a training file that contains the held-out one, are counted and reported;
+Excerpts that recur inside other documents, such as a training file that contains the held-out one, are counted and reported;
 nothing is cut out of a document.
 """
 
@@ -20,14 +20,14 @@ import numpy.typing as npt
 
 from addnorm.data.corpora import CorpusSpec, Document, FileText
 
-PASSAGE = 64
-"""Bytes without white space of a passage, and of the shortest document that is compared."""
+EXCERPT = 64
+"""Bytes without white space of an excerpt, and of the shortest document that is compared."""
 WORTH_SAYING = 0.1
-"""Share of the held-out passages in the training text from which it is reported; code and licences repeat themselves."""
+"""Share of the held-out excerpts in the training text from which it is reported; code and licences repeat themselves."""
 _LOOKED_THROUGH = 2**30
-"""Bytes of training text that are searched for passages, at about 50 MB per second."""
-_MOST_PASSAGES = 2**18
-"""Held-out passages that are searched for; of more, every second, fourth, … is."""
+"""Bytes of training text that are searched for excerpts, at about 50 MB per second."""
+_MOST_EXCERPTS = 2**18
+"""Held-out excerpts that are searched for; of more, every second, fourth, … is."""
 _WHITE = b" \t\n\r\v\f"
 _MARK = "\ufeff".encode()
 _BLOCK = 2**16
@@ -53,7 +53,7 @@ class BothSides:
         return cls(**{**entry, "names": tuple(entry.get("names", ()))})
 
     def sentences(self) -> list[str]:
-        """What a user should know; none for most data sets."""
+        """Sentences for the user; none for most data sets."""
         found = []
         if self.left_out:
             more = ", …" if self.left_out > len(self.names) else ""
@@ -63,7 +63,7 @@ class BothSides:
             )
         if self.repeated:
             found.append(
-                f"{self.repeated:.0%} of the held-out text is also training text (passages of {PASSAGE} bytes without white "
+                f"{self.repeated:.0%} of the held-out text is also training text (excerpts of {EXCERPT} bytes without white "
                 "space): the held-out loss counts what was learned by heart. Hold out other text."
             )
         return found
@@ -72,7 +72,7 @@ class BothSides:
 class Separated:
     """The documents of a corpus without training documents whose text is held out.
 
-    Memory: 16 bytes per held-out document, and the passages. The held-out text is read once more.
+    Memory: 16 bytes per held-out document, and the excerpts. The held-out text is read once more.
 
     Args:
         corpus: the corpus.
@@ -83,7 +83,7 @@ class Separated:
 
     def __init__(self, corpus: CorpusSpec) -> None:
         self._corpus = corpus
-        self._passages = _Passages()
+        self._excerpts = _Excerpts()
         beginnings, wholes, self._short_files = array("Q"), array("Q"), set[tuple[int, int]]()
         for document in corpus.documents():
             if not document.held_out:
@@ -91,17 +91,17 @@ class Separated:
             beginning, whole = hashlib.blake2b(digest_size=8), hashlib.blake2b(digest_size=8)
             length = 0
             for text in _plain(document):
-                beginning.update(text[: max(0, PASSAGE - length)])
+                beginning.update(text[: max(0, EXCERPT - length)])
                 whole.update(text)
-                self._passages.hold_out(text)
+                self._excerpts.hold_out(text)
                 length += len(text)
-            if length >= PASSAGE:
+            if length >= EXCERPT:
                 beginnings.append(_number(beginning))
                 wholes.append(_number(whole))
             elif (file := _whole_file(document)) is not None:
                 self._short_files.add(file)
         self._beginnings, self._wholes = (np.unique(np.array(each, dtype=np.uint64)) for each in (beginnings, wholes))
-        self._passages.close()
+        self._excerpts.close()
         self._left_out, self._names = 0, list[str]()
 
     def documents(self) -> Iterator[Document]:
@@ -119,13 +119,13 @@ class Separated:
                 self._names += [document.name] if self._left_out <= 3 else []
 
     def read(self, document: Document, text: bytes) -> None:
-        """Look for held-out passages in a part of a document."""
+        """Look for held-out excerpts in a part of a document."""
         if not document.held_out:
-            self._passages.look_through(_without_space(text))
+            self._excerpts.look_through(_without_space(text))
 
     def found(self) -> BothSides:
         """The text on both sides among the documents that were yielded and read."""
-        share = self._passages.share()
+        share = self._excerpts.share()
         repeated = round(share, 4) if share >= WORTH_SAYING else 0.0
         return BothSides(left_out=self._left_out, names=tuple(self._names), repeated=repeated)
 
@@ -133,20 +133,20 @@ class Separated:
         """True if a held-out document has the text of this one. Nearly all others are recognised by their first bytes."""
         whole, start = hashlib.blake2b(digest_size=8), b""
         for text in _plain(document):
-            if len(start) < PASSAGE:
-                start += text[: PASSAGE - len(start)]
-                if len(start) == PASSAGE and not _among(hashlib.blake2b(start, digest_size=8), self._beginnings):
+            if len(start) < EXCERPT:
+                start += text[: EXCERPT - len(start)]
+                if len(start) == EXCERPT and not _among(hashlib.blake2b(start, digest_size=8), self._beginnings):
                     return False
             whole.update(text)
-        if len(start) < PASSAGE:
+        if len(start) < EXCERPT:
             return bool(self._short_files) and _whole_file(document) in self._short_files
         return _among(whole, self._wholes)
 
 
-class _Passages:
-    """Held-out passages, and which of them the training text has.
+class _Excerpts:
+    """Held-out excerpts, and which of them the training text has.
 
-    A passage has a polynomial hash modulo 2**64. That of every window of a text follows from running sums; a table of bits
+    An excerpt has a polynomial hash modulo 2**64. That of every window of a text follows from running sums; a table of bits
     keeps nearly all windows from being looked up.
     """
 
@@ -158,14 +158,14 @@ class _Passages:
         self._known = np.zeros(0, dtype=np.uint64)
         self._seen = np.zeros(0, dtype=bool)
         self._left = _LOOKED_THROUGH
-        self._every, self._kept = PASSAGE, 0
+        self._every, self._kept = EXCERPT, 0
 
     def hold_out(self, text: bytes) -> None:
-        """Add every passage of a held-out text, one after the other."""
+        """Add every excerpt of a held-out text, one after the other."""
         for hashes in self._windows(text):
             self._held.append(hashes[:: self._every].copy())
             self._kept += len(self._held[-1])
-            if self._kept > _MOST_PASSAGES:
+            if self._kept > _MOST_EXCERPTS:
                 self._every *= 2
                 self._held = [np.concatenate(self._held)[::2]]
                 self._kept = len(self._held[0])
@@ -180,7 +180,7 @@ class _Passages:
         self._held = []
 
     def look_through(self, text: bytes) -> None:
-        """Mark the passages that stand anywhere in a training text."""
+        """Mark the excerpts that stand anywhere in a training text."""
         if self._left <= 0 or not len(self._known):
             return
         self._left -= len(text)
@@ -190,7 +190,7 @@ class _Passages:
             self._seen[at[self._known[at] == likely]] = True
 
     def share(self) -> float:
-        """Share of the passages that were seen."""
+        """Share of the excerpts that were seen."""
         return float(self._seen.mean()) if len(self._seen) else 0.0
 
     def _place(self, hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -198,11 +198,11 @@ class _Passages:
 
     def _windows(self, text: bytes) -> Iterator[npt.NDArray[np.uint64]]:
         """Hash of every window of the text's blocks, which overlap so that no window is lost."""
-        step = _BLOCK - PASSAGE + 1
-        for first in range(0, len(text) - PASSAGE + 1, step):
+        step = _BLOCK - EXCERPT + 1
+        for first in range(0, len(text) - EXCERPT + 1, step):
             letters = np.frombuffer(text[first : first + _BLOCK], dtype=np.uint8).astype(np.uint64) + np.uint64(1)
             sums = np.concatenate([[np.uint64(0)], np.cumsum(letters * self._powers[: len(letters)])])
-            windows = sums[PASSAGE:] - sums[:-PASSAGE]
+            windows = sums[EXCERPT:] - sums[:-EXCERPT]
             mixed = windows * self._inverses[: len(windows)]
             yield mixed ^ (mixed >> np.uint64(29))
 

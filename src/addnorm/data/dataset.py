@@ -49,7 +49,7 @@ class Dataset:
     tokenizer_spec: dict[str, Any]
     """The spec of the tokenizer: `kind` and every field."""
     both_sides: BothSides = field(default_factory=BothSides)
-    """Documents that were left out because they are held out, and held-out passages in the training text."""
+    """Documents that were left out because they are held out, and held-out excerpts in the training text."""
 
     @classmethod
     def load(cls, folder: Path) -> "Dataset":

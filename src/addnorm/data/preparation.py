@@ -57,8 +57,8 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
         InputError: the corpus cannot be read, is empty or has no text on one side, or the folder contains other files.
         DiskFull, JobError: the folder cannot be written; an existing data set is intact.
     """
-    existing = _open(folder)
-    if existing is not None and _has_specs(existing, corpus, tokenizer):
+    existing = prepared(corpus, tokenizer, folder)
+    if existing is not None:
         return existing
     fingerprint = corpus.fingerprint()
     key = None if fingerprint is None else _key(corpus, tokenizer, fingerprint)
@@ -68,6 +68,22 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
         entry = _prepared(corpus, tokenizer, Path(cache) / "tokens" / key, key, make, _is_intact)
         make, key = partial(_refer, entry), None
     return _prepared(corpus, tokenizer, folder, key, make, lambda dataset: True)
+
+
+def prepared(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset | None:
+    """The data set in a folder, if it is complete and was made with the same specs; else None. The corpus is not read."""
+    existing = _open(folder)
+    return existing if existing is not None and _has_specs(existing, corpus, tokenizer) else None
+
+
+def try_preparation(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
+    """Make the data set in an empty folder that is thrown away, as a check of the specs; nothing is kept in the cache.
+
+    Raises:
+        InputError: as `prepare`.
+    """
+    _make(corpus, tokenizer, folder, None, silent)
+    return Dataset.load(folder)
 
 
 def _key(corpus: CorpusSpec, tokenizer: TokenizerSpec, fingerprint: str) -> str:

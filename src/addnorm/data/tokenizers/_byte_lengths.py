@@ -10,7 +10,7 @@ from jaxtyping import Int64
 _REVERSIBLE = {"ByteLevel", "NFC", "Prepend", "Replace", "Sequence"}
 """Normalisers after which the text is still known. NFC changes it only where it changes the number of its bytes too."""
 _SPACE = "\u2581"
-"""What stands for a space in tokens of SentencePiece."""
+"""Sign for a space in tokens of SentencePiece."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
