@@ -88,7 +88,7 @@ class TestPrepare:
         assert bytes(dataset.held.astype(np.uint8)) == b"two\0"
         assert (dataset.vocab, dataset.mask_id) == (256, 256)
         assert (dataset.train_bytes, dataset.held_bytes) == (len("one éthree".encode()), 3)
-        assert dataset.held_bytes_per_token == 3 / 4
+        assert [dataset.byte_lengths[id] for id in dataset.held] == [1, 1, 1, 0]
         assert not dataset.train.flags.writeable
         assert dataset.corpus["kind"] == "test_data"
 

@@ -172,7 +172,7 @@ def test_accuracy_and_loss_of_a_model_that_knows_the_answer(dataset):
     assert found.hits.item() == 4
     assert found.count == 6
     assert found.nats.item() == pytest.approx(6 * log_sum - 4 * 5)
-    told = report(found.nats.item(), 4, 6, bytes_per_token=1.0)
+    told = report(found.nats.item(), 4, 6, num_bytes=6)
     assert told["accuracy"] == pytest.approx(4 / 6)
     assert told["bits_per_byte"] == pytest.approx(told["loss"] / math.log(2))
 

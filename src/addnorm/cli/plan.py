@@ -1,7 +1,8 @@
 """Estimate the cost of a study before training: runs, tokens, FLOPs, memory, time; count redundant biases; check starts.
 
-Coefficients that no gradient reaches, and norms whose eps is not small at the start, are named. The corpus is not read;
-`addnorm run` checks before the first step that it exists and is long enough.
+What `addnorm run` would refuse is refused: a warm-up that is not shorter than the run, missing or too little text. Fields
+that are replaced, coefficients that no gradient reaches, and norms whose eps is not small at the start, are named. A corpus of
+more than 32 MB or of the hub is not read, nor is any with --cluster.
 
 For example:
     addnorm plan residual-scores
@@ -49,27 +50,31 @@ class Options:
 
 
 def command(options: Options) -> int:
-    from addnorm.study.expansion import fit_models, validate
+    from addnorm.study.expansion import fit_models
     from addnorm.study.loading import load_study
     from addnorm.study.points import points
-    from addnorm.study.shards import resolve_shards
-    from addnorm.supervision.budget import budgets, resolve_budgets
     from addnorm.supervision.cluster_estimate import Cluster
     from addnorm.supervision.cost_estimate import estimate_cost, with_comparison
+    from addnorm.supervision.data_check import check_data
     from addnorm.supervision.executors.local import LocalExecutor
+    from addnorm.supervision.fitted_study import fitted_study
+    from addnorm.supervision.run import executor_spec
+    from addnorm.supervision.study_notes import seeds_note, study_notes
+    from addnorm.training.numerics import device_here, require_precision
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     tuned = None if study.tune is None else points(study)
-    fitted = resolve_shards(fit_models(study if tuned is None else tuned.study, study.tokenizer.size))
-    validate(fitted)
-    given = budgets(fitted)
-    fitted = resolve_budgets(fitted)
-    if given:
-        validate(fitted)
+    of_runs = study if tuned is None else tuned.study
+    whole = fitted_study(of_runs, study.tokenizer.size)
+    fitted, given = whole.study, whole.budgets
     training = study.training
     cluster = Cluster.parse(options.cluster) if options.cluster is not None else None
     if cluster is not None:
         return _on_cluster(fitted, cluster, as_json=options.json)
+    if executor_spec(study, None, None).kind == "local":  # the machines of others may have other devices
+        for name in fitted.variants:
+            require_precision(fitted.training_of(name), device_here())
+    notes = [*study_notes(of_runs, fitted), *seeds_note(study), *check_data(fitted)]
     slots = LocalExecutor.create(training.threads, slots=options.workers, devices=training.devices).slots
     first = estimate_cost(fitted, workers=slots)
     estimate = first if tuned is None else with_comparison(first, study, tuned.values)
@@ -84,6 +89,7 @@ def command(options: Options) -> int:
             | ({"budgets": given} if given else {})
             | {"audit": _audits(compared, but=large) | {name: {"reason": without_audit} for name in large}}
             | {"start": {name: check.to_json() for name, check in _starts(compared, but=large).items()}}
+            | {"notes": notes}
         )
         return 0
     print(f"{estimate.study}: {estimate.runs} runs ({_counted(estimate)}), {_length(first)}", end="\n\n")
@@ -144,6 +150,8 @@ def command(options: Options) -> int:
     warned = {name: found for name, check in _starts(compared, but=large).items() if (found := check.warnings())}
     for name, sentences in warned.items():
         print("\n" + "\n".join(textwrap.fill(f"! {name}: {sentence}", page_width()) for sentence in sentences))
+    if notes:
+        print("\n" + "\n".join(textwrap.fill(f"! {sentence}", page_width()) for sentence in notes))
     if large:
         print(f"\nBiases and starts of {len(large)} variant(s) were not looked at: {without_audit}.")
     return 0

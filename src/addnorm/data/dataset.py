@@ -8,19 +8,23 @@ In a study's folder, `dataset.json` may name another folder, in the cache, that 
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import UInt
+from jaxtyping import Int64, UInt
 
 from addnorm.catalogue import room
+from addnorm.data.both_sides import BothSides
 from addnorm.data.tokenizers import Tokenizer
 from addnorm.errors import InputError
 
 FILES = ("train.tokens", "held.tokens", "tokenizer.json", "dataset.json")
 _DTYPES = ("<u2", "<u4")
+_COUNTED = 2**22
+"""Tokens counted at a time."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -44,6 +48,8 @@ class Dataset:
     """The spec of the corpus: `kind` and every field."""
     tokenizer_spec: dict[str, Any]
     """The spec of the tokenizer: `kind` and every field."""
+    both_sides: BothSides = field(default_factory=BothSides)
+    """Documents that were left out because they are held out, and held-out excerpts in the training text."""
 
     @classmethod
     def load(cls, folder: Path) -> "Dataset":
@@ -72,16 +78,31 @@ class Dataset:
                 held_bytes=content["held"]["bytes"],
                 corpus=content["corpus"],
                 tokenizer_spec=content["tokenizer"],
+                both_sides=BothSides.of(content),
             )
         except (KeyError, TypeError) as error:
             raise InputError(
                 f"data set {folder} is damaged: dataset.json: missing or wrong field: {error}. Prepare the data set again."
             ) from error
 
-    @property
-    def held_bytes_per_token(self) -> float:
-        """Bytes of held-out text per held-out token, the divisor in bits per byte = nats per token / (ln 2 · ratio)."""
-        return self.held_bytes / len(self.held)
+    @cached_property
+    def byte_lengths(self) -> Int64[np.ndarray, " vocab"] | None:
+        """UTF-8 bytes of the text that each id stands for, 0 for separators.
+
+        None if they do not add up to the bytes of the held-out text, as with tokenizers that drop spaces, change letters or
+        have a token for all unknown text. Bits per byte are then not known: the bytes of a part of the tokens are a guess.
+
+        Raises:
+            InputError: the tokenizer's file is missing or damaged.
+        """
+        lengths = self._stored_tokenizer().byte_lengths()
+        if lengths is None:
+            return None
+        counts = sum(
+            np.bincount(self.held[first : first + _COUNTED], minlength=self.vocab)
+            for first in range(0, len(self.held), _COUNTED)
+        )
+        return lengths if int(lengths @ counts) == self.held_bytes else None
 
     @property
     def mask_id(self) -> int:
@@ -94,12 +115,16 @@ class Dataset:
         Raises:
             InputError: its file is missing or damaged, or has another hash than the recorded one.
         """
-        tokenizer: Tokenizer = room("tokenizer").spec_class(self.tokenizer_spec["kind"]).load(self.folder)
+        tokenizer = self._stored_tokenizer()
         if tokenizer.hash != self.tokenizer_hash:
             raise InputError(
                 f"data set {self.folder}: tokenizer.json: expected hash {self.tokenizer_hash[:12]}, got "
                 f"{tokenizer.hash[:12]}. Prepare the data set again."
             )
+        return tokenizer
+
+    def _stored_tokenizer(self) -> Tokenizer:
+        tokenizer: Tokenizer = room("tokenizer").spec_class(self.tokenizer_spec["kind"]).load(self.folder)
         return tokenizer
 
     def require(self, seq: int) -> None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.catalogue import Spec
+from addnorm.data.both_sides import BothSides, Separated
 from addnorm.data.corpora import CorpusSpec
 from addnorm.data.dataset import FILES, Dataset
 from addnorm.data.token_files import JOURNAL, Tell, TokenFiles, file_digest, id_type, journal_of, pieces, silent
@@ -31,6 +32,8 @@ from addnorm.store.files import disk_error, make_folder, sync
 
 CACHE = "ADDNORM_CACHE"
 """Environment variable with the folder that holds tokens for all studies; every host of a study must see it."""
+_SEPARATION = "documents on one side"
+"""Part of the key of kept tokens, so that tokens of versions which trained on copies of held-out documents are not used."""
 _FITTED_BYTES = 2**26
 """Text on which a tokenizer is trained, at most: memory grows with the number of distinct words in it."""
 _FITTED_PIECE = 2**16
@@ -54,8 +57,8 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
         InputError: the corpus cannot be read, is empty or has no text on one side, or the folder contains other files.
         DiskFull, JobError: the folder cannot be written; an existing data set is intact.
     """
-    existing = _open(folder)
-    if existing is not None and _has_specs(existing, corpus, tokenizer):
+    existing = prepared(corpus, tokenizer, folder)
+    if existing is not None:
         return existing
     fingerprint = corpus.fingerprint()
     key = None if fingerprint is None else _key(corpus, tokenizer, fingerprint)
@@ -67,8 +70,24 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
     return _prepared(corpus, tokenizer, folder, key, make, lambda dataset: True)
 
 
+def prepared(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset | None:
+    """The data set in a folder, if it is complete and was made with the same specs; else None. The corpus is not read."""
+    existing = _open(folder)
+    return existing if existing is not None and _has_specs(existing, corpus, tokenizer) else None
+
+
+def try_preparation(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path) -> Dataset:
+    """Make the data set in an empty folder that is thrown away, as a check of the specs; nothing is kept in the cache.
+
+    Raises:
+        InputError: as `prepare`.
+    """
+    _make(corpus, tokenizer, folder, None, silent)
+    return Dataset.load(folder)
+
+
 def _key(corpus: CorpusSpec, tokenizer: TokenizerSpec, fingerprint: str) -> str:
-    content = json.dumps([_fields(corpus), _fields(tokenizer), fingerprint], sort_keys=True)
+    content = json.dumps([_fields(corpus), _fields(tokenizer), fingerprint, _SEPARATION], sort_keys=True)
     return hashlib.sha256(content.encode("ascii")).hexdigest()[:32]
 
 
@@ -162,13 +181,14 @@ def _move(building: Path, folder: Path) -> None:
 
 def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None, tell: Tell) -> str:
     """Write the four files. Returns the data set's hash."""
-    tokenizer = _tokenizer(corpus, spec, folder, key)
+    separated = Separated(corpus)
+    tokenizer = _tokenizer(corpus, separated, spec, folder, key)
     files = TokenFiles(folder, tokenizer, key)
     digest = hashlib.sha256()
-    files.write(corpus, digest, tell)
+    files.write(corpus, separated, digest, tell)
     digest.update(tokenizer.hash.encode("ascii"))
-    train, held = files.sides[False], files.sides[True]
-    _require_both_sides(corpus, train.documents + held.documents, train=train.bytes, held=held.bytes)
+    train, held, both = files.sides[False], files.sides[True], separated.found()
+    _require_both_sides(corpus, train.documents + held.documents, both, train=train.bytes, held=held.bytes)
     content = {
         "hash": digest.hexdigest(),
         "tokenizer_hash": tokenizer.hash,
@@ -178,27 +198,30 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None
         "held": held.counts(),
         "corpus": _fields(corpus),
         "tokenizer": _fields(spec),
+        **({"both_sides": asdict(both)} if both != BothSides() else {}),
     }
     (folder / JOURNAL).unlink(missing_ok=True)
     _write_description(folder, content)
     return digest.hexdigest()
 
 
-def _tokenizer(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None) -> Tokenizer:
+def _tokenizer(
+    corpus: CorpusSpec, separated: Separated, spec: TokenizerSpec, folder: Path, key: str | None
+) -> Tokenizer:
     """The tokenizer of an interrupted preparation, or one that is trained now."""
     if journal_of(folder, key):
         return spec.load(folder)
-    tokenizer = spec.fit(_training_text(corpus))
+    tokenizer = spec.fit(_training_text(corpus, separated))
     tokenizer.save(folder)
     sync(folder / "tokenizer.json")
     return tokenizer
 
 
-def _training_text(corpus: CorpusSpec) -> Iterator[str]:
+def _training_text(corpus: CorpusSpec, separated: Separated) -> Iterator[str]:
     """Pieces of the training text for a tokenizer: all of a small corpus, every k-th piece of a large one."""
     every = max(1, ceil((corpus.text_bytes() or 0) / _FITTED_BYTES))
     size = None if every == 1 else _FITTED_PIECE
-    training = (document for document in corpus.documents() if not document.held_out)
+    training = (document for document in separated.documents() if not document.held_out)
     return islice((piece for document in training for piece in pieces(document.chunks(), size)), 0, None, every)
 
 
@@ -223,7 +246,12 @@ def _is_intact(dataset: Dataset) -> bool:
     return all(file_digest(dataset.folder / f"{side}.tokens") == content[side]["sha256"] for side in ("train", "held"))
 
 
-def _require_both_sides(corpus: CorpusSpec, documents: int, *, train: int, held: int) -> None:
+def _require_both_sides(corpus: CorpusSpec, documents: int, both: BothSides, *, train: int, held: int) -> None:
+    if held and not train and both.left_out:
+        raise InputError(
+            f"corpus '{corpus.kind}': expected training text, got none. {' '.join(both.sentences())} Give other text to train "
+            "on, or hold out other text."
+        )
     if not train + held:
         raise InputError(f"corpus '{corpus.kind}': expected text, got {documents} documents without any.")
     for side, name in ((train, "training"), (held, "held-out")):

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from jaxtyping import Int
 
+from addnorm.data.both_sides import Separated
 from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.tokenizers import Tokenizer
 from addnorm.errors import InputError
@@ -73,11 +74,12 @@ class TokenFiles:
         self._batch: list[tuple[_Side, str]] = []
         self._characters = self._pieces = 0
 
-    def write(self, corpus: CorpusSpec, digest: "hashlib._Hash", tell: Tell) -> None:
+    def write(self, corpus: CorpusSpec, separated: Separated, digest: "hashlib._Hash", tell: Tell) -> None:
         """Write all documents.
 
         Args:
             corpus: the corpus.
+            separated: its documents, without those that would be on both sides.
             digest: updated with the documents' names, sides and texts in order.
             tell: called with the progress every two seconds.
 
@@ -86,14 +88,14 @@ class TokenFiles:
             OSError: a file cannot be written.
         """
         try:
-            self._write(corpus, digest, tell)
+            self._write(corpus, separated, digest, tell)
         finally:
             for side in self.sides.values():
                 side.close()
 
-    def _write(self, corpus: CorpusSpec, digest: "hashlib._Hash", tell: Tell) -> None:
+    def _write(self, corpus: CorpusSpec, separated: Separated, digest: "hashlib._Hash", tell: Tell) -> None:
         names, told, total = set[str](), time.monotonic(), corpus.text_bytes()
-        for document in corpus.documents():
+        for document in separated.documents():
             if document.name in names:
                 raise InputError(
                     f"corpus '{corpus.kind}': expected unique document names, got {document.name!r} twice."
@@ -105,6 +107,7 @@ class TokenFiles:
                 encoded = _utf8(document, piece)
                 text.update(encoded)
                 side.bytes += len(encoded)
+                separated.read(document, encoded)
                 self._add(side, piece)
                 if time.monotonic() - told >= _TELL_S:
                     told = time.monotonic()

@@ -173,7 +173,8 @@ class Study:
     about: str = ""
     """One paragraph: the question and its source."""
     variants: Mapping[str, AnyModel]
-    """The models by name, in the order in which they start. `vocab` and `max_seq` are set from tokenizer and sequence."""
+    """The models by name, in the order in which they start. `vocab` is the tokenizer's number of ids unless a variant sets it,
+    and `max_seq` is at least the training sequence."""
     references: tuple[str, ...] = ()
     """The variants that all others are compared with; the first variant if empty."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -184,6 +185,8 @@ class Study:
     training: Training = field(default_factory=Training)
     variant_training: Mapping[str, Training] = field(default_factory=dict)
     """Training of the variants that have their own; `training` holds for all others."""
+    own_vocab: tuple[str, ...] = field(default=(), metadata=_OMITTED)
+    """Variants that keep their model's `vocab`, such as a table padded to a multiple of 64; at least the tokenizer's ids."""
     titles: Mapping[str, str] = field(default_factory=dict)
     """Titles of variants in any script, shown beside their names."""
     tune: Tuning | None = None
@@ -198,7 +201,7 @@ class Study:
         return self.variant_training.get(variant, self.training)
 
     def __post_init__(self) -> None:
-        for name in ("references", "seeds", "plugins"):  # in Python too, lists are accepted
+        for name in ("references", "seeds", "plugins", "own_vocab"):  # in Python too, lists are accepted
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
         check_fields(self, "study")
@@ -217,7 +220,7 @@ class Study:
         if len(set(self.references)) != len(self.references):
             raise FieldError("study", "references", f"expected distinct variants, got {list(self.references)}.")
         self._require_known_variants("references", self.references)
-        for name in ("variant_training", "titles"):
+        for name in ("variant_training", "own_vocab", "titles"):
             self._require_known_variants(name, getattr(self, name))
         for variant in self.variant_training:
             self._require_comparable(variant)

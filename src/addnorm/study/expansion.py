@@ -27,16 +27,31 @@ _LONGEST_NAME = 100
 
 
 def fit_models(study: Study, vocab: int) -> Study:
-    """Adapt the sizes of every model to the data: `vocab` ids (one more for masked models, the id that hides tokens), and a
-    `max_seq` of at least the training sequence."""
+    """Adapt the sizes of every model to the data: `vocab` ids (one more for masked models, the id that hides tokens) or the
+    variant's own larger table, and a `max_seq` of at least the training sequence.
 
-    def fit(model: AnyModel) -> AnyModel:
+    Raises:
+        InputError: a variant's own `vocab` is smaller.
+    """
+    problems = Problems()
+
+    def fit(name: str, model: AnyModel) -> AnyModel:
+        ids = vocab + (model.objective == "masked")
         if isinstance(model, ForeignSpec):
-            return model.fitted(vocab + (model.objective == "masked"), study.training.seq)
-        hidden_token = 1 if model.objective == "masked" else 0
-        return replace(model, vocab=vocab + hidden_token, max_seq=max(model.max_seq, study.training.seq))
+            return model.fitted(ids, study.training.seq)
+        rows = model.vocab if name in study.own_vocab else ids
+        if rows < ids:
+            masked = " and the mask" if ids > vocab else ""
+            problems.add(
+                f"$.variants.{name}.vocab",
+                f"expected at least {ids}, the ids of tokenizer '{study.tokenizer.kind}'{masked}, got {rows}. Leave vocab out "
+                "(there or in $.model) for a table of that size, or give a larger one.",
+            )
+        return replace(model, vocab=rows, max_seq=max(model.max_seq, study.training.seq))
 
-    return replace(study, variants={name: fit(model) for name, model in study.variants.items()})
+    fitted = {name: fit(name, model) for name, model in study.variants.items()}
+    problems.raise_any(f"study '{study.name}'")
+    return replace(study, variants=fitted)
 
 
 def validate(study: Study) -> None:
@@ -65,7 +80,7 @@ def validate(study: Study) -> None:
         except InputError as error:
             problems.add(f"$.variants.{name}", str(error))
         except Exception as error:  # a user's plugin may raise anything; without one it is a bug here
-            if not any(_plugins_in(model)):
+            if not any(plugins_in(model)):
                 raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
     problems.raise_any(f"study '{study.name}'")
@@ -100,7 +115,7 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
         study: the study; its models have the sizes of the data, see `fit_models`.
         data_hash: hash of the prepared data set.
     """
-    shared = [path for spec in (study.corpus, study.tokenizer) for path in _plugins_in(spec)]
+    shared = [path for spec in (study.corpus, study.tokenizer) for path in plugins_in(spec)]
     return tuple(
         RunSpec(
             study=study.name,
@@ -111,7 +126,7 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
             corpus=study.corpus,
             tokenizer=study.tokenizer,
             data_hash=data_hash,
-            plugins=tuple(sorted({*shared, *_plugins_in(study.training_of(name)), *_plugins_in(model)})),
+            plugins=tuple(sorted({*shared, *plugins_in(study.training_of(name)), *plugins_in(model)})),
         )
         for seed in study.seeds
         for name, model in study.variants.items()
@@ -181,11 +196,12 @@ def run_name(run: RunSpec) -> str:
     return f"{variant}-s{run.seed}-{run_identity(run)[:8]}"
 
 
-def _plugins_in(spec: object) -> Iterator[str]:
+def plugins_in(spec: object) -> Iterator[str]:
+    """Paths of the plugins that a spec or any part of it comes from."""
     if isinstance(spec, Spec):
         path = plugin_of(spec)
         if path is not None:
             yield path
     if is_dataclass(spec):
         for field in fields(spec):
-            yield from _plugins_in(getattr(spec, field.name))
+            yield from plugins_in(getattr(spec, field.name))

@@ -96,8 +96,9 @@ def require_distinct(study: Study, grid: Grid, locate: Callable[[str], str], pro
     first: dict[str, str] = {}
     for name, model in study.variants.items():
         training = study.training_of(name)
-        # As `fit_models` does it: any vocabulary, and positions for a whole sequence.
-        fitted = replace(model, vocab=256, max_seq=max(model.max_seq, training.seq))
+        # As `fit_models` does it: its own or any vocabulary, and positions for a whole sequence.
+        vocab = model.vocab if name in study.own_vocab else 256
+        fitted = replace(model, vocab=vocab, max_seq=max(model.max_seq, training.seq))
         other = first.setdefault(digest({"model": fitted, "training": training}), name)
         if other != name and {other, name} & grid.points.keys():
             mine, theirs = grid.points.get(name, {}), grid.points.get(other, {})

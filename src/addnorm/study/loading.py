@@ -1,6 +1,6 @@
 """Loading of studies: by the name of a built-in one, from a YAML file, or from a Python function."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -23,7 +23,7 @@ from addnorm.study.variants import read_training, read_variants, training_conten
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (
-    *(field.name for field in fields(Study) if field.name not in ("variant_training", "titles")),
+    *(field.name for field in fields(Study) if field.name not in ("variant_training", "own_vocab", "titles")),
     "model",
     "grid",
 )
@@ -141,12 +141,16 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
     if not isinstance(study, Study):
         raise InputError(f"{name}: expected a function that returns a Study, got {shown(study)}.")
     folder = Path(module.__file__ or ".").resolve().parent
-    return _decode_study(apply_settings(_as_file(study), settings), folder, _with_settings(name, settings))
+    # The content of a study in Python has every field; the vocab of a model is its own where the study says so.
+    set_here = (setting.names[1] for setting in settings if setting.names[0] == "variants" and "vocab" in setting.names)
+    where, own_vocab = _with_settings(name, settings), (*study.own_vocab, *set_here)
+    return _decode_study(apply_settings(_as_file(study), settings), folder, where, own_vocab=own_vocab)
 
 
 def _as_file(study: Study) -> dict[str, Any]:
     """A study as the content of a study file, where a variant's training stands beside its model."""
     content: dict[str, Any] = encode(study)
+    content.pop("own_vocab", None)
     content["training"] = training_content(study.training)
     for name in content.pop("variant_training"):
         content["variants"][name]["training"] = training_content(study.training_of(name))
@@ -194,8 +198,21 @@ def _check_names(content: Mapping[Any, object], known: Sequence[str], path: str,
 
 
 def _decode_study(
-    content: Mapping[str, Any], folder: Path, where: str, locate: Callable[[str], str] = lambda path: path
+    content: Mapping[str, Any],
+    folder: Path,
+    where: str,
+    locate: Callable[[str], str] = lambda path: path,
+    own_vocab: Collection[str] | None = None,
 ) -> Study:
+    """Decode the content of a study file.
+
+    Args:
+        content: the content.
+        folder: that paths are relative to.
+        where: the file, for messages.
+        locate: adds the line of the file to the path of a problem.
+        own_vocab: variants that keep their `vocab`; None for those that have the field.
+    """
     problems = Problems()
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
@@ -237,6 +254,11 @@ def _decode_study(
             training=_located(training, folder),
             variants=models,
             variant_training={name: _located(own, folder) for name, own in variants.training.items()},
+            own_vocab=tuple(
+                name
+                for name in (variants.own_vocab if own_vocab is None else models)
+                if own_vocab is None or name.partition(", ")[0] in own_vocab
+            ),
             titles=variants.titles,
             tune=tune,
             plugins=tuple(dict.fromkeys((*files, *references))),

@@ -87,6 +87,12 @@ def read_points(study: Study, locate: Callable[[str], str], problems: Problems) 
             variants=found.models,
             variant_training=found.training,
             references=(),
+            own_vocab=tuple(
+                point
+                for name, names in grid.expanded.items()
+                for point in names
+                if name in study.own_vocab or any(axis.names[-1] == "vocab" for axis in axes[name])
+            ),
             titles={},
             seeds=study.tune.seeds if study.tune is not None else (),
             tune=None,

@@ -29,7 +29,7 @@ VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *BESIDE_MODEL)
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Variants:
     """Decoded variants by name, in the order of the file."""
 
@@ -38,6 +38,8 @@ class Variants:
     """Training of the variants that set any of it."""
     titles: dict[str, str] = field(default_factory=dict)
     """Titles of the variants that have one."""
+    own_vocab: tuple[str, ...] = ()
+    """Variants whose models are given with a `vocab`."""
 
 
 def read_variants(model: object, variants: object, training: Training | None, problems: Problems) -> Variants:
@@ -81,6 +83,8 @@ def read_variants(model: object, variants: object, training: Training | None, pr
         spec = _read_model(own, shared, path, problems)
         if spec is not UNREADABLE:
             decoded.models[name] = spec
+            if isinstance(spec, ModelSpec) and "vocab" in (*own, *(shared if whose(shared) is None else ())):
+                decoded.own_vocab += (name,)
     return decoded
 
 

@@ -5,15 +5,15 @@ from typing import Any
 
 import addnorm
 from addnorm.data import prepare
+from addnorm.data.preparation import prepared
 from addnorm.data.token_files import Tell, silent
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
-from addnorm.study.expansion import expand, fit_models, run_name, validate
+from addnorm.study.expansion import expand, run_name
 from addnorm.study.points import points
-from addnorm.study.shards import resolve_shards
-from addnorm.supervision.budget import budgets, resolve_budgets
+from addnorm.supervision.fitted_study import fitted_study
 
 
 def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> dict[str, Any]:
@@ -31,17 +31,17 @@ def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, te
     Raises:
         InputError: the corpus cannot be read or is too short, a variant cannot be built, or the axes of `tune` are wrong.
     """
+    tuned = None if study.tune is None else points(study)
+    of_runs = study if tuned is None else tuned.study
+    earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    existing = prepared(study.corpus, study.tokenizer, out / "data")
+    # Before the data: what a worker would refuse is refused while nothing has been written.
+    fitted = fitted_study(of_runs, study.tokenizer.size if existing is None else existing.vocab, earlier)
     dataset = prepare(study.corpus, study.tokenizer, out / "data", tell)
     dataset.require(study.training.seq)
-    tuned = None if study.tune is None else points(study)
-    earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
-    first = resolve_shards(fit_models(study if tuned is None else tuned.study, dataset.vocab), earlier)
-    validate(first)
-    given = budgets(first)
-    if given:
-        first = resolve_budgets(first, earlier)
-        validate(first)
-    specs = expand(first, dataset.hash)
+    if dataset.vocab != fitted.vocab:  # of a user's tokenizer whose size is known only when it is trained
+        fitted = fitted_study(of_runs, dataset.vocab, earlier)
+    specs = expand(fitted.study, dataset.hash)
     plan: dict[str, Any] = {
         "study": study.name,
         "about": study.about,
@@ -62,8 +62,8 @@ def frozen_plan(study: Study, out: Path, design: SeedsInStages | None = None, te
             for spec in specs
         ],
     }
-    if given:
-        plan["budgets"] = given
+    if fitted.budgets:
+        plan["budgets"] = fitted.budgets
     if study.titles:
         plan["titles"] = dict(study.titles)
     if tuned is not None:

@@ -20,6 +20,7 @@ from addnorm.supervision.executors import EXECUTORS, WORKER, Work
 from addnorm.supervision.frozen_plan import frozen_plan
 from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
 from addnorm.supervision.stages import train_in_stages
+from addnorm.supervision.study_notes import study_notes
 from addnorm.supervision.supervisor import supervise
 from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
@@ -97,7 +98,10 @@ def run(
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
     plan = frozen_plan(study, out, design, lambda progress: say(_told(progress)))
-    fitted = fit_models(first, Dataset.load(out / "data").vocab)
+    dataset = Dataset.load(out / "data")
+    fitted = fit_models(first, dataset.vocab)
+    for sentence in (*study_notes(first, fitted), *dataset.both_sides.sentences()):
+        say(sentence)
     require_checkpoint_in_time(fitted, spec, out)
     folder = StudyFolder.create(out, plan)
     if study.tune is None:

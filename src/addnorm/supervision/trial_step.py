@@ -50,7 +50,7 @@ def call_plugin(spec: Spec, function: Callable[[], Any]) -> Any:
 def _try_schedule(schedule: ScheduleSpec, steps: int) -> None:
     if plugin_of(schedule) is None:
         return
-    for step in sorted({0, steps // 2, steps - 1}):
+    for step in sorted({0, steps // 2, steps - 1} if steps else ()):
         factor = schedule.factor(step, steps)
         if not isinstance(factor, int | float) or not math.isfinite(factor) or factor < 0:
             raise InputError(

@@ -24,7 +24,7 @@ from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
 from addnorm.training.batches import Batches
-from addnorm.training.objective import Scored, measure, report, score
+from addnorm.training.objective import Scored, measure, report, score, text_bytes
 from addnorm.training.parallel import Parallel, Replicated
 from addnorm.training.ranks import Alone, Group, Ranks
 from addnorm.training.scalars import ScalarRecorder
@@ -68,6 +68,8 @@ class Trainer:
         self._forward: nn.Module = self.model
         self._batches = Batches(partial(_batch_of, spec, dataset), Tensor.pin_memory if device.type == "cuda" else None)
         self.scalars = ScalarRecorder(self.model.mechanisms(), self.training.optimizer, self.optimizer)
+        # Read before the first step: a missing tokenizer is not to end the run at its first evaluation.
+        self._byte_lengths = None if dataset.byte_lengths is None else torch.from_numpy(dataset.byte_lengths)
         self.step = 0
 
     @property
@@ -121,11 +123,14 @@ class Trainer:
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, float]:
-        """Measure loss, accuracy, perplexity and bits per byte on the held-out windows."""
+        """Measure loss, accuracy, perplexity and bits per byte on the held-out windows, all over the same tokens.
+
+        Bits per byte are left out if the bytes of these tokens are not known (`Dataset.byte_lengths`).
+        """
         training = self.training
         self.model.eval()
         batches = list(held_batches(self.dataset, training.batch, training.seq, training.eval_sequences))
-        table = torch.zeros(len(batches), 3, dtype=torch.float64)  # nats, hits, count of each batch
+        table = torch.zeros(len(batches), 4, dtype=torch.float64)  # nats, hits, count, bytes of each batch
         with self.averaged():
             for first in range(0, len(batches), self.ranks.size):
                 index = first + self.ranks.rank
@@ -133,16 +138,19 @@ class Trainer:
                     table[index] = self._measured(batches[index], index)
                 elif self.parallel.together:  # the others need this rank's share of the weights
                     self._measured(batches[-1], index)
-        nats, hits, count = (sum(column) for column in self.ranks.gather_rows(table).T.tolist())
-        return report(nats, int(hits), int(count), self.dataset.held_bytes_per_token)
+        nats, hits, count, num_bytes = (sum(column) for column in self.ranks.gather_rows(table).T.tolist())
+        return report(nats, int(hits), int(count), int(num_bytes))
 
-    def _measured(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 3"]:
-        """Nats, hits and count of an evaluation batch."""
+    def _measured(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 4"]:
+        """Nats, hits, count and bytes of an evaluation batch."""
         # Masked models predict the same tokens at every evaluation and for every seed.
         batch = _scored(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():
             measured = measure(self.model, batch.rows(0, len(batch.inputs), self.device))
-        return torch.tensor([measured.nats.item(), measured.hits.item(), measured.count], dtype=torch.float64)
+        num_bytes = 0 if self._byte_lengths is None else text_bytes(batch, self._byte_lengths)
+        return torch.tensor(
+            [measured.nats.item(), measured.hits.item(), measured.count, num_bytes], dtype=torch.float64
+        )
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model, during a block, the weights that are evaluated and kept at the end."""

@@ -104,12 +104,24 @@ def compare(logits: Float[Tensor, "batch seq vocab"], batch: Scored) -> Measured
     return Measured(nats=F.cross_entropy(logits, targets, reduction="sum"), hits=hits, count=targets.numel())
 
 
-def report(nats: float, hits: int, count: int, bytes_per_token: float) -> dict[str, float]:
-    """Loss (nats per token), accuracy, perplexity and bits per byte of summed measurements."""
+def text_bytes(batch: Scored, lengths: Int64[Tensor, " vocab"]) -> int:
+    """UTF-8 bytes of the text of the scored targets of a batch on the CPU.
+
+    Args:
+        batch: the batch.
+        lengths: bytes of every id's text, see `Dataset.byte_lengths`.
+    """
+    targets = batch.targets if batch.where is None else batch.targets[batch.where]
+    return int(lengths[targets].sum())
+
+
+def report(nats: float, hits: int, count: int, num_bytes: int) -> dict[str, float]:
+    """Loss (nats per token), accuracy, perplexity and bits per byte of summed measurements.
+
+    Args:
+        nats, hits, count: sums of `Measured`.
+        num_bytes: bytes of the text of the same targets; 0 if they are not known, and bits per byte are left out.
+    """
     loss = nats / count
-    return {
-        "loss": loss,
-        "accuracy": hits / count,
-        "perplexity": math.exp(min(loss, 700.0)),
-        "bits_per_byte": loss / (math.log(2) * bytes_per_token),
-    }
+    measured = {"loss": loss, "accuracy": hits / count, "perplexity": math.exp(min(loss, 700.0))}
+    return {**measured, "bits_per_byte": nats / (math.log(2) * num_bytes)} if num_bytes else measured

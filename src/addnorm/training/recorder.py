@@ -62,7 +62,7 @@ class Recorder:
             loss=sum(losses) / len(losses),
             grad_norm=sum(grad_norms) / len(grad_norms),
             learning_rate=learning_rate,
-            tokens_per_s=len(losses) * self._tokens_per_step / window.elapsed_s,
+            tokens_per_s=window.steps_per_s * self._tokens_per_step,
             first=window.first + 1,
             losses=losses,
             grad_norms=grad_norms,
@@ -90,6 +90,7 @@ class Recorder:
         """Write whether the model is compiled, or the reason why it is not."""
         self.events.write("compiled" if reason is None else "not_compiled", step=step, reason=reason)
         self.run.write_compiled(reason)
+        self.window.restart_clock()
 
     def write_stop(self, step: int) -> None:
         """Write that the attempt ends on request."""

@@ -43,6 +43,7 @@ class StepWindow:
         self.measured: list[Measured] = []
         """The steps that have been read."""
         self._unread: list[Step] = []
+        self._timed = 0
         self._elapsed_s = 0.0
         self._since = time.monotonic()
 
@@ -53,6 +54,7 @@ class StepWindow:
     def add(self, step: Step) -> None:
         """Add a step, without waiting for the device."""
         self._unread.append(step)
+        self._timed += 1
         self._count_time()
 
     def read(self) -> None:
@@ -69,9 +71,9 @@ class StepWindow:
         del self.measured[step - self.first :]
 
     @property
-    def elapsed_s(self) -> float:
-        """Seconds spent in the window's steps."""
-        return max(self._elapsed_s, 1e-9)
+    def steps_per_s(self) -> float:
+        """Speed of the window's steps, those that `cut` forgot included: their time cannot be told apart."""
+        return self._timed / max(self._elapsed_s, 1e-9)
 
     def _count_time(self) -> None:
         now = time.monotonic()

@@ -1,12 +1,14 @@
 """Room of the corpora: sources of a study's text. One file each.
 
-A corpus is a deterministic list of named documents. The name decides whether a document is training or held-out text, so no
-document is both. Tokens and hashes depend on the text only, not on dates or paths of files.
+A corpus is a deterministic list of named documents. The name decides whether a document is training or held-out text; one
+whose text is held out under another name is left out of the training text (`addnorm.data.both_sides`). Tokens and hashes depend
+on the text only, not on dates or paths of files.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from addnorm.catalogue import Spec
 from addnorm.data.corpora._read import FileText
@@ -58,6 +60,9 @@ class CorpusSpec(Spec, ABC):
         >>> [document.held_out for document in Two().documents()]
         [False, True]
     """
+
+    is_local: ClassVar[bool] = True
+    """True if the documents are read or computed here, so that `addnorm plan` may read them; False if they are fetched."""
 
     @abstractmethod
     def documents(self) -> Iterator[Document]:

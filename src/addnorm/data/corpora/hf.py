@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.corpora._split import is_held_out, require_held_out
@@ -25,6 +25,8 @@ class HuggingFace(CorpusSpec):
     Raises:
         FieldError: a field is out of range.
     """
+
+    is_local: ClassVar[bool] = False
 
     name: str
     """Name on the hub, such as `Salesforce/wikitext`, or another argument of `datasets.load_dataset`."""

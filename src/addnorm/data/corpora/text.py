@@ -1,7 +1,7 @@
 """Text on disk: one UTF-8 file, or a folder of .txt files.
 
 Why: a study of the user's own corpus. A file is cut once, near its end, between two paragraphs; a folder is split by the names
-of its files. No text is on both sides.
+of its files. Files whose text is held out are not trained on (`addnorm.data.both_sides`).
 
 Source: none.
 """

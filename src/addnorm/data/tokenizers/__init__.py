@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Int64, Integer
 
 from addnorm.catalogue import Spec
 
@@ -40,6 +40,13 @@ class Tokenizer(ABC):
     @abstractmethod
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Decode token ids; bytes that are not UTF-8 become the replacement character."""
+
+    def byte_lengths(self) -> Int64[np.ndarray, " vocab"] | None:
+        """UTF-8 bytes of the text that each id stands for, 0 for special ones; None, the default, if an id alone does not say.
+
+        They are used where they add up to the bytes of the whole held-out text.
+        """
+        return None
 
     @abstractmethod
     def save(self, folder: Path) -> None:

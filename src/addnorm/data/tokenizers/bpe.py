@@ -19,11 +19,12 @@ from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Int64, Integer
 from tokenizers import Tokenizer as Engine
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from addnorm.data.tokenizers import Tokenizer, TokenizerSpec
+from addnorm.data.tokenizers._byte_lengths import byte_lengths
 from addnorm.errors import InputError
 from addnorm.fields import require_at_least
 
@@ -135,6 +136,10 @@ class BpeTokenizer(Tokenizer):
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Decode ids; separators are omitted, bytes that are not UTF-8 become the replacement character."""
         return str(self._engine.decode(np.asarray(tokens).tolist(), skip_special_tokens=True))
+
+    def byte_lengths(self) -> Int64[np.ndarray, " vocab"] | None:
+        """Bytes of every token, by the tokenizer's own file; None if it changes the text first, such as to lower case."""
+        return byte_lengths(json.loads(self._engine.to_str()), self.vocab)
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json` in the format of the tokenizers library, which Hugging Face models also use."""

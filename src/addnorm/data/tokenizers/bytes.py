@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Int64, Integer
 
 from addnorm.data.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.errors import InputError
@@ -68,6 +68,12 @@ class ByteTokenizer(Tokenizer):
     def decode(self, tokens: Integer[np.ndarray, " tokens"]) -> str:
         """Decode bytes; those that are not UTF-8 become the replacement character."""
         return np.asarray(tokens, dtype=np.uint8).tobytes().decode("utf-8", errors="replace")
+
+    def byte_lengths(self) -> Int64[np.ndarray, " vocab"]:
+        """One for all but the separator."""
+        lengths = np.ones(self.vocab, dtype=np.int64)
+        lengths[self.separator] = 0
+        return lengths
 
     def save(self, folder: Path) -> None:
         """Write `tokenizer.json`."""

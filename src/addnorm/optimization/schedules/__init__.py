@@ -18,7 +18,7 @@ from jaxtyping import Float64
 
 from addnorm.catalogue import Spec
 from addnorm.errors import InputError
-from addnorm.fields import require
+from addnorm.fields import FieldError, require
 from addnorm.optimization.optimizers import OptimizerSpec
 
 __all__ = ["ScheduleSpec"]
@@ -71,12 +71,13 @@ class ScheduleSpec(Spec, ABC):
         """Number of warm-up steps in a run of `steps`.
 
         Raises:
-            InputError: the warm-up is not shorter than the run.
+            FieldError: the warm-up is not shorter than the run.
         """
         # Without the small margin, a product such as 0.07 · 100 = 7.000000000000001 would be rounded up to 8.
         count = math.ceil(self.warmup * steps - 1e-9) if self.warmup < 1 else int(self.warmup)
         if count >= steps:
-            raise InputError(f"warmup: expected fewer steps than the run's {steps}, got {count}. Lower warmup.")
+            problem = f"expected fewer steps than the run's {steps}, got {count}. Lower warmup, or train for longer."
+            raise FieldError(self.kind, "warmup", problem)
         return count
 
     @abstractmethod
