@@ -289,7 +289,7 @@ def test_a_run_whose_loss_became_nan_is_not_advised_to_repeat_it(tmp_path, capsy
             "--set", "seeds=[0]",
         )  # fmt: skip
     assert "1 failed because a loss or gradient was not finite" in text
-    assert "add --retry" in text
+    assert "--retry" in text
 
 
 def test_an_audit_whose_names_match_nothing_names_the_commands_option(finished, capsys):

@@ -45,14 +45,15 @@ def test_a_claimed_run_is_running_then_interrupted_and_counts_attempts(run: RunF
 @pytest.mark.parametrize("state", ["finished", "failed", "diverged", "blocked"])
 def test_a_marker_gives_the_state_and_the_reason(run: RunFolder, state: Any) -> None:
     with run.claim() as events:
-        events.write("train", step=7, loss=1.0)
-        run.mark(state, reason="because", step=7)
+        events.write("eval", step=100, loss=1.0)
+        run.mark(state, reason="because", step=100)
     status = run.status()
-    assert (status.state, status.reason, status.step) == (state, "because", 7)
+    assert (status.state, status.reason, status.step) == (state, "because", 100)
 
 
 def test_done_counts_before_the_lock_is_free(run: RunFolder) -> None:
-    with run.claim():
+    with run.claim() as events:
+        events.write("eval", step=100, loss=1.0)
         run.mark("finished", step=100)
         assert run.status().state == "finished"
 
@@ -60,7 +61,7 @@ def test_done_counts_before_the_lock_is_free(run: RunFolder) -> None:
 def test_a_worker_that_finishes_between_the_two_looks_is_finished(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    EventWriter(run.events_path, attempt=1).write("train", step=100, loss=1.0)
+    EventWriter(run.events_path, attempt=1).write("eval", step=100, loss=1.0)
 
     def leaves() -> bool:
         run.mark("finished", step=100)
@@ -70,17 +71,18 @@ def test_a_worker_that_finishes_between_the_two_looks_is_finished(
     assert run.status().state == "finished"
 
 
-@pytest.mark.parametrize("name", ["DONE", "FAILED", "BLOCKED"])
+@pytest.mark.parametrize("name", ["FAILED", "BLOCKED"])
 def test_a_marker_made_by_hand_counts(run: RunFolder, name: str) -> None:
     (run.path / name).touch()
     status = run.status()
-    assert status.state == {"DONE": "finished", "FAILED": "failed", "BLOCKED": "blocked"}[name]
+    assert status.state == {"FAILED": "failed", "BLOCKED": "blocked"}[name]
     assert status.reason == f"{name} holds no reason"
 
 
 def test_done_wins_over_the_others(run: RunFolder) -> None:
     for state in ("blocked", "failed", "finished"):
-        run.mark(state, reason=state, step=1)
+        run.mark(state, reason=state, step=100)
+    EventWriter(run.events_path, attempt=1).write("eval", step=100, loss=1.0)
     assert run.status().state == "finished"
 
 

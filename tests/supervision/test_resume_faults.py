@@ -192,7 +192,7 @@ def test_what_fails_says_why_and_is_ranked_as_failed(calm: Path, tmp_path: Path,
     befalls = dict(zip(names, ("nan", "memory", "allocator", "dies"), strict=True))
     code, told = study_run(calm, out, Trouble(befalls=befalls, retries=1))
     assert code == 1
-    assert "add --retry to the command" in told
+    assert " --retry\n" in told
     assert main(["status", str(out)]) == 0
     text = capsys.readouterr().out
     for reason in (

@@ -72,6 +72,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
     name, rest = arguments[0], [*arguments[1:]]  # no list(): `addnorm.cli.list` hides the builtin here
     if name not in commands():
         raise UnknownName("command", name, commands())
+    _require_no_empty_word(rest)
     module = importlib.import_module(f"addnorm.cli.{name}")
     import tyro
 
@@ -87,6 +88,24 @@ def _dispatch(arguments: Sequence[str]) -> int:
         return int(stop.code or 0)
     code: int = module.command(options)
     return code
+
+
+def _require_no_empty_word(words: Sequence[str]) -> None:
+    """Refuse an empty value, which no option means: as a path it would be the working folder.
+
+    Raises:
+        InputError: a word or the value of an option is empty.
+    """
+    for place, word in enumerate(words):
+        option = word.removesuffix("=") if word.startswith("--") else ""
+        if not word or word == f"{option}=":
+            option = option or next(
+                (before for before in words[place - 1 : place] if before.startswith("--")), "an argument"
+            )
+            raise InputError(
+                f"{option}: expected a value, got an empty one, as an unset variable of the shell gives it. Give a value, or "
+                "leave the option out."
+            )
 
 
 def _as_given(arguments: list[str]) -> list[str]:

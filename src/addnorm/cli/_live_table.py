@@ -9,7 +9,8 @@ from rich.live import Live
 from rich.table import Table
 
 from addnorm.cli._text import duration, quantity
-from addnorm.store import RunStatus, State, StudyFolder
+from addnorm.errors import JobError
+from addnorm.store import RunFolder, RunStatus, State, StudyFolder
 
 _STYLES = {
     "running": "bold",
@@ -81,8 +82,7 @@ class LiveTable(Silent):
         """Draw the current state."""
         trainings = {run.name: run.spec["spec"]["training"] for run in folder.all_runs()}
         self._tokens_per_step = {name: training["batch"] * training["seq"] for name, training in trainings.items()}
-        newest = {run.name: run.newest("train") for run in folder.all_runs()}
-        speeds = {name: event["tokens_per_s"] if event is not None else None for name, event in newest.items()}
+        speeds = {run.name: _speed(run) for run in folder.all_runs()}
         left = self._left_s(statuses)
         if self._live is not None:
             self._live.update(self._table(statuses, speeds, left), refresh=True)
@@ -154,3 +154,12 @@ class LiveTable(Silent):
         ]
         tail = f"; about {duration(left)} left" if left else ""
         return f"{self._count(statuses)}: {'; '.join(running)}{tail}"
+
+
+def _speed(run: RunFolder) -> float | None:
+    """Tokens per second of the newest training event; None before it, and if its file cannot be read."""
+    try:
+        newest = run.newest("train")
+    except JobError:
+        return None  # the run's status has the reason
+    return None if newest is None else newest.get("tokens_per_s")

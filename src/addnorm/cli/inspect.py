@@ -28,6 +28,7 @@ from addnorm.cli._inspect.ablation import ablation_table
 from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unused, show_terms
 from addnorm.cli._text import page_width, print_json, print_line
 from addnorm.errors import InputError
+from addnorm.words import command_line
 
 
 @dataclass(frozen=True)
@@ -92,5 +93,5 @@ def command(options: Options) -> int:
     if matrices := depth_text(measured["runs"], page_width()):
         print(f"\n{matrices}")
     if options.to is not None:
-        print(f"\nWritten to {options.to}. See it: addnorm watch {options.to}")
+        print(f"\nWritten to {options.to}. See it:\n  {command_line('addnorm', 'watch', options.to)}")
     return 0

@@ -13,6 +13,7 @@ import tyro
 
 from addnorm.cli._text import print_json
 from addnorm.errors import InputError
+from addnorm.words import command_line
 
 
 @dataclass(frozen=True)
@@ -48,5 +49,8 @@ def command(options: Options) -> int:
     if options.json:
         print_json({"study": options.study, "file": str(path)})
     else:
-        print(f"Wrote {path}. Edit it, then:\n  addnorm plan {path}\n  addnorm run {path} --out runs/{path.stem}")
+        print(
+            f"Wrote {path}. Edit it, then:\n  {command_line('addnorm', 'plan', path)}\n"
+            f"  {command_line('addnorm', 'run', path, '--out', Path('runs') / path.stem)}"
+        )
     return 0

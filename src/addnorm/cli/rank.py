@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import tyro
 
 from addnorm.cli._text import page_width, print_json, print_message
+from addnorm.words import command_line, plugin_options
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,15 @@ def command(options: Options) -> int:
 
 def _next_commands(folder: Path) -> str:
     from addnorm.store import StudyFolder
+    from addnorm.store.extension import plugins_of
 
-    run = StudyFolder(folder).runs()[0]
-    return (
-        "Next:\n"
-        f"  addnorm status {folder}     every run's state\n"
-        f"  addnorm explain {folder}    what learned scalars learned, and what was only weight decay\n"
-        f"  addnorm export {run.path}    weights and spec of one run\n"
-        f"  addnorm rank {folder} --json    this ranking as JSON"
-    )
+    study = StudyFolder(folder)
+    code = plugin_options(plugins_of(study.plan))
+    finished = [run.path for run in study.runs() if run.status().state == "finished"]
+    commands = [
+        ("every run's state", ["status", folder]),
+        ("what learned scalars learned, and what was only weight decay", ["explain", folder, *code]),
+        *(("weights and spec of one run", ["export", path, *code]) for path in finished[:1]),
+        ("this ranking as JSON", ["rank", folder, "--json"]),
+    ]
+    return "Next:" + "".join(f"\n  {text}:\n    {command_line('addnorm', *words)}" for text, words in commands)

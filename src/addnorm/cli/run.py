@@ -15,12 +15,11 @@ For example:
     addnorm run mine.yaml --executor slurm --executor.partition gpu --executor.gpus 1 --dry-run
 """
 
-import shlex
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -29,7 +28,8 @@ from addnorm.cli._executor_options import with_fields
 from addnorm.cli._text import print_json, print_line
 from addnorm.errors import InputError, JobError
 from addnorm.store import RunStatus, State, StudyFolder
-from addnorm.store.run import NOT_FINITE
+from addnorm.store.ending import NOT_FINITE, WRONG_INPUT
+from addnorm.words import command_line
 
 if TYPE_CHECKING:
     from addnorm.cli._live_table import Silent
@@ -88,7 +88,7 @@ def command(options: Options) -> int:
     study = load_study(options.study, profile=options.profile, settings=options.set)
     if options.until is not None:
         require_no_tuning(study, located(options.study, "$.tune", profile=options.profile, settings=options.set))
-    out = options.out or default_out(study)
+    out = default_out(study) if options.out is None else options.out
     executor = with_fields(executor_spec(study, options.executor, None), options.executor_set)
     if options.dry_run:
         print(script(study, out=out, workers=options.workers, executor=executor), end="")
@@ -96,6 +96,7 @@ def command(options: Options) -> int:
     table = Silent() if options.json else LiveTable(study.name, out)
     tracking = Tracking(options.tracker, say=print_line)
     alerts = Alerts(options.on_end, options.on_failure, say=print_line)
+    latest: list[RunStatus] = []
     with table, tracking, ExitStack() as beside_the_runs:
         again: tuple[State, ...] = ("failed", "diverged") if options.retry else ()
         show = _with_page(table, beside_the_runs) if options.watch else table.show
@@ -104,6 +105,7 @@ def command(options: Options) -> int:
             tracking.update(folder.path)
             alerts.update(folder, statuses)
             show(folder, statuses)
+            latest[:] = statuses
 
         folder = run(
             study,
@@ -116,16 +118,27 @@ def command(options: Options) -> int:
             until=options.until,
             most=MOST_SEEDS if options.most is None else options.most,
         )
-    alerts.end(folder, folder.statuses())
+    # The supervisor's last word: it knows reasons that a full disk could not store.
+    last = {status.run: status for status in latest}
+    statuses = [last.get(run.name) or run.status() for run in folder.all_runs()]
+    alerts.end(folder, statuses)
     # Of a tuned study, the compared runs count once they are planned: a value at which training fails is not chosen.
-    runs = folder.runs() or folder.all_runs()
-    states = [run.status().state for run in runs]
-    not_finite = sum((run.ending() or {}).get("cause") == NOT_FINITE for run in runs)
+    compared = {run.name for run in folder.runs() or folder.all_runs()}
+    counted = [entry for entry in statuses if entry.run in compared]
     if options.json:
-        print_json(status(folder))
+        print_json(status(folder) | {"runs": [entry.to_json() for entry in statuses]})
     else:
-        _print_summary(out, states, not_finite, options)
-    return 0 if folder.runs() and all(state == "finished" for state in states) else 1
+        _print_summary(out, counted, _endings(folder), options)
+    return 0 if folder.runs() and all(entry.state == "finished" for entry in counted) else 1
+
+
+def _endings(folder: StudyFolder) -> dict[str, dict[str, Any]]:
+    """Content of the runs' DONE, FAILED or BLOCKED by their names, of those that can be read."""
+    endings = {}
+    for run in folder.all_runs():
+        with suppress(JobError):
+            endings[run.name] = run.ending() or {}
+    return endings
 
 
 def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFolder, list[RunStatus]], None]:
@@ -150,41 +163,64 @@ def _with_page(table: "Silent", beside_the_runs: ExitStack) -> Callable[[StudyFo
     return show
 
 
-def _print_summary(out: Path, states: Sequence[str], not_finite: int, options: Options) -> None:
+def _print_summary(
+    out: Path, statuses: Sequence[RunStatus], endings: Mapping[str, Mapping[str, Any]], options: Options
+) -> None:
+    """Print what is finished, why the rest is not, and what to do. A command is the last thing on its line."""
+    states = [status.state for status in statuses]
     done = states.count("finished")
+    reasons = command_line("addnorm", "status", out)
     print(f"\n{done} of {len(states)} runs finished in {out}.")
-    open_runs = len(states) - done - states.count("failed") - states.count("diverged")
-    if open_runs:
-        print(f"{open_runs} still to do. To resume, give the same command again:\n  {_same_command(out, options)}")
+    for status in statuses:
+        if status.reason is not None and status.state not in ("failed", "diverged"):
+            print(f"  {status.run} is {status.state}: {status.reason}")
+    waiting = [status for status in statuses if not status.is_over]
+    if waiting:
+        print(f"{len(waiting)} still to do. To resume, give the same command again:\n  {_same_command(out, options)}")
     if "blocked" in states:
-        print(f"Some are blocked; the reasons:  addnorm status {out}")
-    if not_finite:
+        print(f"Some are blocked; the reasons:  {reasons}")
+    lost = [status.run for status in statuses if status.state in ("failed", "diverged")]
+    causes = [endings.get(name, {}).get("cause") for name in lost]
+    if lost:
+        print(f"{len(lost)} failed; the reasons:  {reasons}")
+    if NOT_FINITE in causes:
         print(
-            f"{not_finite} failed because a loss or gradient was not finite, and would fail in the same way again; the "
-            f"reasons:  addnorm status {out}\nLower training.optimizer.learning_rate or change the model, and train into "
-            "another folder with --out."
+            f"{causes.count(NOT_FINITE)} failed because a loss or gradient was not finite, and would fail in the same way "
+            "again. Lower training.optimizer.learning_rate or change the model, and train into another folder with --out."
         )
-    if states.count("failed") + states.count("diverged") > not_finite:
-        print(f"Some failed; the reasons:  addnorm status {out}    To try them again, add --retry to the command.")
+    if WRONG_INPUT in causes:
+        print(
+            f"{causes.count(WRONG_INPUT)} failed because of a wrong setting or plugin, and would fail in the same way again. "
+            "Correct it, and train into another folder with --out."
+        )
+    if any(cause not in (NOT_FINITE, WRONG_INPUT) for cause in causes):
+        again = _same_command(out, replace(options, retry=True))
+        print(f"Once the cause is gone (memory, versions, a plugin's code), try the others again:\n  {again}")
     if done:
         print(
-            f"The ranking:  addnorm rank {out}\nThe page:     addnorm watch {out}\nThe report:   addnorm report {out}"
+            f"The ranking:  {command_line('addnorm', 'rank', out)}\n"
+            f"The page:     {command_line('addnorm', 'watch', out)}\n"
+            f"The report:   {command_line('addnorm', 'report', out)}"
         )
 
 
 def _same_command(out: Path, options: Options) -> str:
-    words = ["addnorm", "run", options.study]
+    # A study that is a file is a path: its name may begin with a dash.
+    study: str | Path = Path(options.study) if options.study.startswith("-") else options.study
+    words: list[str | Path] = ["addnorm", "run", study]
     if options.profile is not None:
         words += ["--profile", options.profile]
     for setting in options.set:
         words += ["--set", setting]
-    words += ["--out", str(out)]
+    words += ["--out", out]
     if options.until is not None:
         words += ["--until", options.until]
     if options.most is not None:
         words += ["--most", str(options.most)]
     if options.workers is not None:
         words += ["--workers", str(options.workers)]
+    if options.retry:
+        words += ["--retry"]
     for name in options.tracker:
         words += ["--tracker", name]
     if options.executor is not None:
@@ -192,4 +228,9 @@ def _same_command(out: Path, options: Options) -> str:
     for setting in options.executor_set:
         name, _, value = setting.partition("=")
         words += [f"--executor.{name}", value]
-    return shlex.join(words)
+    for option, shell_command in (("--on-failure", options.on_failure), ("--on-end", options.on_end)):
+        if shell_command is not None:
+            words += [option, shell_command]
+    if options.watch:
+        words += ["--watch"]
+    return command_line(*words)

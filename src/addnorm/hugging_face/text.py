@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from addnorm.data.text_encoding import advice
 from addnorm.errors import InputError
 from addnorm.hugging_face.tokenizer import FILE, SETTINGS
 
@@ -26,7 +27,10 @@ def text_ids(folder: Path, file: Path) -> list[int]:
     tokenizer = _tokenizer(folder)
     try:
         text = file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        problem = f"got another encoding at byte {error.start}. {advice(file, error.start)}"
+        raise InputError(f"--text: expected a UTF-8 text in {file}, {problem}") from error
+    except OSError as error:
         raise InputError(f"--text: expected a UTF-8 text in {file}, got an error: {error}.") from error
     ids: list[int] = tokenizer.encode(text, add_special_tokens=False).ids
     return ids

@@ -24,7 +24,7 @@ from addnorm.store.measured import MEASURED, measured_names
 from addnorm.store.result import result
 from addnorm.store.results import added_later, ranking
 from addnorm.store.tuning import tuning
-from addnorm.words import Sentence, listed, say
+from addnorm.words import Sentence, command_line, listed, say
 
 _DATA = "data/dataset.json"
 _ABSENT: Facts = (-1, -1)
@@ -60,8 +60,8 @@ def reader_of(folder: Path) -> "Reader | CheckpointsReader":
         return CheckpointsReader(folder)
     if (folder / "config.json").is_file() and not (folder / "study.json").exists():
         raise InputError(
-            f"{folder}: expected the folder of a study or of measured checkpoints, got a checkpoint. Measure it first: addnorm "
-            f"inspect {folder} --text FILE --to DIR. Then give DIR."
+            f"{folder}: expected the folder of a study or of measured checkpoints, got a checkpoint. Measure it first: "
+            f"{command_line('addnorm', 'inspect', folder, '--text', 'FILE', '--to', 'DIR')}  Then give DIR."
         )
     return Reader(folder)
 

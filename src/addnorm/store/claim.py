@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from addnorm.errors import InputError
-from addnorm.store.files import disk_error, make_folder
+from addnorm.store.files import disk_error, make_inner_folder
 
 BEAT_S = 5.0
 """Seconds between two beats, unless ADDNORM_HEARTBEAT_S names others."""
@@ -70,7 +70,7 @@ class Claims:
     """The claims of one folder, for a reader that looks at them again and again.
 
     Args:
-        folder: the folder `claims`; made with the first claim.
+        folder: the folder `claims`; made with the first claim, in a folder that exists.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -95,9 +95,8 @@ class Claims:
         watched = self._watch(number, holder)
         if watched.stood_still:
             return None
-        with suppress(OSError):
-            if not watched.moved and time.time() - self._path(number, ".beat").stat().st_mtime > _OLD_S:
-                return None
+        if not watched.moved and time.time() - self._last_sign(number) > _OLD_S:
+            return None
         return holder
 
     def acquire(self, least: int = 1) -> "Claim":
@@ -114,7 +113,7 @@ class Claims:
             DiskFull, JobError: the folder cannot be written.
         """
         beat_s = _beat_s()
-        make_folder(self.folder)
+        make_inner_folder(self.folder)
         newest = self.newest()
         if newest is not None and self._may_live(*newest):
             self._await_lapse(*newest)
@@ -162,13 +161,20 @@ class Claims:
             return self._path(number, ".beat").read_text()
         return ""
 
+    def _last_sign(self, number: int) -> float:
+        """Time of the newest sign of life of a claim, by the clock of its host; 0.0 without any."""
+        for suffix in (".beat", ""):
+            with suppress(OSError):
+                return self._path(number, suffix).stat().st_mtime
+        return 0.0
+
     def _holder(self, number: int) -> Holder:
         with suppress(OSError, ValueError, TypeError):
             return Holder(**json.loads(self._path(number).read_text()))
         return UNKNOWN
 
     def _newest_number(self) -> int:
-        with suppress(FileNotFoundError, NotADirectoryError):
+        with suppress(OSError):  # none yet, or none that this process can read
             return max((int(name) for name in os.listdir(self.folder) if name.isdecimal()), default=0)
         return 0
 
@@ -176,7 +182,7 @@ class Claims:
         return self.folder / f"{number:06d}{suffix}"
 
     def _remove_before(self, number: int) -> None:
-        for path in self.folder.iterdir():
+        for path in self.folder.glob("*"):
             if path.stem.isdecimal() and int(path.stem) < number:
                 with suppress(OSError):  # left for the next claim
                     path.unlink()

@@ -34,6 +34,14 @@ def references_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
     return named or tuple(variants[:1])
 
 
+def plugins_of(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """Files and functions of the user's own that the runs of a plan use, each once."""
+    specs = (
+        run.get("spec") for run in (*plan.get("runs", ()), *(r for e in plan.get("extensions", []) for r in e["runs"]))
+    )
+    return tuple(dict.fromkeys(path for spec in specs if isinstance(spec, dict) for path in spec.get("plugins", ())))
+
+
 def hashes(plan: dict[str, Any]) -> list[str]:
     """Hash of the first plan, then that of each extension."""
     return [plan["plan_hash"], *(extension["plan_hash"] for extension in plan.get("extensions", []))]

@@ -17,12 +17,19 @@ from typing import Any, BinaryIO
 
 from addnorm.errors import InputError, JobError
 
+MISSING = (FileNotFoundError, NotADirectoryError)
+"""Errors of a path that does not exist, also because one of its folders was removed or is a file now."""
+
 _serial = itertools.count()
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
-class DiskFull(JobError):
+class DiskError(JobError):
+    """The operating system refuses to write a file. Existing files are unchanged; the cause is outside the run."""
+
+
+class DiskFull(DiskError):
     """No space (or quota) is left for a file. Existing files are unchanged."""
 
 
@@ -30,7 +37,7 @@ class Damaged(JobError):
     """A file written by addnorm does not have the content it was written with."""
 
 
-def disk_error(error: OSError, path: Path) -> JobError:
+def disk_error(error: OSError, path: Path) -> DiskError:
     """Error for the user about a write to `path` that the operating system refused."""
     cause = error.strerror or str(error)
     if error.errno in _FULL:
@@ -39,10 +46,11 @@ def disk_error(error: OSError, path: Path) -> JobError:
             "then run the same command again."
         )
     if error.errno in _FORBIDDEN:
-        return JobError(
-            f"not allowed to write {path} ({cause}). Make the folder writable, or choose another one with --out."
+        return DiskError(
+            f"not allowed to write {path} ({cause}). Make the folder writable, then run the same command again, or choose "
+            "another folder with --out."
         )
-    return JobError(
+    return DiskError(
         f"could not write {path} ({cause}). Check that the disk is available, then run the same command again."
     )
 
@@ -53,7 +61,7 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
 
     Raises:
         DiskFull: no space is left; `path` is unchanged.
-        JobError: the operating system refuses for another reason.
+        DiskError: the operating system refuses for another reason.
 
     Example:
         >>> with atomic(Path("result.bin")) as file:  # doctest: +SKIP
@@ -108,7 +116,7 @@ def read_json(path: Path) -> Any:
     """
     try:
         content = path.read_bytes()
-    except FileNotFoundError as error:
+    except MISSING as error:
         raise InputError(f"{path}: no such file.") from error
     except OSError as error:
         raise JobError(f"could not read {path} ({error.strerror}).") from error
@@ -136,6 +144,32 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
         raise InputError(f"{path}: expected a folder, got a file. Choose another folder with --out.") from error
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def make_inner_folder(path: Path) -> None:
+    """Create a folder in one that exists, unless it is there already: a parent that was removed is not made again.
+
+    Raises:
+        DiskError: the operating system refuses, also because there is no parent.
+    """
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise disk_error(error, path) from error
+
+
+def remove(path: Path) -> None:
+    """Remove a file, unless there is none.
+
+    Raises:
+        DiskError: the operating system refuses.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except NotADirectoryError:
+        pass  # one of its folders is a file now
     except OSError as error:
         raise disk_error(error, path) from error
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError, JobError
-from addnorm.store.files import Damaged, disk_error, to_bytes
+from addnorm.store.files import MISSING, Damaged, disk_error, to_bytes
 
 Record = dict[str, Any]
 
@@ -50,13 +50,13 @@ class LineWriter:
         Raises:
             InputError: a value that is not a number, string, None, or a list or dict of those.
             DiskFull: no space is left; the file ends with the previous line, and a later `append` may succeed.
-            JobError: another process writes to the file, or the operating system refuses.
+            DiskError: the operating system refuses.
+            Damaged: the file was removed, replaced, or changed by another process.
         """
         line = encode(record)
         try:
             self._mend()
-            if os.fstat(self._handle).st_size != self._end:
-                raise JobError(f"{self.path}: expected one writer, got a change by another process. Stop that process.")
+            self._require_own_file()
             self._torn = True
             written = 0
             while written < len(line):
@@ -83,6 +83,21 @@ class LineWriter:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+    def _require_own_file(self) -> None:
+        """Make sure that the next line joins those of this writer: lines of a deleted file are read by nobody."""
+        own = os.fstat(self._handle)
+        try:
+            replaced = not os.path.samestat(own, os.stat(self.path))
+        except MISSING:
+            replaced = True
+        if replaced:
+            raise Damaged(f"{self.path} was removed or replaced while it was written. Run the same command again.")
+        if own.st_size != self._end:
+            raise Damaged(
+                f"{self.path}: expected one writer, got a change by another process. Stop that process, then run the same "
+                "command again."
+            )
 
     def _mend(self) -> None:
         if self._torn:
@@ -146,7 +161,7 @@ def read_lines(
             data = file.read(-1 if limit_bytes is None else limit_bytes)
             if limit_bytes is not None:
                 data += file.readline()
-    except FileNotFoundError:
+    except MISSING:
         return [], 0
     except OSError as error:
         raise JobError(f"could not read {path} ({error.strerror}).") from error
@@ -165,23 +180,35 @@ def read_lines(
 
 
 def starts_line(path: Path, offset: int) -> bool:
-    """True if a line can start at byte `offset`; false once the file was cut short, replaced by a shorter one or deleted."""
+    """True if a line can start at byte `offset`; false once the file was cut short, replaced by a shorter one or deleted.
+
+    Raises:
+        JobError: the file cannot be read.
+    """
     if offset == 0:
         return True
     try:
         with open(path, "rb") as file:
             file.seek(offset - 1)
             return file.read(1) == b"\n"
-    except FileNotFoundError:
+    except MISSING:
         return False
+    except OSError as error:
+        raise JobError(f"could not read {path} ({error.strerror}).") from error
 
 
 def lines_from_end(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Complete lines, newest first, each with the offset of its end. Reads only as much of the file as is consumed."""
+    """Complete lines, newest first, each with the offset of its end. Reads only as much of the file as is consumed.
+
+    Raises:
+        JobError: the file cannot be read.
+    """
     try:
         file = open(path, "rb")  # noqa: SIM115  closed by the `with` below; opened separately to recognise a missing file
-    except FileNotFoundError:
+    except MISSING:
         return
+    except OSError as error:
+        raise JobError(f"could not read {path} ({error.strerror}).") from error
     with file:
         start = file.seek(0, os.SEEK_END)
         rest = b""

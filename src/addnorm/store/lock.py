@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from addnorm.errors import JobError
-from addnorm.store.files import disk_error
+from addnorm.store.files import MISSING, disk_error
 
 _TRIES = 1000
 _PAUSE_S = 0.002
@@ -67,6 +67,13 @@ class Lock:
             fcntl.flock(self._handle, fcntl.LOCK_UN)
             self._close()
 
+    def is_lost(self) -> bool:
+        """True once the file of the lock that this object holds was removed or replaced: it excludes nobody any more."""
+        try:
+            return self._handle is not None and not _is_at(self._handle, self.path)
+        except OSError:
+            return False  # the file server is away, which says nothing about the file
+
     def held_by(self) -> int | None:
         """Process id of the present holder; None if there is none, or if it has not written its id yet."""
         if not is_held(self.path):
@@ -97,7 +104,7 @@ def is_held(path: Path) -> bool:
     """
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except (FileNotFoundError, NotADirectoryError):
+    except MISSING:
         return False
     except OSError as error:
         raise JobError(f"could not read {path} ({error.strerror}).") from error
@@ -130,7 +137,7 @@ def _flock(handle: int, how: int, path: Path) -> bool:
 def _is_at(handle: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path))
-    except FileNotFoundError:
+    except MISSING:
         return False
 
 

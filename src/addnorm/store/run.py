@@ -5,10 +5,13 @@
     lock                 held while a worker lives     checkpoints/   the newest two
     claims/              who trains the run            STOP           asks the worker to stop
     final.safetensors    final weights                 DONE | FAILED | BLOCKED
+    .reserve             room for a reason on a full disk
 
-The state of a run is derived, not stored: finished with `DONE`; failed or diverged with `FAILED`; blocked with `BLOCKED`;
-otherwise running if the lock is held or a worker of another host has the claim, interrupted if there are events, and queued
-if there are none. A crash therefore cannot leave a wrong state.
+The state of a run is derived, not stored: finished with `DONE` and the events of its last step; failed or diverged with
+`FAILED`; blocked with `BLOCKED`, or if a file cannot be read; otherwise running if the lock is held or a worker of another
+host has the claim, interrupted if there are events, and queued if there are none. A crash therefore cannot leave a wrong
+state. Any file may be removed or cut short at any time, also by the user: `spec.json` is written again from the plan, a
+`DONE` that was cut short says nothing, and without its events no run is finished.
 """
 
 import math
@@ -16,37 +19,35 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from addnorm.errors import JobError
+from addnorm.errors import AddnormError, InputError, JobError
+from addnorm.store import ending as endings
 from addnorm.store.claim import Claim, Claims, Holder, InForce
+from addnorm.store.ending import Ending
 from addnorm.store.events import Event, EventWriter
-from addnorm.store.files import Damaged, disk_error, read_json, sync, write_json
+from addnorm.store.files import MISSING, Damaged, disk_error, read_json, remove, sync, write_json
 from addnorm.store.follower import NewestEvents
 from addnorm.store.lock import Lock, is_held
 from addnorm.store.status import RunStatus, State
 
-Ending = Literal["finished", "failed", "diverged", "blocked"]
-
-NOT_FINITE = "not finite"
-"""`cause` in FAILED of a run whose loss or gradient became NaN or infinite: a repetition would end in the same way."""
-
 _LOG_LINES, _LOG_BYTES = 20, 16384
 _UNCOMPILED = "no: "
 """Before the reason, in `compile` of env.json."""
-_MARKERS: dict[Ending, str] = {"finished": "DONE", "failed": "FAILED", "diverged": "FAILED", "blocked": "BLOCKED"}
-
-
 _SPEC_FIELDS = ("run", "variant", "seed", "steps")
 
 
 class NotClaimed(JobError):
-    """A worker claimed a run that must not be trained now; `state` is the reason (running, finished, failed, diverged)."""
+    """A worker claimed a run that must not be trained now; `state` is the reason: running, finished, failed, diverged."""
 
     def __init__(self, path: Path, state: State, by: str | None) -> None:
         who = f" by {by}" if by is not None else ""
         super().__init__(f"{path} is {state}{who}: expected a run that has no worker and has not ended.")
         self.state: State = state
+
+
+class Removed(JobError):
+    """The folder of a run, or the lock in it, was removed while a worker trained the run."""
 
 
 class RunFolder:
@@ -68,6 +69,7 @@ class RunFolder:
         self._newest = NewestEvents(self.events_path)
         self._claims = Claims(self.path / "claims")
         self._claim: Claim | None = None
+        self._lock: Lock | None = None
 
     @property
     def name(self) -> str:
@@ -98,13 +100,33 @@ class RunFolder:
             InputError, Damaged: `spec.json` is missing or damaged.
         """
         if self._spec is None:
-            path = self.path / "spec.json"
-            content = read_json(path)
-            missing = [name for name in _SPEC_FIELDS if not isinstance(content, dict) or name not in content]
-            if missing:
-                raise Damaged(f"{path} is damaged: it lacks {', '.join(missing)}. Restore it from a copy.")
-            self._spec = content
+            self._spec = self._stored_spec()
         return self._spec
+
+    def _stored_spec(self) -> dict[str, Any]:
+        path = self.path / "spec.json"
+        content = read_json(path)
+        missing = [name for name in _SPEC_FIELDS if not isinstance(content, dict) or name not in content]
+        if missing:
+            raise Damaged(f"{path} is damaged: it lacks {', '.join(missing)}. Restore it from a copy.")
+        return dict(content)
+
+    def write_spec(self) -> None:
+        """Write `spec.json` from the plan, unless it is there and whole. For a folder that was opened by its study.
+
+        Raises:
+            DiskError: the file cannot be written.
+            JobError: the file that is there cannot be read.
+        """
+        try:
+            self._stored_spec()
+        except (InputError, Damaged):
+            write_json(self.path / "spec.json", self.spec)
+
+    @property
+    def is_removed(self) -> bool:
+        """True if there is no such folder."""
+        return not self.path.is_dir()
 
     @property
     def env(self) -> dict[str, Any] | None:
@@ -157,11 +179,14 @@ class RunFolder:
         return self._claim is not None and self._claim.is_superseded()
 
     def require_claim(self) -> None:
-        """Make sure, once in each step, that this process's claim still stands. Costs nothing: the last beat has looked.
+        """Make sure, once in each step, that this process's claim still stands. The last beat has looked for a newer one.
 
         Raises:
+            Removed: the run's folder was removed, or its lock, which then keeps no other worker away.
             JobError: another worker has taken the run over.
         """
+        if self._lock is not None and self._lock.is_lost():
+            raise Removed(f"{self.path} was removed, or the lock in it, while the run was trained.")
         if self._claim is not None and self._claim.lost:
             raise JobError(f"{self.path}: expected claim {self._claim.number} to be the newest, got a newer one.")
 
@@ -174,10 +199,12 @@ class RunFolder:
         """Ask the worker to save a checkpoint and stop, by the file STOP. A run with that file is not started.
 
         Raises:
-            DiskFull, JobError: the file cannot be written.
+            DiskError: the file cannot be written.
         """
         try:
             self.stop_path.touch()
+        except MISSING:
+            pass  # the folder was removed, and its worker ends by itself
         except OSError as error:
             raise disk_error(error, self.stop_path) from error
 
@@ -187,10 +214,7 @@ class RunFolder:
         Raises:
             JobError: the file cannot be removed.
         """
-        try:
-            self.stop_path.unlink(missing_ok=True)
-        except OSError as error:
-            raise disk_error(error, self.stop_path) from error
+        remove(self.stop_path)
 
     @contextmanager
     def claim(self) -> Iterator[EventWriter]:
@@ -204,6 +228,7 @@ class RunFolder:
         if not lock.try_acquire():
             holder = lock.held_by()
             raise NotClaimed(self.path, "running", None if holder is None else f"process {holder}")
+        self._lock = lock
         try:
             ended = self.ending()
             if ended is not None and ended["state"] != "blocked":
@@ -211,19 +236,20 @@ class RunFolder:
             try:
                 self._claim = self._claims.acquire(self.attempts() + 1)
             except InForce as error:
-                raise NotClaimed(
-                    self.path, "running", f"worker {error.holder.worker} on {error.holder.host}"
-                ) from error
+                by = f"worker {error.holder.worker} on {error.holder.host}"
+                raise NotClaimed(self.path, "running", by) from error
             try:
-                self._remove("blocked")
-                self._remove_temporary_files()
+                endings.lift_block(self.path)
+                for temporary in (*self.path.glob(".*.tmp"), *self.checkpoints_path.glob(".*.tmp")):
+                    remove(temporary)  # of writers that were killed
+                endings.make_reserve(self.path)
                 with EventWriter(self.events_path, attempt=self._claim.number) as events:
                     yield events
                     events.sync()
             finally:
                 self._claim.release()
         finally:
-            self._claim = None
+            self._claim = self._lock = None
             lock.release()
 
     def mark(self, state: Ending, *, reason: str | None = None, step: int, **values: Any) -> None:
@@ -236,33 +262,29 @@ class RunFolder:
             **values: further content of the marker file.
 
         Raises:
-            InputError, DiskFull, JobError: as `write_json`.
+            InputError, DiskError: as `write_json`.
         """
-        if self.events_path.exists():
-            try:
-                sync(self.events_path)
-            except OSError as error:
-                raise disk_error(error, self.events_path) from error
+        try:
+            sync(self.events_path)
+        except MISSING:
+            pass
+        except OSError as error:
+            raise disk_error(error, self.events_path) from error
         content = {"state": state, "reason": reason, "step": step, "time": time.time(), **values}
-        write_json(self.path / _MARKERS[state], content)
+        endings.write_ending(self.path, state, content)
 
     def retry(self) -> None:
         """Allow a failed, diverged or blocked run to continue from its newest checkpoint."""
-        self._remove("failed")
-        self._remove("blocked")
+        remove(self.path / endings.MARKERS["failed"])
+        endings.lift_block(self.path)
 
     def ending(self) -> dict[str, Any] | None:
-        """Content of DONE, FAILED or BLOCKED, always with `state` and `reason`; None without any of them."""
-        for state in ("finished", "failed", "blocked"):
-            path = self.path / _MARKERS[state]
-            if path.exists():
-                try:
-                    content = read_json(path)
-                    return {"reason": None, "step": 0, **content, "state": content.get("state", state)}
-                except (Damaged, AttributeError, TypeError):
-                    # Created by hand (`touch DONE`): its existence sets the state.
-                    return {"state": state, "reason": f"{path.name} holds no reason", "step": 0}
-        return None
+        """Content of DONE, FAILED or BLOCKED, always with `state` and `reason`; None without any (see `read_ending`).
+
+        Raises:
+            JobError: one of them cannot be read.
+        """
+        return endings.read_ending(self.path)
 
     def attempts(self) -> int:
         """Number of the newest attempt that has written an event; 0 before the first.
@@ -302,27 +324,37 @@ class RunFolder:
             return []  # no worker has started yet
 
     def status(self) -> RunStatus:
-        """State and newest numbers. With a damaged file the state is `blocked`, with the reason.
+        """State and newest numbers. With a file that is damaged or cannot be read the state is `blocked`, with the reason.
 
         Raises:
             InputError, Damaged: the spec is missing or damaged.
         """
         spec = self.spec
-        ending, held = self.ending(), self.is_held()
-        if ending is None and not held:
-            ending = self.ending()  # the worker may have written it and ended between the two calls
+        trouble = reason = ending = None
+        held, newest = False, NewestEvents(self.events_path)
         try:
+            ending, held = self.ending(), self.is_held()
+            if ending is None and not held:
+                ending = self.ending()  # the worker may have written it and ended between the two calls
             newest = self._newest.look()
-        except Damaged as damage:
-            newest = NewestEvents(self.events_path)
-            ending = ending or {"state": "blocked", "reason": str(damage), "step": 0}
+        except (JobError, OSError) as error:
+            trouble = str(error)
+        if ending is not None and ending["state"] == "finished":
+            last_evaluation = newest.of_type.get("eval")
+            if last_evaluation is None or last_evaluation["step"] != spec["steps"]:
+                trouble = endings.missing_record(self.path, trouble)
+            reason = endings.missing_weights(self.final_path, ending)
         state: State
-        if ending is not None:
-            state = ending["state"]
+        if trouble is not None and (ending is None or ending["state"] == "finished"):
+            state, reason = "blocked", trouble
+        elif ending is not None:
+            state, reason = ending["state"], reason or ending["reason"]
         elif held:
             state = "running"
         else:
             state = "interrupted" if newest.last else "queued"
+            if (self.path / endings.MARKERS["finished"]).exists():
+                reason = "DONE is damaged; the same addnorm run command trains the last steps again and writes it"
         evaluation = newest.of_type.get("eval", {})
         loss = evaluation.get("loss", newest.of_type.get("train", {}).get("loss"))
         last = newest.last or {}
@@ -336,8 +368,8 @@ class RunFolder:
             loss=_finite(loss),
             accuracy=_finite(evaluation.get("accuracy")),
             perplexity=_finite(evaluation.get("perplexity")),
-            attempts=max(int(last.get("attempt", 0)), int((ending or {}).get("attempts", 0))),
-            reason=ending["reason"] if ending else None,
+            attempts=max(int(last.get("attempt", 0)), _whole((ending or {}).get("attempts"))),
+            reason=reason,
             uncompiled=self._uncompiled(),
         )
 
@@ -347,7 +379,7 @@ class RunFolder:
             if not self.spec["spec"]["training"]["compile"]:
                 return None
             compiled = str((self.env or {})["compile"])
-        except (KeyError, TypeError, Damaged):
+        except (KeyError, TypeError, AddnormError):
             return None  # a plan without a training, or an attempt that has not got so far
         return compiled.removeprefix(_UNCOMPILED) if compiled.startswith(_UNCOMPILED) else None
 
@@ -359,20 +391,9 @@ class RunFolder:
         """
         self.write_env({**(self.env or {}), "compile": "yes" if reason is None else f"{_UNCOMPILED}{reason}"})
 
-    def _remove_temporary_files(self) -> None:
-        """Remove temporary files of writers that were killed."""
-        for temporary in (*self.path.glob(".*.tmp"), *self.checkpoints_path.glob(".*.tmp")):
-            try:
-                temporary.unlink(missing_ok=True)
-            except OSError as error:
-                raise disk_error(error, temporary) from error
 
-    def _remove(self, state: Ending) -> None:
-        path = self.path / _MARKERS[state]
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise disk_error(error, path) from error
+def _whole(value: Any) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _finite(value: Any) -> float | None:

@@ -152,8 +152,7 @@ class StudyFolder:
     def _make_run_folders(self) -> None:
         for run in self._runs:
             make_folder(run.path)
-            if not (run.path / "spec.json").exists():
-                write_json(run.path / "spec.json", run.spec)
+            run.write_spec()
 
     @property
     def name(self) -> str:

@@ -1,6 +1,7 @@
 """Training of a study: prepare the data, freeze the plan, supervise the workers."""
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +12,7 @@ from addnorm.data.token_files import Progress
 from addnorm.errors import InputError, UnknownName
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import RunStatus, State, StudyFolder
+from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.expansion import fit_models
@@ -27,6 +29,9 @@ from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
 from addnorm.training.numerics import device_here, require_precision
 
+_OF_A_START = ("data", "supervisor.lock", COSTS)
+"""Names of what is made before study.json."""
+_OF_A_DISK = ("lost+found",)
 MOST_SEEDS = 20
 """Seeds per variant at most, where seeds are added until comparisons are decided."""
 
@@ -34,6 +39,42 @@ MOST_SEEDS = 20
 def default_out(study: Study) -> Path:
     """The folder of a study's runs unless another is given: `runs/NAME`."""
     return Path("runs") / study.name
+
+
+def out_folder(study: Study, out: str | Path | None) -> Path:
+    """The folder of a study's runs, which holds this study, nothing, or what an interrupted start has left.
+
+    Args:
+        study: the study.
+        out: the folder that was asked for; `runs/NAME` if None.
+
+    Raises:
+        InputError: the name is empty, a file, or a folder with anything else. Nothing has been written.
+    """
+    if out == "":
+        raise InputError("out: expected a folder, got an empty name, as an unset variable of a shell gives it.")
+    folder = default_out(study) if out is None else Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: expected a folder, got a file. Choose another folder with --out.")
+    if not (folder / "study.json").exists():
+        others = _others(folder)
+        if others:
+            raise InputError(
+                f"{folder}: expected an empty folder or one with a study.json, got {', '.join(others[:3])}"
+                f"{' and others' if others[3:] else ''}, which training could overwrite. Choose another folder with --out."
+            )
+    return folder
+
+
+def _others(folder: Path) -> list[str]:
+    """Names in a folder without a study that a start of this study has not made. Hidden files are nobody's results."""
+    names = sorted(path.name for path in folder.glob("*") if not path.name.startswith("."))
+    # The data set appears under its name when it is complete: a `data` that cannot be opened is somebody else's.
+    if "data" in names:
+        with suppress(InputError):
+            Dataset.load(folder / "data")
+            names = [name for name in names if name not in _OF_A_START]
+    return [name for name in names if name not in _OF_A_DISK]
 
 
 def run(
@@ -68,7 +109,8 @@ def run(
         The study's folder.
 
     Raises:
-        InputError: the study cannot be trained, the code of a plugin fails, the folder holds another plan, `most` is below
+        InputError: the study cannot be trained, the code of a plugin fails, the folder holds another plan or files of
+            others, `most` is below
             the study's own number of seeds, or the study has `tune` and `until` is given; or the executor cannot be used here,
             or its settings are wrong. Nothing has been started or submitted.
         UnknownName: no such executor.
@@ -84,7 +126,7 @@ def run(
         raise InputError(
             f"run: expected a Study, got {study!r}. Load one by name or file: addnorm.run(addnorm.load_study({study!r}))."
         )
-    out = Path(out) if out is not None else default_out(study)
+    out = out_folder(study, out)
     if until is not None:
         require_no_tuning(study)
     design = SeedsInStages.planned(study.seeds, most) if until == "decided" else None

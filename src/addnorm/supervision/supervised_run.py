@@ -7,11 +7,14 @@ step every time is given up.
 
 import shutil
 import time
+from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from addnorm.store import Damaged, RunFolder, RunStatus, State
+from addnorm.errors import AddnormError, JobError
+from addnorm.store import RunFolder, RunStatus, State
 from addnorm.supervision.executors import WorkerState
 
 _LONGEST_WAIT_S = 60.0
@@ -19,8 +22,11 @@ _LEAST_FREE_BYTES = 16 << 20
 
 
 def free_bytes(path: Path) -> int:
-    """Free space on the disk that holds `path`."""
-    return shutil.disk_usage(path).free
+    """Free space on the disk that holds `path`, or its nearest folder that exists."""
+    for folder in (path, *path.absolute().parents):
+        with suppress(OSError):
+            return shutil.disk_usage(folder).free
+    return 0
 
 
 @dataclass
@@ -50,11 +56,20 @@ class SupervisedRun:
         """The run's name."""
         return self.folder.name
 
+    def prepare(self, again: Collection[State]) -> None:
+        """Allow the run to be started: remove STOP, and the ending of a run whose state is in `again`."""
+        try:
+            self.folder.allow_start()
+            if (self.folder.ending() or {}).get("state") in again:
+                self.folder.retry()
+        except JobError as error:
+            self.suspend(str(error))
+
     def update_progress(self) -> None:
         """Read the newest step; suspend the run if its events are damaged."""
         try:
             last = self.folder.last_event()
-        except Damaged as damage:
+        except JobError as damage:
             self.suspend(str(damage))
             return
         step = int(last["step"]) if last else 0
@@ -74,6 +89,23 @@ class SupervisedRun:
         self.suspended = True
         self.reason = reason
 
+    def is_readable(self) -> bool:
+        """True if the run's folder is there and can be read; otherwise the run is suspended, with the reason.
+
+        A folder that was removed is not made again by the command that trained it: whoever removed it wants its room, or the
+        run trained again with other settings.
+        """
+        try:
+            if self.folder.is_removed:
+                self.suspend(_removed(self.folder.path))
+                return False
+            self.folder.ending()
+            self.folder.is_held()
+        except (AddnormError, OSError) as error:
+            self.suspend(str(error))
+            return False
+        return True
+
     def is_over(self) -> bool:
         """True if the run has finished, failed or diverged."""
         ending = self.folder.ending()
@@ -81,7 +113,7 @@ class SupervisedRun:
 
     def is_startable(self) -> bool:
         """True if the run may be started, now or after its back-off (see `is_due`)."""
-        if self.worker is not None or self.suspended:
+        if self.worker is not None or self.suspended or not self.is_readable():
             return False
         if self.folder.stop_path.exists():
             self.suspend(f"the file {self.folder.stop_path} asks it to stop")
@@ -93,6 +125,15 @@ class SupervisedRun:
     def is_due(self) -> bool:
         """True once the back-off after the last failure is over."""
         return time.monotonic() >= self.not_before
+
+    def has_spec(self) -> bool:
+        """True once `spec.json`, which a worker reads, is there; it is written again if it was removed or cut short."""
+        try:
+            self.folder.write_spec()
+        except JobError as error:
+            self.suspend(str(error))
+            return False
+        return True
 
     def has_room(self) -> bool:
         """True if the run is blocked by a full disk that now has room. Other causes wait for the next `addnorm run`."""
@@ -109,6 +150,8 @@ class SupervisedRun:
     def status(self) -> RunStatus:
         """The run's status, corrected where its files lag behind: a worker that is starting, a BLOCKED that did not fit."""
         status = self.folder.status()
+        if self.suspended and self.folder.is_removed:
+            return replace(status, reason=self.reason)
         if status.state in ("queued", "interrupted", "blocked"):
             if self.worker is not None:
                 if self.worker_state.phase == "waiting":
@@ -120,3 +163,9 @@ class SupervisedRun:
             if self.reason is not None:
                 return replace(status, reason=self.reason)
         return status
+
+
+def _removed(path: Path) -> str:
+    return (
+        f"the folder {path} was removed while this command ran; the same command trains the run again, from the start"
+    )

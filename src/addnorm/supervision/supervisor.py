@@ -7,14 +7,16 @@ is killed, its workers go on training and the next supervisor adopts them.
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Literal
 
-from addnorm.errors import JobError
-from addnorm.store import DiskFull, Index, Lock, RunStatus, State, StudyFolder
+from addnorm.errors import AddnormError, JobError
+from addnorm.store import DiskFull, Index, Lock, RunFolder, RunStatus, State, StudyFolder
 from addnorm.store.claim import Claims, InForce
+from addnorm.store.files import DiskError
 from addnorm.supervision.executors import Executor, WorkerState
 from addnorm.supervision.stop_signals import StopSignals
 from addnorm.supervision.supervised_run import SupervisedRun, free_bytes
 from addnorm.supervision.supervisor_log import SupervisorLog
 from addnorm.training.exit_code import ExitCode
+from addnorm.words import command_line
 
 
 def supervise(
@@ -31,9 +33,9 @@ def supervise(
 
     Runs start in the plan's order. A run that crashes is restarted; after more than `retries` consecutive crashes without
     progress it is marked FAILED, with the last lines of its log. A run blocked by a full disk waits for free space while
-    other runs are training; a run blocked by anything else waits for the next call. The first Ctrl-C or SIGTERM asks the
-    workers to write a checkpoint and stop, and waits for them; the second one kills them. A run with the file STOP is not
-    started; the call removes the files that are there when it begins.
+    other runs are training; a run blocked by anything else, or whose folder was removed, waits for the next call. The first
+    Ctrl-C or SIGTERM asks the workers to write a checkpoint and stop, and waits for them; the second one kills them. A run
+    with the file STOP is not started; the call removes the files that are there when it begins.
 
     Args:
         study: the study's folder.
@@ -45,11 +47,11 @@ def supervise(
         again: states of ended runs ("failed", "diverged") that are resumed from their newest checkpoint.
 
     Returns:
-        The status of every run at the end.
+        The status of every run at the end, with the reasons that no file holds.
 
     Raises:
         JobError: another supervisor works on the folder, on this host or another.
-        DiskFull: no room for the supervisor's log.
+        DiskError: the supervisor's lock, claim or log cannot be written.
     """
     lock = Lock(study.lock_path)
     if not lock.try_acquire():
@@ -63,14 +65,12 @@ def supervise(
         lock.release()
         raise
     try:
-        for run in study.all_runs():
-            run.allow_start()
-            ending = run.ending()
-            if ending is not None and ending["state"] in again:
-                run.retry()
         with SupervisorLog(study.path / "supervisor.jsonl") as log, StopSignals() as signals:
             supervisor = _Supervisor(study, executor, log, retries, backoff_s)
+            for run in supervisor.runs:
+                run.prepare(again)
             while True:
+                _keep(lock, study)
                 supervisor.tick(signals.count)
                 statuses = supervisor.statuses()
                 on_tick(statuses)
@@ -82,10 +82,21 @@ def supervise(
         lock.release()
 
 
+def _keep(lock: Lock, study: StudyFolder) -> None:
+    """Take the lock again if its file was removed, which would let a second supervisor in."""
+    if lock.is_lost():
+        lock.release()
+        try:
+            if not lock.try_acquire():
+                raise _second_supervisor(study, f"process {lock.held_by()}")
+        except DiskError:
+            pass  # the whole folder is gone; every run says so
+
+
 def _second_supervisor(study: StudyFolder, holder: str) -> JobError:
     return JobError(
         f"{study.path}: expected no other supervisor, got {holder}. "
-        f"Follow its progress with `addnorm status {study.path}`, or stop it first."
+        f"Follow its progress with `{command_line('addnorm', 'status', study.path)}`, or stop it first."
     )
 
 
@@ -114,7 +125,8 @@ class _Supervisor:
                 run.worker_state = states[run.name]
                 if run.worker_state.phase == "ended":
                     self.end(run)
-        found = self.executor.find([run.folder for run in self.runs if run.worker is None and not run.is_over()])
+        idle = [run for run in self.runs if run.worker is None and run.is_readable() and not run.is_over()]
+        found = self.executor.find([run.folder for run in idle])
         for run in self.runs:
             if run.name in found:
                 run.worker, run.worker_state = found[run.name], WorkerState(phase="working")
@@ -135,15 +147,16 @@ class _Supervisor:
         return [run.status() for run in self.runs]
 
     def start(self) -> None:
-        due = {run.name: run for run in self.runs if run.is_startable() and run.is_due()}
+        due = {run.name: run for run in self.runs if run.is_startable() and run.is_due() and run.has_spec()}
         answers = self.executor.start([run.folder for run in due.values()]) if due else {}
         for name, answer in answers.items():
             run = due[name]
-            if isinstance(answer, DiskFull):
-                self.block(run, {"reason": str(answer), "cause": "disk"})
+            if isinstance(answer, DiskError) and run.is_readable():
+                self.block(run, {"reason": str(answer), "cause": "disk" if isinstance(answer, DiskFull) else "write"})
             elif isinstance(answer, JobError):
-                run.suspend(str(answer))
-                self.log.write("not started", run=name, reason=str(answer))
+                if run.is_readable():
+                    run.suspend(str(answer))
+                self.log.write("not started", run=name, reason=run.reason)
             else:
                 run.block, run.worker, run.worker_state = None, answer, WorkerState(phase="working")
                 self.log.write("started", run=name, **_named(answer))
@@ -164,13 +177,17 @@ class _Supervisor:
         """Handle the end of a worker. The run's files take precedence over the exit code."""
         outcome, code = run.worker_state.note, run.worker_state.code
         run.worker = None
+        if not run.is_readable():
+            self.log.write("ended", run=run.name, how=outcome, code=code, reason=run.reason)
+            return
         ending = run.folder.ending()
         state = ending["state"] if ending else None
         self.log.write("ended", run=run.name, how=outcome, code=code, state=state)
         if state in ("finished", "failed", "diverged") or run.folder.is_held():
             return  # the run has ended, or another worker holds it and is adopted in this tick
         if state == "blocked" or code == ExitCode.BLOCKED:
-            self.block(run, ending or {"reason": "the disk was full", "cause": "disk"})
+            # Without BLOCKED, the disk has room for nothing, or refuses to write.
+            self.block(run, ending or _last_reason(run.folder))
         elif self.stop_signals or run.folder.stop_path.exists():
             pass  # stopped or killed on request: interrupted, not failed
         elif code != ExitCode.STOPPED and free_bytes(run.folder.path) < run.required_bytes():
@@ -211,11 +228,18 @@ class _Supervisor:
         # The index can be rebuilt at any time, so no problem with it may stop the training.
         try:
             problems: Mapping[str, str] = self.index.sync()
-        except JobError as error:
+        except (AddnormError, OSError) as error:
             problems = {"index": str(error)}
         if problems != self.index_problems:
             self.index_problems = problems
             self.log.write("index", trouble=problems)
+
+
+def _last_reason(run: RunFolder) -> dict[str, Any]:
+    """Reason of a worker that could not write BLOCKED: it is the newest line of its log, if that has room."""
+    said = [line for line in run.last_words() if line.startswith("blocked: ")]
+    reason = said[-1].removeprefix("blocked: ") if said else "the disk could not be written"
+    return {"reason": reason, "cause": "disk" if not said or "no room left" in reason else "write"}
 
 
 def _named(worker: str) -> dict[str, Any]:

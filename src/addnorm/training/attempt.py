@@ -13,8 +13,9 @@ import torch
 import addnorm
 from addnorm.data import Dataset
 from addnorm.errors import AddnormError, InputError
+from addnorm.store.ending import NOT_FINITE, Ending
 from addnorm.store.events import EventWriter
-from addnorm.store.run import NOT_FINITE, Ending, RunFolder
+from addnorm.store.run import RunFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.expansion import run_name
@@ -29,7 +30,7 @@ from addnorm.training.use import Use
 
 
 class CannotContinue(AddnormError):
-    """The run has ended without success: `state` is failed or diverged, `cause` a word for the commands."""
+    """The run cannot go on: `state` is failed, diverged or blocked, `cause` a word for the commands."""
 
     def __init__(self, state: Ending, reason: str, cause: str | None = None) -> None:
         super().__init__(reason)
@@ -49,7 +50,8 @@ class Attempt:
         sharded: True for a share of the weights on each rank.
 
     Raises:
-        InputError: the spec or the data set is not the one that the run was planned with.
+        InputError: the spec is not the one that the run was planned with.
+        CannotContinue: the data set is not the one that the run was planned with, which can be mended outside the run.
     """
 
     def __init__(
@@ -72,12 +74,7 @@ class Attempt:
                 f"{run.path / 'spec.json'}: expected the spec of {run.name}, got that of {run_name(self.spec)}. The file or a "
                 "plugin has changed. Start the study in another folder."
             )
-        dataset = Dataset.load(run.path.parent / "data")
-        if dataset.hash != self.spec.data_hash:
-            raise InputError(
-                f"{dataset.folder}: expected the data set with hash {self.spec.data_hash[:12]}, got {dataset.hash[:12]}. "
-                "Restore the old data set, or start the study in another folder."
-            )
+        dataset = _dataset(run.path.parent / "data", self.spec.data_hash)
         device = device or device_here()
         numerics = set_numerics(self.spec.training, device)
         self.trainer = Trainer(self.spec, dataset, device, self.ranks, sharded=sharded)
@@ -164,6 +161,21 @@ class Attempt:
         if not math.isfinite(grad_norm):
             return CannotContinue("failed", f"the gradient's norm became {grad_norm} at step {step}", NOT_FINITE)
         return None
+
+
+def _dataset(folder: Path, planned: str) -> Dataset:
+    """The study's data set, which `addnorm run` makes again if a file of it is missing."""
+    try:
+        dataset = Dataset.load(folder)
+    except InputError as error:
+        raise CannotContinue("blocked", f"{error} The same addnorm run command makes it again.", "data") from error
+    if dataset.hash != planned:
+        reason = (
+            f"{folder}: expected the data set with hash {planned[:12]}, got {dataset.hash[:12]}. Restore the old data set, or "
+            "start the study in another folder."
+        )
+        raise CannotContinue("blocked", reason, "data")
+    return dataset
 
 
 def _environment(device: Any, threads: int) -> dict[str, Any]:

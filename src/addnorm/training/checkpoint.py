@@ -9,6 +9,7 @@ one is used and the caller is informed.
 """
 
 import hashlib
+import math
 import pickle
 import re
 from collections import OrderedDict
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 
 from addnorm.errors import InputError, JobError
 from addnorm.store import Damaged, atomic, write_atomic
-from addnorm.store.files import disk_error, make_folder, sync
+from addnorm.store.files import disk_error, make_inner_folder, sync
 
 KEPT = 2
 """Number of checkpoints in a run's folder."""
@@ -45,7 +46,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A damaged checkpoint."""
+    """A checkpoint that is damaged, or whose steps are not on record."""
 
     path: Path
     reason: str
@@ -53,10 +54,10 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True)
 class Latest:
-    """The newest intact checkpoint, and the damaged ones that are newer."""
+    """The newest checkpoint that can be used, and the newer ones that cannot."""
 
     found: Checkpoint | None
-    """None if there is no intact one; the run then starts from the beginning."""
+    """None if there is none; the run then starts from the beginning."""
     rejected: tuple[Rejected, ...]
     """Newest first; recorded in the run's events."""
 
@@ -85,6 +86,8 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
 def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
     """Write the checkpoint of a step into a run's `checkpoints/` and remove older ones beyond the newest two.
 
+    The folder is made in that of the run, which is not made again if it was removed.
+
     Checkpoints of later steps were rejected when this attempt started, and are removed too.
 
     Returns:
@@ -93,7 +96,7 @@ def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
     Raises:
         InputError, DiskFull, JobError: as `save`; nothing is removed then.
     """
-    make_folder(folder)
+    make_inner_folder(folder)
     path = folder / f"step-{step:08d}.pt"
     save(path, state)
     keep = [other for other, other_step in _by_step(folder) if other_step <= step][:KEPT]
@@ -133,14 +136,23 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def latest(folder: Path) -> Latest:
+def latest(folder: Path, recorded: float = math.inf) -> Latest:
     """Read the newest intact checkpoint of a run. Changes nothing on disk.
+
+    Args:
+        folder: the run's `checkpoints/`.
+        recorded: number of steps that the run's events record without a gap. A run that continued after a later one would
+            finish without the record of the steps between.
 
     Raises:
         JobError: a checkpoint cannot be read, which is no reason to use an older one.
     """
     rejected: list[Rejected] = []
     for path, step in _by_step(folder):
+        if step > recorded:
+            reason = f"{path}: expected events of its {step} steps, got those of the first {recorded}."
+            rejected.append(Rejected(path=path, reason=reason))
+            continue
         try:
             return Latest(found=Checkpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
         except Damaged as damage:

@@ -13,7 +13,8 @@ class ExitCode(IntEnum):
     FAILED = 1
     """The run has failed or diverged; FAILED is written. Without that file it is a crash, as Python's errors exit 1 too."""
     BLOCKED = 74
-    """The run cannot continue for a reason outside it (a full disk); BLOCKED is written if there is room."""
+    """The run cannot continue for a reason outside it (a disk that refuses, missing data); BLOCKED is written if that is
+    possible. Also if the run's folder was removed."""
     STOPPED = 75
     """The worker was asked to stop and saved a checkpoint, or another worker already holds the run."""
 

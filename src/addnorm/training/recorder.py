@@ -4,16 +4,18 @@ The training loop decides when something is written; the recorder writes it. Wit
 recorder, and the others have a `Follower` in its place.
 """
 
+import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 
+from addnorm.store.ending import Ending
 from addnorm.store.events import EventWriter, read_events
-from addnorm.store.files import write_atomic
-from addnorm.store.run import Ending, RunFolder
+from addnorm.store.files import Damaged, disk_error, write_atomic
+from addnorm.store.run import RunFolder
 from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
 from addnorm.training.loop import Trainer, content_hash
@@ -34,14 +36,14 @@ class Recorder:
 
     def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int, use: Use) -> None:
         self.run, self.events, self.use = run, events, use
-        self.earlier: dict[int, Measured] = dict(_recorded_steps(run.events_path))
+        self.earlier: dict[int, Measured] = recorded_steps(run.events_path)
         """Loss and gradient norm of every step that an earlier attempt recorded."""
         self._tokens_per_step = tokens_per_step
         self.window = StepWindow(0)
 
     def resume(self, trainer: Trainer) -> None:
-        """Load the newest intact checkpoint, if there is one, and record the start of the attempt."""
-        newest = latest(self.run.checkpoints_path)
+        """Load the newest intact checkpoint whose steps are on record, if there is one, and record the start."""
+        newest = latest(self.run.checkpoints_path, without_gap(self.earlier))
         for rejected in newest.rejected:
             self.events.write("rejected", step=0, checkpoint=rejected.path.name, reason=rejected.reason)
         if newest.found is not None:
@@ -111,7 +113,11 @@ class Recorder:
             save_final(self.run.final_path, weights)
             digest = content_hash(weights)
         self.events.write("end", step=trainer.step, reason="finished")
-        self.run.mark("finished", step=trainer.step, content_hash=digest, peak_bytes=peak_bytes())
+        try:
+            size = self.run.final_path.stat().st_size
+        except OSError as error:  # removed at once
+            raise disk_error(error, self.run.final_path) from error
+        self.run.mark("finished", step=trainer.step, content_hash=digest, weights_bytes=size, peak_bytes=peak_bytes())
 
     def _save_scalars(self, trainer: Trainer) -> None:
         names = trainer.scalars.names()
@@ -140,8 +146,8 @@ class Follower:
         self.window = StepWindow(0)
 
     def resume(self, trainer: Trainer) -> None:
-        """Load the newest intact checkpoint, if there is one."""
-        newest = latest(self.run.checkpoints_path)
+        """Load the checkpoint that the recorder of rank 0 loads, if there is one."""
+        newest = latest(self.run.checkpoints_path, without_gap(recorded_steps(self.run.events_path)))
         if newest.found is not None:
             trainer.load_state(newest.found.state)
         self.window = StepWindow(trainer.step)
@@ -168,13 +174,27 @@ class Follower:
             pass
 
 
-def _recorded_steps(events: Path) -> Iterator[tuple[int, Measured]]:
-    """Loss and gradient norm of every recorded step, from the first attempt that recorded it."""
-    seen: set[int] = set()
+def recorded_steps(events: Path) -> dict[int, Measured]:
+    """Loss and gradient norm of every recorded step, from the first attempt that recorded it.
+
+    Raises:
+        Damaged, JobError: the events cannot be read.
+    """
+    steps: dict[int, Measured] = {}
     for event in read_events(events)[0]:
-        if event["type"] == "train":
-            pairs: Sequence[Any] = list(zip(event["losses"], event["grad_norms"], strict=True))
-            for step, pair in enumerate(pairs, start=event["first"]):
-                if step not in seen:
-                    seen.add(step)
-                    yield step, pair
+        try:
+            if event["type"] == "train":
+                pairs: Sequence[Any] = list(zip(event["losses"], event["grad_norms"], strict=True))
+                for step, pair in enumerate(pairs, start=event["first"]):
+                    steps.setdefault(step, pair)
+        except (KeyError, TypeError, ValueError) as error:
+            raise Damaged(
+                f"{events} is damaged: expected losses and grad_norms of each step, got an event of step {event['step']} "
+                "without them. Restore it from a copy, or delete the lines from there on and run again."
+            ) from error
+    return steps
+
+
+def without_gap(steps: Collection[int]) -> int:
+    """Number of the steps from 1 on that are all there."""
+    return next(step for step in itertools.count() if step + 1 not in steps)

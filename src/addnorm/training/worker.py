@@ -18,10 +18,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from addnorm.errors import AddnormError, JobError
+from addnorm.errors import AddnormError, InputError, JobError
+from addnorm.store.ending import WRONG_INPUT
 from addnorm.store.events import EventWriter
-from addnorm.store.files import DiskFull
-from addnorm.store.run import NotClaimed, RunFolder
+from addnorm.store.files import Damaged, DiskError, DiskFull
+from addnorm.store.run import NotClaimed, Removed, RunFolder
 from addnorm.training.exit_code import ExitCode
 
 if TYPE_CHECKING:
@@ -84,8 +85,10 @@ def main(arguments: list[str] | None = None) -> int:
     except NotClaimed as error:
         _log(str(error))
         return _dismiss(joined, ExitCode.of(error.state))
-    except DiskFull as error:
-        return _end(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause="disk")
+    except (Removed, Damaged, DiskError) as error:
+        return _block(run, error)
+    except AddnormError as error:
+        return _fail(run, error)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,13 +184,15 @@ def _train(run: RunFolder, events: EventWriter, stop: StopRequest, command: _Com
     try:
         with company.meet() as (ranks, device):
             return _attempt(run, events, stop, command, ranks, device).train()
-    except DiskFull:
+    except Removed:
         raise
     except AddnormError as error:
         if run.is_superseded():
             # This process slept, or its host was cut off, and another one went on. The run is that one's now.
             _log(f"{run.path} was taken over by another worker: {error}")
             return ExitCode.STOPPED
+        if isinstance(error, Damaged | DiskError):
+            raise
         return _fail(run, error)
     except (MemoryError, RuntimeError) as error:
         if not _is_out_of_memory(error):
@@ -201,15 +206,32 @@ def _fail(run: RunFolder, error: AddnormError) -> int:
     from addnorm.training.attempt import CannotContinue
 
     if isinstance(error, CannotContinue):
-        return _end(run, error.state, str(error), ExitCode.FAILED, **({"cause": error.cause} if error.cause else {}))
-    return _end(run, "failed", str(error), ExitCode.FAILED)
+        code = ExitCode.of(error.state)
+        return _end(run, error.state, str(error), code, **({"cause": error.cause} if error.cause else {}))
+    cause = {"cause": WRONG_INPUT} if isinstance(error, InputError) else {}
+    return _end(run, "failed", str(error), ExitCode.FAILED, **cause)
 
 
-def _end(run: RunFolder, state: Any, reason: str, code: int, **values: Any) -> int:
+def _block(run: RunFolder, error: AddnormError) -> ExitCode:
+    """End a run whose folder cannot be written or read, or was removed."""
+    if run.is_removed:
+        _log(f"{run.path} was removed: {error}")
+        return ExitCode.BLOCKED
+    if isinstance(error, Removed):  # its lock alone; the next attempt makes another one
+        _log(str(error))
+        return ExitCode.STOPPED
+    if isinstance(error, DiskError):
+        cause = "disk" if isinstance(error, DiskFull) else "write"
+        return _end(run, "blocked", f"disk: {error}", ExitCode.BLOCKED, cause=cause)
+    return _end(run, "blocked", str(error), ExitCode.BLOCKED, cause="damaged")
+
+
+def _end(run: RunFolder, state: Any, reason: str, code: ExitCode, **values: Any) -> ExitCode:
     _log(f"{state}: {reason}")
     try:
-        last = run.last_event() or {}
-        run.mark(state, reason=reason, step=int(last.get("step", 0)), log=run.last_words(), **values)
+        with suppress(Damaged):
+            values["step"] = int((run.last_event() or {}).get("step", 0))
+        run.mark(state, **{"step": 0, "reason": reason, "log": run.last_words(), **values})
     except JobError as error:  # the disk has no room even for the reason; the exit code reports the state
         _log(str(error))
     return code

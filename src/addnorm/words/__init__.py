@@ -6,6 +6,17 @@ a figure) are English there; the catalogue has only their translation. See `Phra
 """
 
 from addnorm.words.catalogue import LANGUAGES, Phrases, phrases, preferred
+from addnorm.words.command import command_line, plugin_options
 from addnorm.words.sentence import Sentence, listed, say
 
-__all__ = ["LANGUAGES", "Phrases", "Sentence", "listed", "phrases", "preferred", "say"]
+__all__ = [
+    "LANGUAGES",
+    "Phrases",
+    "Sentence",
+    "command_line",
+    "listed",
+    "phrases",
+    "plugin_options",
+    "preferred",
+    "say",
+]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from addnorm.data.text_encoding import advice
 from addnorm.errors import InputError
 
 _CHUNK = 1 << 22
@@ -62,7 +63,7 @@ def chunks(path: Path, first: int, end: int | None) -> Iterator[str]:
         at = position - kept + error.start
         raise InputError(
             f"corpus file {path}: expected UTF-8, got byte 0x{error.object[error.start]:02x} at offset {at}. "
-            f"Convert it, for example: iconv -f LATIN1 -t UTF-8 {path.name} > {path.stem}.utf8{path.suffix}"
+            f"{advice(path, at)}"
         ) from error
     except OSError as error:
         raise InputError(f"corpus file {path}: cannot be read: {error.strerror}.") from error

@@ -99,7 +99,7 @@ def extrapolate(
     if not finished:
         of_selected = f" of {', '.join(selected)}" if variants else ""
         raise InputError(
-            f"{study.path} has no finished run{of_selected} to evaluate. Train it: addnorm run … --out {study.path}."
+            f"{study.path} has no finished run{of_selected} to evaluate. Train it with addnorm run and --out {study.path}."
         )
     for name in references or ():
         if name not in selected:

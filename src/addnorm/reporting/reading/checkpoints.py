@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from addnorm.reporting.reading.inspections import FORMATS, NAME
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
+from addnorm.store.extension import plugins_of
 from addnorm.store.measured import CHECKPOINT
+from addnorm.words import command_line, plugin_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,13 +48,24 @@ def measured_checkpoints(snapshot: Snapshot) -> tuple[MeasuredCheckpoint, ...]:
     return tuple(_read(snapshot, name) for name in snapshot.checkpoints)
 
 
+def study_command(name: str, snapshot: Snapshot, place: str = "") -> str:
+    """The command that analyses a study's runs, with the user's own code that they use.
+
+    Args:
+        name: of the command.
+        snapshot: the study.
+        place: of a part within its folder.
+    """
+    return command_line("addnorm", name, snapshot.path / place, *plugin_options(plugins_of(snapshot.plan)))
+
+
 def inspect_command(snapshot: Snapshot, model: str) -> str:
     """The command that measures a model, for pages that lack its measures."""
     places = snapshot.measured_in(model)
     if model in snapshot.variants or not places:
-        return f"addnorm inspect {snapshot.path}/{places[0].folder if places else ''}"
+        return study_command("inspect", snapshot, places[0].folder if places else "")
     folder = content_of(snapshot, f"{places[0].folder}/{CHECKPOINT}").get("folder", "CHECKPOINT")
-    return f"addnorm inspect {folder} --text FILE --to {snapshot.path} --name {model}"
+    return command_line("addnorm", "inspect", Path(folder), "--text", "FILE", "--to", snapshot.path, "--name", model)
 
 
 def missing_in(content: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:

@@ -10,6 +10,7 @@ from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.formats.latex import escaped, significant, tabular
 from addnorm.reporting.formats.numbers import quantity, size
+from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
@@ -228,4 +229,4 @@ class CostSection(Section):
     )
 
     def values(self, snapshot: Snapshot, view: View) -> Mapping[str, Any]:
-        return {"costs": costs(snapshot), "audits": audits(snapshot)}
+        return {"costs": costs(snapshot), "audits": audits(snapshot), "command": study_command("audit", snapshot)}

@@ -1,5 +1,6 @@
 """The scripts that Slurm runs: one for each job of an array, one for each worker in it."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,4 +117,8 @@ def job_name(token: str) -> str:
 
 
 def _quoted(value: str) -> str:
-    return f'"{value}"' if " " in value else value
+    """A value of a directive, in which Slurm reads quotes, backslashes and a hash, and no variables."""
+    if re.fullmatch(r"[^\s\"'\\#]*", value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -19,7 +19,7 @@ from typing import ClassVar
 from addnorm.errors import InputError, JobError
 from addnorm.fields import require
 from addnorm.store import RunFolder
-from addnorm.store.files import disk_error, make_folder
+from addnorm.store.files import make_folder, remove
 from addnorm.supervision.executors import Executor, ExecutorSpec, Work, WorkerState
 from addnorm.supervision.executors._found import FoundWorker
 from addnorm.supervision.executors._ray_cluster import NAMESPACE, RESTARTS, Node, RayCluster, missing_module
@@ -198,10 +198,7 @@ class RayExecutor(Executor):
     def _submit(self, run: RunFolder) -> str:
         name = self._name(run)
         run.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once
-        try:
-            self._code_path(run).unlink(missing_ok=True)
-        except OSError as error:
-            raise disk_error(error, self._code_path(run)) from error
+        remove(self._code_path(run))
         claims = run.claims_made()
         self.cluster.create(
             name,

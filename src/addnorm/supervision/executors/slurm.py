@@ -26,7 +26,7 @@ from typing import ClassVar
 from addnorm.errors import InputError, JobError
 from addnorm.fields import require, require_at_least
 from addnorm.store import RunFolder
-from addnorm.store.files import disk_error, make_folder, write_atomic
+from addnorm.store.files import make_folder, remove, write_atomic
 from addnorm.supervision.executors import Executor, ExecutorSpec, Work, WorkerState
 from addnorm.supervision.executors import _slurm_commands as commands
 from addnorm.supervision.executors._found import FoundWorker
@@ -186,7 +186,7 @@ class SlurmExecutor(Executor):
         unknown = {run.name: run for run in runs if run.path not in self._jobs and run.path not in self._others}
         if not unknown:
             return found
-        arrays = {path.parent.name: path.read_text().splitlines() for path in self.folder.glob("*/runs")}
+        arrays = {path.parent.name: _names(path) for path in self.folder.glob("*/runs")}
         entries = self._queue.look([job_name(token) for token in arrays])
         for token, names in arrays.items():
             for place, name in enumerate(names):
@@ -318,16 +318,21 @@ class SlurmExecutor(Executor):
                 *("bash", "-c", look, str(marker.absolute()), content),
             )
         finally:
-            try:
-                marker.unlink(missing_ok=True)
-            except OSError as error:
-                raise disk_error(error, marker) from error
+            remove(marker)
         if "not seen by" in result.stdout:
             raise InputError(
                 f"executor slurm: expected a folder that every node sees, got {self.work.folder.absolute()}, which is "
                 f"{result.stdout.strip()}. Choose one on the cluster's file system with --out."
             )
         self._probed = True
+
+
+def _names(path: Path) -> list[str]:
+    """Names of the runs of an array; none if its file was removed."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
 
 
 def _jobs_at_once(spec: Slurm) -> int | None:

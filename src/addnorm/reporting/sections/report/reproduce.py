@@ -1,6 +1,5 @@
 """Reproduction of a study's results: its frozen plan as a study file, and the commands that run it."""
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ import yaml
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
+from addnorm.words import command_line
 
 STUDY_FILE = "study.yaml"
 """The study file's name, beside the report."""
@@ -51,15 +51,15 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
     """
     plan = snapshot.plan
     content = study_content(plan)
-    again = f"runs/{snapshot.study}-again"
+    again = Path("runs") / f"{snapshot.study}-again"
     file = report.parent / STUDY_FILE
-    run = ["addnorm", "run", str(file), "--out", again]
+    run: list[str | Path] = ["addnorm", "run", file, "--out", again]
     versions = plan.get("addnorm_version")
     commands = [(f"addnorm {versions}", "reproduce.needs")] if versions else []
     design = plan.get("design")
     if design is not None:  # one command adds all stages
         run += ["--until", "decided", "--most", str(len(design["seeds"]))]
-    commands.append((shlex.join(run), "reproduce.run"))
+    commands.append((command_line(*run), "reproduce.run"))
     seeds = list(plan.get("seeds", []))
     extensions = plan.get("extensions", [])
     for extension in extensions:
@@ -67,9 +67,9 @@ def reproduction(snapshot: Snapshot, report: Path) -> Reproduction:
             continue
         seeds += extension["seeds"]
         text = f"seeds=[{','.join(map(str, seeds))}]"
-        commands.append((shlex.join([*run, "--set", text]), "reproduce.extend"))
-    commands.append((shlex.join(["addnorm", "rank", again]), "reproduce.rank"))
-    commands.append((shlex.join(["addnorm", "report", again]), "reproduce.report"))
+        commands.append((command_line(*run, "--set", text), "reproduce.extend"))
+    commands.append((command_line("addnorm", "rank", again), "reproduce.rank"))
+    commands.append((command_line("addnorm", "report", again), "reproduce.report"))
     return Reproduction(
         file="" if content is None else yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100),
         commands=tuple(commands) if content is not None else (),

@@ -6,6 +6,7 @@ from typing import Any
 from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.section import Figure, FigureTable, Rows, Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.figure import figure
@@ -127,6 +128,7 @@ class ScalarsSection(Section):
             "explained": verdicts_found,
             "most_icons": _MOST_ICONS,
             "one_model": view.variant is not None,
+            "command": study_command("explain", snapshot),
         }
 
 
