@@ -92,10 +92,11 @@ def _next_commands(folder: Path) -> str:
     study = StudyFolder(folder)
     code = plugin_options(plugins_of(study.plan))
     finished = [run.path for run in study.runs() if run.status().state == "finished"]
-    commands = [
+    commands: list[tuple[str, list[str | Path]]] = [
         ("every run's state", ["status", folder]),
         ("what learned scalars learned, and what was only weight decay", ["explain", folder, *code]),
-        *(("weights and spec of one run", ["export", path, *code]) for path in finished[:1]),
         ("this ranking as JSON", ["rank", folder, "--json"]),
     ]
+    if finished:
+        commands.insert(2, ("weights and spec of one run", ["export", finished[0], *code]))
     return "Next:" + "".join(f"\n  {text}:\n    {command_line('addnorm', *words)}" for text, words in commands)
