@@ -34,7 +34,6 @@ Rows are in units of the output's root mean square and never rescaled per parame
 scaled to size one, would hide that it is null.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -288,14 +287,14 @@ def _measured(
 
 def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
     """The null and the negligible directions of a space, by a unit move along each of its directions."""
-    # An effect at one input is an effect. So two cases, with one entry of their batch, first set most of the directions aside.
-    few = [(point, probe.first_of_batch(inputs, point)) for point, inputs in cases[:_FIRST_CASES]]
-    suspects, _ = _below(probe, few, suspects, NEGLIGIBLE)
-    if not suspects.shape[1]:
-        return suspects, suspects
-    turned, values = _below(probe, cases, suspects, math.inf)
-    without_effect = turned[:, values <= rounding]
-    faint = turned[:, (values > rounding) & (values <= NEGLIGIBLE)]
+    # An effect at one input is an effect. So one entry of each batch, in the first cases and then in all, sets most directions
+    # aside; that a direction has none is measured with all entries.
+    alone = [(point, probe.first_of_batch(inputs, point)) for point, inputs in cases]
+    few, _ = _below(probe, alone[:_FIRST_CASES], suspects, NEGLIGIBLE)
+    turned, values = _below(probe, alone, few, NEGLIGIBLE)
+    faint = turned[:, values > rounding]
+    turned, values = _below(probe, cases, turned[:, values <= rounding], NEGLIGIBLE)
+    without_effect, faint = turned[:, values <= rounding], torch.cat([faint, turned[:, values > rounding]], dim=1)
     # Changes by a discontinuity do not add up, so the combinations are tested once more.
     if largest_effect(probe, cases, without_effect) > rounding:
         without_effect = without_effect[:, :0]
