@@ -17,9 +17,8 @@ weak directions, each direction is moved by itself, and the singular values of t
     change <= eps of float32              negligible
     else                                  effective
 
-The angle between the candidates and a proved null space shows nothing either: where other gradients are a billionth of the
-largest, rounding turns the candidates by 1e-7. A direction beyond the proved ones counts only if a move along it changes
-nothing.
+Where other gradients are a billionth of the largest, rounding turns the candidates by 1e-7, so that their angle to a proved
+null space shows nothing. A claim that moves confirm is therefore left out first, and only what is orthogonal to it is sorted.
 
 Whether a null direction lies inside one parameter is decided by that parameter's own gradients, as strictly. The angle
 between subspaces is not sufficient: in a deep chain, directions with an effect of 1e-8 are nearly null vectors of the
@@ -176,41 +175,44 @@ def estimate_null_space(
     Cost: about n gradients of the model for n tracked scalars, less the dimension of the claim if moves confirm it, and one
     singular value decomposition of a matrix of them.
     """
-    confirmed = 0
+    proved = torch.zeros(probe.tracked.size, 0, dtype=torch.float64)
+    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
+    first = [cases(each) for each in range(_FEWEST_CASES)]
     if claimed is not None and claimed.shape[1]:
-        first = [cases(each) for each in range(_FEWEST_CASES)]
-        confirmed = claimed.shape[1] if largest_effect(probe, first, claimed) <= probe.rounding(first) else 0
-    rows, number = jacobian(probe, cases, confirmed)
+        worst = largest_effect(probe, first, claimed)
+        refuted = worst if worst > probe.rounding(first) else None
+        proved = claimed if refuted is None else proved
+    rows, number = jacobian(probe, cases, proved.shape[1])
     tried = [cases(each) for each in range(number)]
     rounding = probe.rounding(tried)
-    _, computed, right = svd(rows, full_matrices=True)
-    values = torch.zeros(probe.tracked.size, dtype=torch.float64)
+    if proved.shape[1] and number > len(first) and (worst := largest_effect(probe, tried, proved)) > rounding:
+        refuted, proved = worst, proved[:, :0]
+        rows, number = jacobian(probe, cases)
+        tried = [cases(each) for each in range(number)]
+    # A proved and confirmed direction is null, however rounding turns the others: only the rest is sorted.
+    rest = torch.linalg.qr(proved, mode="complete").Q[:, proved.shape[1] :]
+    _, computed, right = svd(rows @ rest, full_matrices=True)
+    values = torch.zeros(rest.shape[1], dtype=torch.float64)
     values[: len(computed)] = computed
-    top = float(values.max()) or 1.0
+    top = float(values.max()) if len(values) and values.any() else 1.0
     flat_below = 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
     candidate = values <= flat_below
     if top <= rounding * len(rows) ** 0.5:  # the largest, too, is rounding: no gradient stands out to measure others by
         candidate = torch.ones_like(candidate)
     weak = (values <= _WEAK * top) & ~candidate
-    directions = right.T
+    directions = rest @ right.T
     null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
+    null = sum_of(proved, null)
     flat = (rows == 0).all(0)
     unread = flat & unit_coordinates(null)
     null = without_coordinates(null, unread)
-    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
-    if claimed is not None and claimed.shape[1]:
-        worst = largest_effect(probe, tried, claimed)
-        refuted = worst if worst > rounding else None
-        if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
-            further = sum_of(claimed, beyond_claim(null, claimed, unread))[:, claimed.shape[1] :]
-            # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
-            # have beyond the claim may be that angle, so each further direction is moved by itself.
-            further, _ = _by_moves(probe, tried, further, rounding)
-            null = torch.cat([claimed, further], dim=1)
-            unread &= ~unit_coordinates(claimed)
-            proved_to_be_zero = torch.linalg.vector_norm(rows @ claimed, dim=0).max()
-            steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
-            hidden = (further[:, steep].abs() > INSIDE).any(1)
+    if proved.shape[1]:
+        further = sum_of(proved, beyond_claim(null, proved, unread))[:, proved.shape[1] :]
+        null = torch.cat([proved, further], dim=1)
+        unread &= ~unit_coordinates(proved)
+        proved_to_be_zero = torch.linalg.vector_norm(rows @ proved, dim=0).max()
+        steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
+        hidden = (further[:, steep].abs() > INSIDE).any(1)
     without_gradient = flat & ~unread & ~unit_coordinates(null)
     sizes = [entry.size for entry in probe.tracked.entries]
     null_and_faint = sum_of(null, faint)
