@@ -105,7 +105,7 @@ def test_latex_is_the_sources_table(folder: Path, capsys) -> None:
         (("--with", "yarn"), "variant 'none': switch 'yarn' changes the frequencies of rotary positions"),
         (("--with", "yran"), "Did you mean 'yarn'?"),
         (("--with", "yarn:beta=5", "--variant", "plain"), "no switch 'yarn:beta=5'"),
-        (("--with", ""), "no switch ''"),
+        (("--with", ""), "--with: expected a value, got an empty one"),
         (("--variant", "bias"), "no variant 'bias'. Did you mean 'biased'?"),
         (("--reference", "nobody", *FEW), "no variant to be the reference 'nobody'"),
         (("--windows", "0"), "windows: expected a whole number of at least 1"),
