@@ -141,9 +141,11 @@ def _build(
 
 def _open(folder: Path) -> Dataset | None:
     try:
-        return Dataset.load(folder)
+        dataset = Dataset.load(folder)
+        dataset.tokenizer()  # every worker reads it for the bytes of its ids
     except InputError:
         return None  # missing or damaged: made again in both cases
+    return dataset
 
 
 def _has_specs(dataset: Dataset, corpus: CorpusSpec, tokenizer: TokenizerSpec) -> bool:

@@ -167,6 +167,7 @@ def _dataset(folder: Path, planned: str) -> Dataset:
     """The study's data set, which `addnorm run` makes again if a file of it is missing."""
     try:
         dataset = Dataset.load(folder)
+        _ = dataset.byte_lengths  # reads the tokenizer, whose file may be damaged as well
     except InputError as error:
         raise CannotContinue("blocked", f"{error} The same addnorm run command makes it again.", "data") from error
     if dataset.hash != planned:

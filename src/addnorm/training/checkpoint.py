@@ -9,7 +9,6 @@ one is used and the caller is informed.
 """
 
 import hashlib
-import math
 import pickle
 import re
 from collections import OrderedDict
@@ -136,7 +135,7 @@ def load(path: Path) -> dict[str, Any]:
     return state
 
 
-def latest(folder: Path, recorded: float = math.inf) -> Latest:
+def latest(folder: Path, recorded: int | None = None) -> Latest:
     """Read the newest intact checkpoint of a run. Changes nothing on disk.
 
     Args:
@@ -149,7 +148,7 @@ def latest(folder: Path, recorded: float = math.inf) -> Latest:
     """
     rejected: list[Rejected] = []
     for path, step in _by_step(folder):
-        if step > recorded:
+        if recorded is not None and step > recorded:
             reason = f"{path}: expected events of its {step} steps, got those of the first {recorded}."
             rejected.append(Rejected(path=path, reason=reason))
             continue

@@ -17,8 +17,9 @@ weak directions, each direction is moved by itself, and the singular values of t
     change <= eps of float32              negligible
     else                                  effective
 
-Where other gradients are a billionth of the largest, rounding turns the candidates by 1e-7, so that their angle to a proved
-null space shows nothing. A claim that moves confirm is therefore left out first, and only what is orthogonal to it is sorted.
+The angle between the candidates and a proved null space shows nothing either: where other gradients are a billionth of the
+largest, rounding turns the candidates by 1e-7. A direction beyond the proved ones counts only if a move along it changes
+nothing.
 
 Whether a null direction lies inside one parameter is decided by that parameter's own gradients, as strictly. The angle
 between subspaces is not sufficient: in a deep chain, directions with an effect of 1e-8 are nearly null vectors of the
@@ -62,8 +63,6 @@ _WEAK = 1e-6
 _EXTRA_ROWS = 16
 _COMBINATIONS = 3
 _FEWEST_CASES = 6
-_FIRST_CASES = 2
-"""Number of cases that show most effects of moves."""
 _UNREAD_CASES = 24
 """Number of cases tried at least for an entry that none has read."""
 _GAP = 1e4
@@ -148,7 +147,9 @@ def jacobian(probe: Probe, cases: Cases, claimed: int = 0) -> tuple[Float64[Tens
     number = count = 0
     while number < _FEWEST_CASES or count < wanted or (number < most and bool(unread.any())):
         point, inputs = cases(number)
-        if number < _FEWEST_CASES:  # what is still unread then may be read by the other entries of a batch
+        # One entry of a batch has fewer outputs and so a less exact null space. Beside a confirmed proof that is enough to
+        # count; without one, rewrites use it. Later cases look for what the other entries may read.
+        if claimed and number < _FEWEST_CASES:
             inputs = probe.first_of_batch(inputs, point)
         # Further cases only look for entries that nothing has read. One gradient of a random projection shows which are.
         searching = number >= _FEWEST_CASES and count >= wanted
@@ -175,44 +176,41 @@ def estimate_null_space(
     Cost: about n gradients of the model for n tracked scalars, less the dimension of the claim if moves confirm it, and one
     singular value decomposition of a matrix of them.
     """
-    proved = torch.zeros(probe.tracked.size, 0, dtype=torch.float64)
-    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
-    first = [cases(each) for each in range(_FEWEST_CASES)]
+    confirmed = 0
     if claimed is not None and claimed.shape[1]:
-        worst = largest_effect(probe, first, claimed)
-        refuted = worst if worst > probe.rounding(first) else None
-        proved = claimed if refuted is None else proved
-    rows, number = jacobian(probe, cases, proved.shape[1])
+        first = [cases(each) for each in range(_FEWEST_CASES)]
+        confirmed = claimed.shape[1] if largest_effect(probe, first, claimed) <= probe.rounding(first) else 0
+    rows, number = jacobian(probe, cases, confirmed)
     tried = [cases(each) for each in range(number)]
     rounding = probe.rounding(tried)
-    if proved.shape[1] and number > len(first) and (worst := largest_effect(probe, tried, proved)) > rounding:
-        refuted, proved = worst, proved[:, :0]
-        rows, number = jacobian(probe, cases)
-        tried = [cases(each) for each in range(number)]
-    # A proved and confirmed direction is null, however rounding turns the others: only the rest is sorted.
-    rest = torch.linalg.qr(proved, mode="complete").Q[:, proved.shape[1] :]
-    _, computed, right = svd(rows @ rest, full_matrices=True)
-    values = torch.zeros(rest.shape[1], dtype=torch.float64)
+    _, computed, right = svd(rows, full_matrices=True)
+    values = torch.zeros(probe.tracked.size, dtype=torch.float64)
     values[: len(computed)] = computed
-    top = float(values.max()) if len(values) and values.any() else 1.0
+    top = float(values.max()) or 1.0
     flat_below = 16 * torch.finfo(torch.float64).eps * probe.tracked.size**0.5 * top
     candidate = values <= flat_below
     if top <= rounding * len(rows) ** 0.5:  # the largest, too, is rounding: no gradient stands out to measure others by
         candidate = torch.ones_like(candidate)
     weak = (values <= _WEAK * top) & ~candidate
-    directions = rest @ right.T
+    directions = right.T
     null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
-    null = sum_of(proved, null)
     flat = (rows == 0).all(0)
     unread = flat & unit_coordinates(null)
     null = without_coordinates(null, unread)
-    if proved.shape[1]:
-        further = sum_of(proved, beyond_claim(null, proved, unread))[:, proved.shape[1] :]
-        null = torch.cat([proved, further], dim=1)
-        unread &= ~unit_coordinates(proved)
-        proved_to_be_zero = torch.linalg.vector_norm(rows @ proved, dim=0).max()
-        steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
-        hidden = (further[:, steep].abs() > INSIDE).any(1)
+    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
+    if claimed is not None and claimed.shape[1]:
+        worst = largest_effect(probe, tried, claimed)
+        refuted = worst if worst > rounding else None
+        if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
+            further = sum_of(claimed, beyond_claim(null, claimed, unread))[:, claimed.shape[1] :]
+            # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
+            # have beyond the claim may be that angle, so each further direction is moved by itself.
+            further, _ = _by_moves(probe, tried, further, rounding)
+            null = torch.cat([claimed, further], dim=1)
+            unread &= ~unit_coordinates(claimed)
+            proved_to_be_zero = torch.linalg.vector_norm(rows @ claimed, dim=0).max()
+            steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
+            hidden = (further[:, steep].abs() > INSIDE).any(1)
     without_gradient = flat & ~unread & ~unit_coordinates(null)
     sizes = [entry.size for entry in probe.tracked.entries]
     null_and_faint = sum_of(null, faint)
@@ -289,26 +287,8 @@ def _measured(
 
 def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
     """The null and the negligible directions of a space, by a unit move along each of its directions."""
-    # An effect at one input is an effect. So one entry of each batch, in the first cases and then in all, sets most directions
-    # aside; that a direction has none is measured with all entries.
-    alone = [(point, probe.first_of_batch(inputs, point)) for point, inputs in cases]
-    few, _ = _below(probe, alone[:_FIRST_CASES], suspects, NEGLIGIBLE)
-    turned, values = _below(probe, alone, few, NEGLIGIBLE)
-    faint = turned[:, values > rounding]
-    turned, values = _below(probe, cases, turned[:, values <= rounding], NEGLIGIBLE)
-    without_effect, faint = turned[:, values <= rounding], torch.cat([faint, turned[:, values > rounding]], dim=1)
-    # Changes by a discontinuity do not add up, so the combinations are tested once more.
-    if largest_effect(probe, cases, without_effect) > rounding:
-        without_effect = without_effect[:, :0]
-    if largest_effect(probe, cases, faint) > NEGLIGIBLE:
-        faint = faint[:, :0]
-    return without_effect, faint
-
-
-def _below(probe: Probe, cases: Sequence[Case], suspects: Tensor, limit: float) -> tuple[Tensor, Tensor]:
-    """The directions of a space along which the changes by unit moves have singular values up to a limit, and these."""
     if not suspects.shape[1]:
-        return suspects, torch.zeros(0, dtype=torch.float64)
+        return suspects, suspects
     changes = torch.stack(
         [
             torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
@@ -317,11 +297,19 @@ def _below(probe: Probe, cases: Sequence[Case], suspects: Tensor, limit: float) 
         ],
         dim=1,
     )
-    changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
-    _, values, right = svd(changes, full_matrices=True)
-    padded = torch.zeros(suspects.shape[1], dtype=torch.float64)
-    padded[: len(values)] = values
-    return (suspects @ right.T)[:, padded <= limit], padded[padded <= limit]
+    finite = torch.isfinite(changes).all(1)
+    if not bool(finite.all()):
+        changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
+    _, values, right = svd(changes, full_matrices=False)
+    turned = suspects @ right.T
+    without_effect = turned[:, values <= rounding]
+    faint = turned[:, (values > rounding) & (values <= NEGLIGIBLE)]
+    # Changes by a discontinuity do not add up, so the combinations are tested once more.
+    if largest_effect(probe, cases, without_effect) > rounding:
+        without_effect = without_effect[:, :0]
+    if largest_effect(probe, cases, faint) > NEGLIGIBLE:
+        faint = faint[:, :0]
+    return without_effect, faint
 
 
 def _effects(

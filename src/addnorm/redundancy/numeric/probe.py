@@ -157,12 +157,7 @@ class Probe:
         """Return gradients of `count` random projections of the output, relative to its root mean square, computed `at_once`
         together, which takes as much more memory."""
         with self.at(point), torch.enable_grad():
-            try:
-                output = self.output(inputs).floats
-            except (
-                NotImplementedError
-            ) as error:  # flex_attention refuses gradients on the CPU before it computes anything
-                raise _not_differentiable(error) from error
+            output = self._differentiable_output(inputs).floats
             count = min(count, output.numel())
             if not output.requires_grad:
                 return torch.zeros(count, self.tracked.size, dtype=torch.float64)
@@ -175,6 +170,12 @@ class Probe:
                 projections /= output.numel() ** 0.5
             scale = _scale(output.detach())
             return torch.cat([self._gradients(output, some) / scale for some in projections.split(at_once)])
+
+    def _differentiable_output(self, inputs: Inputs) -> ObservedNumbers:
+        try:
+            return self.output(inputs)
+        except NotImplementedError as error:  # flex_attention refuses gradients on the CPU before it computes anything
+            raise _not_differentiable(error) from error
 
     def _gradients(self, output: Tensor, projections: Tensor) -> Tensor:
         try:
@@ -235,7 +236,7 @@ class Probe:
         computation.
         """
         with torch.enable_grad():
-            self.output(cases[0][1])
+            self._differentiable_output(cases[0][1])
         worst = 1.0
         for seed, (point, inputs) in enumerate(cases):
             before = self.unmoved(inputs, point).floats
