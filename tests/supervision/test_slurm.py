@@ -1,8 +1,10 @@
 """A study on a real Slurm with two nodes, through everything that befalls jobs there."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -70,8 +72,9 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(
     second = Supervisor(server, str(tmp_path / "second.txt"), *arguments, environment={"ADDNORM_HOST": "elsewhere"})
     here.start_node("n2")
     wait_until(lambda: started(out) == 2)
-    third = Supervisor(server, str(tmp_path / "third.txt"), *arguments, environment={"ADDNORM_HOST": "login3"})
-    assert third.wait(120) == 1
+    with paused(out):
+        third = Supervisor(server, str(tmp_path / "third.txt"), *arguments, environment={"ADDNORM_HOST": "login3"})
+        assert third.wait(120) == 1
     assert "expected no other supervisor, got process" in (tmp_path / "third.txt").read_text()
     assert second.wait(120) == 0, (tmp_path / "second.txt").read_text()
     assert_as_calm(calm_eight, out)
@@ -85,6 +88,17 @@ def test_eight_runs_survive_whatever_befalls_their_jobs(
 def started(out: Path) -> int:
     """Number of supervisors that have worked on a study."""
     return sum(entry["type"] == "supervisor started" for entry in read_lines(out / "supervisor.jsonl")[0])
+
+
+@contextmanager
+def paused(out: Path) -> Iterator[None]:
+    """The study's last supervisor, stopped for a while: it cannot be through before another one has looked."""
+    pid = next(entry["supervisor"] for entry in reversed(read_lines(out / "supervisor.jsonl")[0]))
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 RANKS = """
