@@ -7,6 +7,7 @@ Time is estimated from the measured speed of a real step of the first variant on
 import time
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -245,7 +246,20 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
 
     The memory is that of one device, which computes one shard after the other. With weights that are shared out it is an upper
     bound that is not measured: all matrices are taken to be shared, and the next branch to be gathered ahead.
+
+    Budgets, time limits, plans and the record of costs ask for the same step; it is counted once per process.
     """
+    # What does not change a step must not miss the cache: a budget is counted before the steps are known.
+    step = replace(training, steps=1, tokens=None, flops=None, tokens_per_parameter=None)
+    try:
+        hash((model, step))
+    except TypeError:  # a plugin's specification has a field such as a list
+        return _count_step(model, step, torch.get_default_dtype())
+    return _cached_step_cost(model, step, torch.get_default_dtype())
+
+
+def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> StepCost:
+    """See `step_cost`. `dtype` is torch's default, that of the weights."""
     shards = training.shards or 1
     # Models of others ask for numbers, which meta tensors have not: one sequence is computed, and stands for all.
     device, rows = ("cpu", training.batch // shards) if isinstance(model, ForeignSpec) else ("meta", 1)
@@ -283,6 +297,9 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
         weight_bytes=weight_bytes,
         state_bytes=optimizer_bytes,
     )
+
+
+_cached_step_cost = lru_cache(maxsize=512)(_count_step)
 
 
 def _gathered_bytes(model: Transformer, weight_bytes: int) -> int:

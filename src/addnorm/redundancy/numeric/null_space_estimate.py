@@ -287,19 +287,9 @@ def _measured(
 
 def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:
     """The null and the negligible directions of a space, by a unit move along each of its directions."""
-    if not suspects.shape[1]:
-        return suspects, suspects
-    changes = torch.stack(
-        [
-            torch.cat([probe.change(inputs, point, direction / direction.abs().max()) for point, inputs in cases])
-            * direction.abs().max()
-            for direction in suspects.T
-        ],
-        dim=1,
-    )
-    finite = torch.isfinite(changes).all(1)
-    if not bool(finite.all()):
-        changes = torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
+    if all_change_the_output(probe, cases, suspects):
+        return suspects[:, :0], suspects[:, :0]
+    changes = torch.cat([_changes(probe, point, inputs, suspects) for point, inputs in cases])
     _, values, right = svd(changes, full_matrices=False)
     turned = suspects @ right.T
     without_effect = turned[:, values <= rounding]
@@ -310,6 +300,40 @@ def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: f
     if largest_effect(probe, cases, faint) > NEGLIGIBLE:
         faint = faint[:, :0]
     return without_effect, faint
+
+
+def all_change_the_output(probe: Probe, cases: Sequence[Case], suspects: Float64[Tensor, "move direction"]) -> bool:
+    """True if every direction of a space changes the output by more than float32 resolves, at one of the cases at least.
+
+    The cases are gone through one after the other, and each only by what none before it has shown. A trained model has hundreds of
+    weak directions, whose largest changes the first case shows; moving all of them at all cases is most of an audit's time.
+
+    Why nothing is lost: the singular vectors of the changes at one case are orthogonal in the space and in the output. A move
+    along which all cases change little therefore has hardly a part along the vectors that are set aside here. What the last
+    case leaves may still have such a part, so directions that are left are measured together with all others by the caller.
+    """
+    left = suspects
+    for point, inputs in cases:
+        if not left.shape[1]:
+            break
+        one = probe.first_of_batch(inputs, point)
+        share = probe.scale(one, point) / probe.scale(inputs, point)
+        _, computed, right = svd(_changes(probe, point, one, left) * share, full_matrices=True)
+        values = torch.zeros(left.shape[1], dtype=torch.float64)  # fewer outputs than directions leave zeros
+        values[: len(computed)] = computed
+        left = left @ right[values <= NEGLIGIBLE].T
+    return not left.shape[1]
+
+
+def _changes(probe: Probe, point: int, inputs: Inputs, space: Tensor) -> Float64[Tensor, "entry direction"]:
+    """The changes of the output by a move along each direction of a space, per unit of the direction. The move has a largest entry
+    of one; a change that is not finite counts as one."""
+    columns = []
+    for direction in space.T:
+        size = direction.abs().max()
+        columns.append(probe.change(inputs, point, direction / size) * size)
+    changes = torch.stack(columns, dim=1)
+    return torch.where(torch.isfinite(changes), changes, torch.ones((), dtype=torch.float64))
 
 
 def _effects(

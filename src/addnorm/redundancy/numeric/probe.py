@@ -118,6 +118,10 @@ class Probe:
             self._remembered[key] = _Remembered(inputs=inputs, buffers=before, output=output)
         return output
 
+    def scale(self, inputs: Inputs, point: int) -> float:
+        """Return the root mean square of the finite observed numbers at a point, the unit of `change`."""
+        return float(_scale(self.unmoved(inputs, point).floats))
+
     def _buffers(self) -> tuple[tuple[int, int], ...]:
         """The address of every buffer and torch's count of its changes."""
         return tuple((id(each), each._version) for each in self.model.buffers())
