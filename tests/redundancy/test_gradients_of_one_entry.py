@@ -1,5 +1,7 @@
 """Gradients with one entry of a batch, and as many of them as a confirmed claim leaves open."""
 
+from collections import Counter
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -7,9 +9,15 @@ from torch import Tensor, nn
 import addnorm
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.generic_weights import generic
-from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.inputs import Inputs, bind
 from addnorm.redundancy.execution.tracked_parameters import track_parameters
-from addnorm.redundancy.numeric.null_space_estimate import jacobian
+from addnorm.redundancy.numeric import null_space_estimate
+from addnorm.redundancy.numeric.null_space_estimate import (
+    NullSpaceEstimate,
+    all_change_the_output,
+    estimate_null_space,
+    jacobian,
+)
 from addnorm.redundancy.numeric.probe import Probe
 
 
@@ -68,3 +76,65 @@ def test_a_confirmed_claim_needs_fewer_gradients() -> None:
     rows, _ = jacobian(probe, cases)
     fewer, _ = jacobian(probe, cases, claimed=7)
     assert probe.tracked.size - 7 + 16 <= len(fewer) < probe.tracked.size + 16 <= len(rows)
+
+
+class ManyWeak(nn.Module):
+    """A table of biases whose effects decrease from clear to 1e-9, and a bias before a softmax, or none that is null.
+
+    Args:
+        hidden: what is among the weak directions: `none`, a `null` direction that no rule proves, directions that
+            only the `last` entry of a batch shows, or `faint` ones.
+    """
+
+    def __init__(self, hidden: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.head, self.bias, self.hidden = nn.Linear(5, 24, bias=False), nn.Parameter(torch.randn(24)), hidden
+        self.register_buffer("sizes", torch.logspace(0, -9 if hidden == "faint" else -6, 24))
+
+    def forward(self, x: Tensor) -> Tensor:
+        bias = self.bias * self.sizes
+        if self.hidden == "null":
+            bias = bias - bias.mean() * torch.sigmoid(1e9 * torch.ones(()))  # a mean that the rules do not see
+        if self.hidden == "last":
+            bias = bias * torch.arange(len(x)).eq(len(x) - 1)[:, None]
+        return torch.tanh(self.head(x) + bias)
+
+
+@pytest.mark.parametrize(("hidden", "faint"), [("none", 0), ("null", 0), ("last", 0), ("faint", 5)])
+def test_clear_effects_are_set_aside_without_another_result(
+    hidden: str, faint: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every direction moved at every case is the reference; what is set aside case by case must not differ from it."""
+
+    def estimate() -> NullSpaceEstimate:
+        model, x = ManyWeak(hidden).eval(), torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
+        copied = generic(model, torch.float64)
+        probe = Probe(copied, track_parameters(model, x), "logits")
+        return estimate_null_space(probe, Cases.of(copied, bind(x), "logits"))
+
+    quick = estimate()
+    monkeypatch.setattr(null_space_estimate, "all_change_the_output", lambda *given: not given[2].shape[1])
+    slow = estimate()
+    assert quick.counted.joint == slow.counted.joint
+    assert quick.counted.redundant == slow.counted.redundant
+    assert quick.counted_weak.joint == slow.counted_weak.joint
+    assert (slow.counted_weak.joint - slow.counted.joint > 0) == (faint > 0)
+
+
+def test_weak_directions_are_not_moved_at_all_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = Counter[int]()
+    change = Probe.change
+
+    def counting(self: Probe, inputs: Inputs, point: int, move: Tensor) -> Tensor:
+        moved[len(inputs.args[0])] += 1
+        return change(self, inputs, point, move)
+
+    model, x = ManyWeak("none").eval(), torch.randn(4, 5)
+    copied = generic(model, torch.float64)
+    probe, cases = Probe(copied, track_parameters(model, x), "logits"), Cases.of(copied, bind(x), "logits")
+    monkeypatch.setattr(Probe, "change", counting)
+    weak = torch.eye(probe.tracked.size, dtype=torch.float64)
+    assert all_change_the_output(probe, [cases(each) for each in range(6)], weak)
+    assert moved[4] == 0
+    assert moved[1] < 2 * probe.tracked.size  # of the six cases' moves

@@ -305,8 +305,9 @@ def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: f
 def all_change_the_output(probe: Probe, cases: Sequence[Case], suspects: Float64[Tensor, "move direction"]) -> bool:
     """True if every direction of a space changes the output by more than float32 resolves, at one of the cases at least.
 
-    The cases are gone through one after the other, and each only by what none before it has shown. A trained model has hundreds of
-    weak directions, whose largest changes the first case shows; moving all of them at all cases is most of an audit's time.
+    The cases are gone through one after the other, and each only by what none before it has shown. A trained model has
+    hundreds of weak directions; the first case shows most of them, and moving all of them at all cases would be most of an
+    audit's time.
 
     Why nothing is lost: the singular vectors of the changes at one case are orthogonal in the space and in the output. A move
     along which all cases change little therefore has hardly a part along the vectors that are set aside here. What the last
@@ -326,8 +327,8 @@ def all_change_the_output(probe: Probe, cases: Sequence[Case], suspects: Float64
 
 
 def _changes(probe: Probe, point: int, inputs: Inputs, space: Tensor) -> Float64[Tensor, "entry direction"]:
-    """The changes of the output by a move along each direction of a space, per unit of the direction. The move has a largest entry
-    of one; a change that is not finite counts as one."""
+    """The changes of the output by a move along each direction of a space, per unit of the direction. The largest entry of a
+    move is one; a change that is not finite counts as one."""
     columns = []
     for direction in space.T:
         size = direction.abs().max()
