@@ -246,7 +246,10 @@ def test_a_conclusion_says_what_was_asked_found_and_is_open() -> None:
     assert unresolved.startswith("Open: ")
     assert "near–base" in unresolved
     nothing = conclusion(rank([run for run in found if run.variant != "bad"], references=["base"], margin=1e-9))[1]
-    assert nothing == "Found, with 95 % confidence: no difference that exceeds the noise between runs."
+    assert nothing == (
+        "Nothing is decided. With 95 % confidence, none of the 2 tested comparisons shows a difference, "
+        "and none shows that there is none."
+    )
     alone = conclusion(rank(found[:6], references=["base", "bad"]))
     assert alone[0] == "Asked: do base and bad differ in held-out loss? Seeds of each: 3."
     assert alone[2] == "Open: nothing."

@@ -1,4 +1,8 @@
-"""A ranking in three sentences: what was asked, what was found, what is open."""
+"""A ranking in three sentences: what was asked, what was decided, what is open.
+
+Every sentence follows from the verdicts and their reasons. Without a verdict nothing is said of differences: that no test was
+made, or that a test decided nothing, is no evidence that there is no difference.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -10,6 +14,9 @@ _MOST_NAMED = 4
 _MOST_LISTED = 6
 """Variants that a sentence lists; more are counted."""
 _DECIDED = ("better", "worse", "equivalent", "failed")
+_TESTED = ("better", "worse", "equivalent", "undecided")
+_MOST_REASONS = 3
+"""Reasons that a sentence lists where comparisons have different ones."""
 
 Pair = tuple[str, str, Comparison]
 
@@ -32,17 +39,30 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
         Open: nothing.
     """
     called = short or {}
-    pairs = [(called.get(name, name), called.get(other, other), found) for name, other, found in _pairs(ranking)]
+    pairs = [(called.get(name, name), called.get(other, other), each) for name, other, each in _pairs(ranking)]
     others = [called.get(r.variant, r.variant) for r in ranking.variants if r.variant not in ranking.references]
     references = [called.get(name, name) for name in ranking.references]
     counts = sorted({row.seeds for row in ranking.variants if not row.constant} or {1})
-    seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
-    asked = (
-        say("asked", variants=_names_or_count(sorted(others)), references=_names(references), seeds=seeds)
-        if others
-        else say("asked_of_references", references=_names(references), seeds=seeds)
-    )
+    values = {
+        "references": _names(references),
+        "seeds": f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}",
+        "measure": ranking.measure.name,
+    }
+    if others:
+        asked = _say(ranking, "asked", variants=_names_or_count(sorted(others)), **values)
+    else:
+        asked = _say(ranking, "asked_of_references", **values)
     return asked, _found(ranking, pairs), _open(pairs)
+
+
+def _say(ranking: Ranking, code: str, **values: str | float | Sentence) -> Sentence:
+    """A sentence about a loss in nats, or its form for another measure, which ends in `_plain` and has the measure's unit."""
+    if ranking.measure.in_nats:
+        values.pop("measure", None)
+        return say(code, **values)
+    if "measure" in values:
+        return say(f"{code}_plain", **values)
+    return say(f"{code}_plain", unit=f" {ranking.measure.unit}" if ranking.measure.unit else "", **values)
 
 
 def open_comparisons(ranking: Ranking) -> list[Pair]:
@@ -51,8 +71,8 @@ def open_comparisons(ranking: Ranking) -> list[Pair]:
 
 
 def _unresolved(pairs: Iterable[Pair]) -> list[Pair]:
-    found = [pair for pair in pairs if pair[2].verdict in (None, "undecided")]
-    return sorted(found, key=lambda pair: pair[2].seeds_needed or float("inf"))
+    unresolved = [pair for pair in pairs if pair[2].verdict in (None, "undecided")]
+    return sorted(unresolved, key=lambda pair: pair[2].seeds_needed or float("inf"))
 
 
 def _names_or_count(names: Sequence[str]) -> Sentence:
@@ -65,22 +85,22 @@ def _names(names: Sequence[str]) -> Sentence:
 
 def _pairs(ranking: Ranking) -> Iterator[Pair]:
     """Every comparison once, from the variant's side."""
-    told: set[frozenset[str]] = set()
+    seen: set[frozenset[str]] = set()
     for row in ranking.variants:
         for other, comparison in row.versus.items():
-            if row.variant in ranking.references and frozenset((row.variant, other)) in told:
+            if row.variant in ranking.references and frozenset((row.variant, other)) in seen:
                 continue
-            told.add(frozenset((row.variant, other)))
+            seen.add(frozenset((row.variant, other)))
             yield row.variant, other, comparison
 
 
 def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
     decided = [pair for pair in pairs if pair[2].verdict in _DECIDED]
+    if not decided:
+        return _undecided(ranking, pairs)
     if len({name for name, _, _ in decided}) > _MOST_LISTED:
         references = dict.fromkeys(other for _, other, _ in decided)
-        parts = [
-            _against(other, [pair for pair in decided if pair[1] == other], ranking.margin) for other in references
-        ]
+        parts = [_against(ranking, other, [pair for pair in decided if pair[1] == other]) for other in references]
     else:
         parts = []
         for verdict in _DECIDED:
@@ -88,41 +108,70 @@ def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
             for name, other, comparison in decided:
                 if comparison.verdict == verdict:
                     by_variant.setdefault(name, []).append((other, comparison))
-            parts += [_of_variant(verdict, name, found, ranking.margin) for name, found in by_variant.items()]
-    if not parts:
-        return say("found_nothing", confidence=100 * ranking.confidence)
-    return say("found", confidence=100 * ranking.confidence, parts=listed("semicolon", parts))
+            parts += [_of_variant(ranking, verdict, name, of) for name, of in by_variant.items()]
+    listing = listed("semicolon", parts)
+    if all(comparison.verdict == "failed" for _, _, comparison in decided):
+        return say("found_untested", parts=listing)
+    return say("found", confidence=100 * ranking.confidence, parts=listing)
 
 
-def _of_variant(verdict: str, name: str, found: Sequence[tuple[str, Comparison]], margin: float) -> Sentence:
-    than = _names([other for other, _ in found])
+def _undecided(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
+    """Why nothing is decided: there is no comparison, or no test was possible, or the tests left all open."""
+    if not pairs:
+        return say("found_no_comparison")
+    tested = sum(comparison.verdict in _TESTED for _, _, comparison in pairs)
+    if tested:
+        code = "found_undecided" if tested > 1 else "found_one_undecided"
+        return say(code, count=tested, confidence=100 * ranking.confidence)
+    reasons = dict.fromkeys(str(comparison.reason) for _, _, comparison in pairs)
+    if len(reasons) == 1 and (reason := pairs[0][2].reason) is not None:
+        return say("found_no_verdict", reasons=reason)
+    each = [
+        say("found_reason", variant=name, other=other, reason=comparison.reason)
+        for name, other, comparison in pairs
+        if comparison.reason is not None
+    ]
+    shown = listed("semicolon", each[:_MOST_REASONS])
+    if len(each) > _MOST_REASONS:
+        shown = say("open_and_more", named=shown, more=len(each) - _MOST_REASONS)
+    return say("found_no_verdict", reasons=shown)
+
+
+def _of_variant(ranking: Ranking, verdict: str, name: str, of: Sequence[tuple[str, Comparison]]) -> Sentence:
+    than = _names([other for other, _ in of])
     if verdict == "equivalent":
-        return say("found_equivalent", variant=name, others=than, margin=margin)
+        return _say(ranking, "found_equivalent", variant=name, others=than, margin=ranking.margin)
     if verdict == "failed":
         return say("found_failed", variant=name)
-    ends = [abs(end) for _, each in found for end in each.interval or ()]
-    return say(f"found_{verdict}", variant=name, others=than, size=_mean_size(found), least=min(ends), most=max(ends))
+    ends = [abs(end) for _, each in of for end in each.interval or ()]
+    size = _mean_size(of)
+    return _say(ranking, f"found_{verdict}", variant=name, others=than, size=size, least=min(ends), most=max(ends))
 
 
-def _against(other: str, pairs: Sequence[Pair], margin: float) -> Sentence:
+def _against(ranking: Ranking, other: str, pairs: Sequence[Pair]) -> Sentence:
     """Counts of variants by verdict against a reference."""
     parts = []
     for verdict in _DECIDED:
         sizes = {name: _mean_size([(other, each)]) for name, _, each in pairs if each.verdict == verdict}
-        values: dict[str, str | int | float] = {"count": len(sizes)}
-        if verdict in ("better", "worse") and sizes:
-            values |= {"least": min(sizes.values()), "most": max(sizes.values())}
-            values["variant"] = max(sizes, key=lambda name: sizes[name])
+        if not sizes:
+            continue
+        if verdict == "failed":
+            parts.append(say("counted_failed", count=len(sizes)))
         elif verdict == "equivalent":
-            values["margin"] = margin
-        if sizes:
-            form = f"one_{verdict}" if len(sizes) == 1 and verdict in ("better", "worse") else verdict
-            parts.append(say(f"counted_{form}", **values))
+            parts.append(_say(ranking, "counted_equivalent", count=len(sizes), margin=ranking.margin))
+        else:
+            largest = max(sizes, key=lambda name: sizes[name])
+            least, most = min(sizes.values()), max(sizes.values())
+            if len(sizes) == 1:
+                parts.append(_say(ranking, f"counted_one_{verdict}", variant=largest, least=least))
+            else:
+                code = f"counted_{verdict}"
+                parts.append(_say(ranking, code, count=len(sizes), least=least, most=most, variant=largest))
     return say("found_against", other=other, parts=listed("comma", parts))
 
 
-def _mean_size(found: Sequence[tuple[str, Comparison]]) -> float:
-    sizes = [abs(each.difference) for _, each in found if each.difference is not None]
+def _mean_size(pairs: Sequence[tuple[str, Comparison]]) -> float:
+    sizes = [abs(each.difference) for _, each in pairs if each.difference is not None]
     return sum(sizes) / len(sizes) if sizes else 0.0
 
 
@@ -134,6 +183,9 @@ def _open(pairs: Sequence[Pair]) -> Sentence:
     more = len(unresolved) - _MOST_NAMED
     which = say("open_and_more", named=named, more=more) if more > 0 else named
     nearest = unresolved[0][2].seeds_needed
+    if nearest is None and any(comparison.verdict is None for _, _, comparison in unresolved):
+        # Not tested: what it would take is unknown, or is no matter of seeds.
+        return say("open_untested", count=len(unresolved), all=count, which=which)
     if nearest is None or nearest > RESOLVABLE_SEEDS:
         return say("open_unresolvable", count=len(unresolved), all=count, which=which)
     return say("open", count=len(unresolved), all=count, which=which, seeds=nearest)
