@@ -43,25 +43,24 @@ def conclusion(ranking: Ranking, short: Mapping[str, str] | None = None) -> tupl
     others = [called.get(r.variant, r.variant) for r in ranking.variants if r.variant not in ranking.references]
     references = [called.get(name, name) for name in ranking.references]
     counts = sorted({row.seeds for row in ranking.variants if not row.constant} or {1})
-    values = {
+    values: dict[str, str | Sentence] = {
         "references": _names(references),
         "seeds": f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}",
-        "measure": ranking.measure.name,
     }
+    in_nats = ranking.measure.in_nats
+    if not in_nats:
+        values["measure"] = ranking.measure.name
     if others:
-        asked = _say(ranking, "asked", variants=_names_or_count(sorted(others)), **values)
+        asked = say("asked" if in_nats else "asked_plain", variants=_names_or_count(sorted(others)), **values)
     else:
-        asked = _say(ranking, "asked_of_references", **values)
+        asked = say("asked_of_references" if in_nats else "asked_of_references_plain", **values)
     return asked, _found(ranking, pairs), _open(pairs)
 
 
 def _say(ranking: Ranking, code: str, **values: str | float | Sentence) -> Sentence:
     """A sentence about a loss in nats, or its form for another measure, which ends in `_plain` and has the measure's unit."""
     if ranking.measure.in_nats:
-        values.pop("measure", None)
         return say(code, **values)
-    if "measure" in values:
-        return say(f"{code}_plain", **values)
     return say(f"{code}_plain", unit=f" {ranking.measure.unit}" if ranking.measure.unit else "", **values)
 
 
@@ -116,7 +115,7 @@ def _found(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
 
 
 def _undecided(ranking: Ranking, pairs: Sequence[Pair]) -> Sentence:
-    """Why nothing is decided: there is no comparison, or no test was possible, or the tests left all open."""
+    """Reasons for which nothing is decided: no comparison, no test that was possible, or tests that left all open."""
     if not pairs:
         return say("found_no_comparison")
     tested = sum(comparison.verdict in _TESTED for _, _, comparison in pairs)
