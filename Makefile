@@ -33,15 +33,17 @@ test: $(STAMP)
 	wait $$lint; lint=$$?; cat $(VENV)/lint.log; exit $$((tests | lint))
 
 PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal --durations 50
+# The tier that one session adds to what `make test` samples: CI runs both together, and so imports and makes fixtures once.
+TIER := and not thorough
 SHAPES := tests/contracts tests/equivalence tests/golden tests/model tests/shapes
 
 plain-tests: $(STAMP)
-	JAXTYPING_DISABLE=1 $(PYTEST) -m "not shapes and not gpu and not soak and not thorough"
+	JAXTYPING_DISABLE=1 $(PYTEST) -m "not shapes and not gpu and not soak $(TIER)"
 
 shape-tests: $(STAMP)
 	$(PYTEST) $(SHAPES) -m "shapes and not gpu and not soak" --jaxtyping-packages=addnorm,beartype.beartype
 
-# The cases that `make test` samples: products of settings, whole families of models, programs of other libraries. CI runs both.
+# The cases that `make test` samples: products of settings, whole families of models, programs of other libraries.
 thorough: $(STAMP)
 	JAXTYPING_DISABLE=1 $(PYTEST) -m "thorough and not gpu and not soak"
 

@@ -1,6 +1,7 @@
 """The sessions of `make test` and `make thorough` hold every test: what is about shapes in one, all else in two others."""
 
 import re
+import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -14,15 +15,24 @@ def test_the_makefile_names_the_folders_about_shapes() -> None:
     (named,) = re.findall(r"^SHAPES := (.*)$", makefile, re.MULTILINE)
     assert named.split() == [f"tests/{folder}" for folder in SHAPE_FOLDERS]
     assert all((ROOT / "tests" / folder).is_dir() for folder in SHAPE_FOLDERS)
-    assert '-m "not shapes and not gpu and not soak and not thorough"' in makefile
+    assert '-m "not shapes and not gpu and not soak $(TIER)"' in makefile
+    assert "\nTIER := and not thorough\n" in makefile
     assert '-m "shapes and not gpu and not soak"' in makefile  # which are never thorough
     assert '-m "thorough and not gpu and not soak"' in makefile
 
 
-def test_ci_runs_both() -> None:
+def test_ci_runs_both_tiers() -> None:
+    """An empty TIER on the command line wins over the one in the Makefile, in the makes that it calls too."""
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
-    assert "make test" in script
-    assert "make thorough" in script
+    assert re.search(r"^make --keep-going test docs TIER=$", script, re.MULTILINE)
+    printed = subprocess.run(
+        ["make", "--dry-run", "-o", ".venv/installed", "plain-tests", "TIER="],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert '-m "not shapes and not gpu and not soak "' in printed
 
 
 def test_the_names_of_test_modules_are_unique() -> None:
