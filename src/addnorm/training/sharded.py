@@ -73,6 +73,8 @@ class Sharded(Parallel):
         return range(self.ranks.rank, count, self.ranks.size)
 
     def take(self, loss: Tensor) -> Terms:
+        # FSDP has reduced the cut matrices' gradients during the backward pass, in the tree's order. What is whole on all
+        # ranks it does not know of, so it is summed here, by the same tree, or the ranks' copies would drift apart.
         whole = self.ranks.sum([loss, *(p.grad for p in self._whole)], [loss, *self._whole])
         cut: Terms = [None if p.grad is None else cast(DTensor, p.grad).to_local() for p in self._cut]
         for parameter in self._trained:
@@ -91,6 +93,8 @@ class Sharded(Parallel):
         for number, (parameter, own) in enumerate(zip(self._trained, tensors, strict=True)):
             if own.grad is None:
                 continue
+            # A norm of rows, squared and added over ranks, would round in another order for every number of ranks. So one rank
+            # gets the whole gradient of a matrix, the ranks taking turns, and computes what one device alone computes.
             gradient: Tensor | None = own.grad
             if id(parameter) in self._own:
                 gradient = self._gather(own.grad, parameter.shape, to=number % self.ranks.size)
@@ -157,6 +161,7 @@ class Sharded(Parallel):
 
     def _rows(self, whole: Tensor) -> Tensor:
         """This rank's rows of a whole tensor, possibly none."""
+        # FSDP cuts into chunks of equal length, rounded up: the last rank may have fewer rows, or none.
         most = -(-len(whole) // self.ranks.size)
         return whole[self.ranks.rank * most : (self.ranks.rank + 1) * most]
 
@@ -191,6 +196,9 @@ def _shard(model: Transformer, ranks: RankGroup, device: torch.device) -> None:
     for parameter in plain:
         parameter.data = parameter.data.to(device)
     mesh = init_device_mesh(device.type, (ranks.size,))
+    # FSDP's defaults divide gradients by the number of ranks and reduce them with its own collective. Both change bits: the
+    # division is left out (the training loop weighs the shards), and the reduction is `TreeReduceScatter`.
+    #
     # The root too gives its matrices back after a forward pass: an evaluation has no backward pass that would do so.
     units: list[nn.Module] = [*(branch.body for branch in model.branches()), model]
     for module in units:

@@ -61,6 +61,9 @@ class Elimination:
         """Express a block's coordinates in those that are still free."""
         if block not in self.solutions:
             return {block: identity(self.sizes[block])}
+        # A solution may name blocks that were solved later, so the chain is followed to free blocks. It cannot be circular: a
+        # block is solved once, in terms of blocks that were free or new at that time. The result replaces the chain, or every
+        # later shift would walk it again (hundreds of steps in a deep model).
         total: dict[int, LinearMap] = {}
         for inner, outer in self.solutions[block].items():
             for free, step in self.express(inner).items():
@@ -98,6 +101,8 @@ class Elimination:
         # From the cheapest method to the most general one: a diagonal pivot, a regular map (whose block must vanish,
         # whatever its singular values are), coordinates that occur once, a square block, and a singular value
         # decomposition. Only the last one decides a rank, which depends on rounding.
+        #
+        # A term that has size one along all of the axes is constant there by construction: the demand says nothing of it.
         terms = {
             block: term
             for block, term in without_repeats(shift.terms).items()
@@ -106,6 +111,9 @@ class Elimination:
         if not terms or self._diagonal(terms, axes, on_loss):
             return
         if len(terms) == 1 and axes is None and next(iter(terms.values())).regular:
+            # A regular map has full column rank by its structure (a product of regular ones): A x = 0 leaves x = 0 whatever
+            # the singular values are. In a deep chain the smallest is far below rounding, and a rank computed from the
+            # numbers would call such a coordinate free: a false proof.
             (only,) = terms
             on_loss(only, self.sizes[only])
             self.solutions[only] = {}
@@ -120,6 +128,8 @@ class Elimination:
         for block, matrix in matrices.items():
             on_loss(block, _taken(terms[block], matrix, group if together else None))
         rows = prod(reduced)
+        # Losses are reported before anything is solved, from each block's own equations: they say what a demand concerns, and
+        # are shown to people. The counts of the proof come from the free coordinates at the end.
         if rows * columns > _LARGEST_SYSTEM:
             whole = torch.cat(list(matrices.values()), dim=1)
             self._solve(compressed(differences(whole, group) if together else whole), list(matrices))
@@ -139,6 +149,8 @@ class Elimination:
                 size > 1 and at != pivot.axis for term in others.values() for at, size in enumerate(term.reduced)
             ) or float(pivot.scale.abs().min()) < _PIVOT * float(pivot.scale.abs().max()):
                 continue
+            # D x + sum of A_j y_j = 0, or = c along the axis: x = (c - sum of A_j y_j) / D, entry by entry. The others must not
+            # vary along another axis: then one entry of x would have to satisfy several equations.
             size = len(pivot.scale)
             solved: dict[int, LinearMap] = {}
             for other, term in others.items():
@@ -158,6 +170,7 @@ class Elimination:
     def _square(self, matrices: Mapping[int, torch.Tensor], terms: Mapping[int, Term]) -> bool:
         """Solve "the shift vanishes" for the last block whose matrix is square, regular and well conditioned. This
         decides no rank and preserves the regularity of the other blocks."""
+        # The last block first: its parameter was added last, and its solution says which earlier shifts it absorbs.
         for block in reversed(list(matrices)):
             matrix = matrices[block]
             square = terms[block].regular and matrix.shape[0] == matrix.shape[1]
@@ -209,6 +222,8 @@ class Elimination:
             ones = torch.zeros(rows, rows // group, dtype=torch.float64)
             ones[torch.arange(rows), torch.arange(rows) // group] = -1.0
             matrices = matrices | {constant: ones}
+        # A block of which only some coordinates were solved is replaced by a smaller block of the others. The old name stays
+        # valid in every shift: its solution says which entries are the new block's, and what the solved ones are.
         rest: dict[int, tuple[int, torch.Tensor]] = {}
         for block, (_, columns) in chosen.items():
             keep = torch.ones(self.sizes[block], dtype=torch.bool)
@@ -233,6 +248,7 @@ class Elimination:
                 part = -matrix[taken] / pivots[:, None]
                 if part.any():
                     regular, condition = facts.get(other, (False, 1.0))
+                    # Some rows of a regular map need not be regular; all of them, scaled by pivots, are.
                     step = LinearMap(
                         height=self.sizes[block],
                         rows=columns,
@@ -258,6 +274,8 @@ class Elimination:
         matrix = matrix / matrix.norm(dim=1, keepdim=True)
         if not len(matrix):
             return
+        # Coordinates that occur in no remaining equation stay free under a new name. They would be exact zeros of the null
+        # space, but the decomposition would mix them with others and turn a sparse map into a dense one.
         used = matrix.any(dim=0)
         kernel, clear = kernel_by_components(matrix[:, used])
         condition = 1.0 if clear else inf
@@ -299,6 +317,8 @@ def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
     present = terms[block]
     a = present.dense() if isinstance(present, Diagonal) else present
     b = term.dense() if isinstance(term, Diagonal) else term
+    # Two paths from one bias may cancel exactly (a residual and its negative). What is left is rounding of the summands, so the
+    # noise grows with their size, not with that of the sum: only then does `without_rounding` recognise the cancellation.
     size = max(float(a.numbers.abs().max()), float(b.numbers.abs().max()))
     noise = hypot(a.noise, b.noise) + EPS * size
     terms[block] = Dense(a.numbers + b.numbers, noise, condition=max(a.condition, b.condition))

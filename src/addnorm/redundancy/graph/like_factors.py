@@ -106,6 +106,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
             return None
         number = number if op == "mul" else 1.0 / number
         return replace(given, scale=given.scale * number, offset=given.offset * number)
+    # x + c, c + x, x - c, c - x, and rsub, which is c - x written as rsub(x, c).
     minus = -1.0 if (op == "sub" and not first) or (op == "rsub" and first) else 1.0
     number = -number if (op == "sub" and first) or (op == "rsub" and not first) else number
     return replace(given, scale=minus * given.scale, offset=minus * given.offset + number)
@@ -144,6 +145,9 @@ def node_names(nodes: Iterable[fx.Node]) -> NodeNames:
     readers: Counter[str] = Counter()
     for node in nodes:
         names[node] = node.name
+        # Exported models compute the same thing twice (the mask of every layer, the transposed key of a shared projection),
+        # and only equal names let shifts cancel. Two dropouts look alike too, and draw different numbers: merging them would
+        # be a false proof. Operations that take functions have them as arguments, whose text is no identity.
         if isinstance(node.target, torch._ops.OpOverload) and torch.Tag.nondeterministic_seeded not in node.target.tags:
             called: Any = fx.map_arg((node.args, node.kwargs), lambda each: f"%{names.get(each, each.name)}")
             names[node] = first.setdefault((node.target, repr(called)), node.name)
@@ -175,6 +179,8 @@ def merged_source(
         factors: numbers by which the shifts are multiplied.
         shape: of the value that shifts.
     """
+    # a f + b f' with f' the factor after its own move is not (a + b) f: whether the moved numbers count is part of the
+    # identity.
     one = products[0]
     ours, theirs = ((each.factor, bool(each.moved), each.factor_axes) for each in products)
     if ours != theirs:
@@ -204,6 +210,7 @@ def _laid_out(product: Product, source: Shift, labels: list[int], sizes: Mapping
             kept.append((label, at))
         if label is not None and reduced[at] > 1 and source.shape[at] != sizes[label]:
             return None
+    # Two axes of one source under one label are a diagonal, which no permutation lays out.
     if len({label for label, _ in kept}) < len(kept):
         return None
     order = [at for _, at in sorted(kept)]

@@ -38,6 +38,8 @@ _REARRANGING = frozenset({"slice", "narrow", "select", "cat", "concat", "expand"
 
 def read_entries(nodes: Sequence[fx.Node], observed: Iterable[fx.Node]) -> dict[fx.Node, Entries]:
     """Return the entries of each node that the observed nodes depend on, for nodes of which some are not read."""
+    # Backward from the outputs, as in reverse differentiation: when a node is reached, all its readers have been. An axis
+    # without a mask is read whole, so a node with an unknown operation, whose inputs get no mask, is on the safe side.
     read: dict[fx.Node, Entries] = {node: {} for node in observed}
     for node in reversed(nodes):
         if node not in read:
@@ -60,6 +62,8 @@ def as_read(node: fx.Node, read: Mapping[fx.Node, Entries]) -> dict[fx.Node, Ent
 
 def with_copies(value: Value, entries: Entries) -> Value:
     """Return a value whose unread entries are copies of a read one."""
+    # A known value is a number that rules compare, and a masked one is minus infinity at known places: a copy of another row
+    # would change what they say, although no output depends on it.
     if value.known is not None or value.masked is not None:
         return value
     for axis, mask in entries.items():
@@ -100,6 +104,7 @@ def _copied_data_shift(given: DataShift, axis: int, index: torch.Tensor) -> Data
 
 
 def _either(one: Entries, other: Entries) -> Entries:
+    # What one of two readers reads: masks are joined where both have one, and an axis that either reads whole is read whole.
     return {
         axis: one[axis] | other[axis] for axis in one.keys() & other.keys() if not bool((one[axis] | other[axis]).all())
     }
@@ -130,6 +135,8 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
         return found
     if op in ("cat", "concat"):
         return _parts(node, read)
+    # From here on, a rule speaks of the first input alone. If that tensor is another argument as well (a value times its own
+    # transpose), the other reading has rows of its own, and nothing is left out.
     if first is None or own is None or first in args[1:]:
         return {}
     dims = len(own)
@@ -141,11 +148,14 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
         kept = {new: old for old, new in kept_axes(own, shape).items()}
         return {first: {kept[axis]: mask for axis, mask in read.items() if axis in kept}}
     if op in _PERMUTING:
+        # An empty tensor whose sizes are 2, 3, 4, … tells where each axis goes: by its size, for any way to permute.
         probe = torch.empty(tuple(range(2, 2 + dims)), device="meta")
         order = [size - 2 for size in node.target(probe, *args[1:], **node.kwargs).shape]  # type: ignore[operator]
         return {first: {order[axis]: mask for axis, mask in read.items()}}
     if op in ("slice", "narrow", "select"):
         return {first: _sliced(node, own, read)}
+    # A norm mixes the axes that it normalises, a linear map the last one, a softmax its own. Attention's output row needs its
+    # own query row, and all keys and values, which are other arguments and stay read.
     if op in ("layer_norm", "rms_norm"):
         return {first: {axis: mask for axis, mask in read.items() if axis < dims - len(args[1])}}
     if op == "linear":
@@ -165,6 +175,7 @@ def _sliced(node: fx.Node, own: tuple[int, ...], read: Entries) -> Entries:
     dropped = name_of(node.target) == "select"
     places = {old: old - (dropped and old > axis) for old in range(len(own)) if not (dropped and old == axis)}
     found = {old: read[new] for old, new in places.items() if new in read and old != axis}
+    # The slice is taken of the numbers 0, 1, 2, …: what comes out are the places that it reads, for every form of its bounds.
     reach = torch.arange(own[axis])
     taken = node.target(reach, 0, *node.args[2:])  # type: ignore[operator]
     taken = taken.reshape(-1)

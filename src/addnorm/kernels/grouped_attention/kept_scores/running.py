@@ -57,6 +57,10 @@ class SummedLayer(KeptLayer):
 
         The caller has the buffers' lock.
         """
+        # Another forward pass may have summed here since (two batches before one backward pass, an evaluation in between), or
+        # the backward pass may have undone layers. The sum is then made again from the saved queries and keys: slower, never
+        # wrong. `holds` is None while the buffer is written, so that an exception cannot leave half a sum that the next pass
+        # would believe.
         total = self.buffers.total(self.layout.entries, summed)
         if self.buffers.holds != (self.number, layers):
             self.buffers.holds = None
@@ -140,6 +144,8 @@ class SummedLayer(KeptLayer):
             total = self.bring(p, index + 1)
             buffers.holds = None
             begun.layer = -1
+            # The gradient that is kept belongs to the sum as the layer above held it. This layer holds the sum with another
+            # factor, by which the gradient is divided: d(sum) / d(a sum) = 1 / a.
             above = None if token is None else token[1] / self.scale(index)
             if forward:
                 found = self._differentiate_on_device(own, forward, grad, total, begun, above, needed)
@@ -155,6 +161,8 @@ class SummedLayer(KeptLayer):
                         work.differentiate_panel(panel, tiles, found)
             begun.layer = index - 1
             if needed.earlier:
+                # The pass subtracted this layer's product from each tile after it was used (`leave`), so the buffer holds the
+                # sum of the layers below: the next layer of the backward pass finds its own scores without making them.
                 buffers.holds = (self.number, index)
             else:
                 buffers.end(begun)
@@ -229,6 +237,8 @@ class _SumBackward(LayerBackward):
     def pass_on(
         self, panel: Panel, rows: slice, start: int, d_scores: Float[Tensor, "slab line key"] | None
     ) -> Float[Tensor, "slab line key"]:
+        # d_sum collects the gradients of the scores of this layer and of all above it: each of them has this layer's product
+        # as a summand. It is what the product's queries and keys are differentiated by.
         d_sum = tile_of_flat(self.gradient, start, panel, rows)
         if d_scores is None:
             return d_sum.zero_() if self.above is None else d_sum.mul_(self.above)
@@ -239,6 +249,8 @@ class _SumBackward(LayerBackward):
         return d_sum.copy_(d_scores) if self.undo else d_scores  # below the last layer nobody reads it
 
     def leave(self, panel: Panel, rows: slice, start: int) -> None:
+        # sum_below = (sum - alpha q k) / beta, with alpha / beta as one factor. Hidden scores are minus infinity and stay so.
+        # Each undoing adds one rounding of the sum's size to what lies below; `SCALES` keeps beta from making it larger.
         if self.undo:
             below = 1 / self.layer.beta
             panel.add_products(tile_of_flat(self.total, start, panel, rows), rows, beta=below, alpha=-below)

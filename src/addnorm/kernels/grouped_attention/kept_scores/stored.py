@@ -50,6 +50,8 @@ class StoredLayer(KeptLayer):
 
     def make(self, summed: AttentionProblem, products: Products, layers: int) -> None:
         """Fill the slots of the first layers, but for those that have their products."""
+        # A backward pass turns slots into gradients from the last layer down, so what it leaves of the products are the first
+        # `products.layers` slots. The slots above may be gradients that are still needed: they are not touched.
         first = min(products.layers, layers) if products.number == self.number else 0
         products.number = 0  # an exception leaves no products that are half of one layer
         if not at_once(summed):
@@ -81,6 +83,8 @@ class StoredLayer(KeptLayer):
                         if recomputed is None:
                             panel.add_products(tile_of_flat(slots[index], start, panel, rows), rows, beta=0.0)
                         write_attended(panel, rows, _probabilities(panel, slots, start, shares, buffer, rows), out)
+            # A layer that activation checkpointing computes again found its slot in `recomputed`, with those of later layers,
+            # which the backward pass is about to read: the number of layers must not fall back to this one's.
             if recomputed is None:
                 products.number, products.layers = self.number, index + 1
         return (out,)

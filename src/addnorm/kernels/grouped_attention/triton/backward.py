@@ -29,6 +29,8 @@ def tile_gradient(
     DROPS: tl.constexpr, UPCAST: tl.constexpr,
 ):  # fmt: skip
     """(probabilities as they met the values, gradient of the scores) of one tile."""
+    # log_sum is that of the forward pass, so no maximum is needed here. A row that sees no key has log_sum 0 and scores of
+    # minus infinity (`store_attended`): its probabilities are 0, where a log_sum of minus infinity would give NaN.
     probabilities = tl.exp(scores - log_sum[:, None])
     d_probabilities = product(share_grad, tl.trans(value), UPCAST)
     met = probabilities
