@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.audit.table import merged_names
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
-from addnorm.reporting.formats.csv_table import as_csv
-from addnorm.reporting.formats.latex import escaped, significant, tabular
+from addnorm.reporting.formats.latex import escaped, significant
 from addnorm.reporting.formats.numbers import quantity, size
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store.study import COSTS
@@ -174,39 +174,35 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "cost.parameters", "cost.flops", "cost.speed", "cost.peak", "cost.wall")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=1,
-        lines=[
-            (
-                row["variant"],
-                quantity(row["parameters"]),
-                quantity(row["flops_per_token"]),
-                quantity(row["tokens_per_s"]),
-                size(row["peak_bytes"]),
-                "–" if row["wall_s"] is None else t("time.seconds", s=round(row["wall_s"])),
-            )
-            for row in rows
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    def seconds(wall: float | None) -> str:
+        return "–" if wall is None else t("time.seconds", s=round(wall))
+
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("parameters", t("cost.parameters"), quantity),
+        Column("flops_per_token", t("cost.flops"), quantity),
+        Column("tokens_per_s", t("cost.speed"), quantity),
+        Column("peak_bytes", t("cost.peak"), size),
+        Column("wall_s", t("cost.wall"), seconds),
     )
+    return Table(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"costs.csv": as_csv(rows), "costs.tex": latex(rows)}
+    return {"costs.csv": Table.of(rows).csv(), "costs.tex": latex(rows)}
 
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line per variant, three significant digits; a dash where a number is not known."""
-    head = ["variant", *(title for _, title, _ in _COLUMNS)]
-    lines = [[escaped(row["variant"]), *(_cell(row.get(key), unit) for key, _, unit in _COLUMNS)] for row in rows]
-    about = "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
-    return tabular("l" + "r" * len(_COLUMNS), head, lines, [about])
 
+    def column(key: str, title: str, unit: float) -> Column:
+        return Column(key, title, lambda value: significant(None if value is None else value / unit))
 
-def _cell(value: float | int | None, unit: float) -> str:
-    return significant(None if value is None else value / unit)
+    columns = [Column("variant", form=escaped, side="l"), *(column(*each) for each in _COLUMNS)]
+    return Table(columns, rows).latex(
+        "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
+    )
 
 
 class CostSection(Section):

@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.formats.table import Column, Table, dashed
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
-
-_NONE = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +109,14 @@ def text(tuning: Mapping[str, Any], width: int = 100) -> str:
     heading += "; * chosen" if any(cell.is_chosen for cell in cells) else ""
     heading += "; ~ as good within noise" if any(cell.as_good for cell in cells) else ""
     heading += "; ! some runs failed" if any(cell.lost and cell.losses for cell in cells) else ""
-    table = [["variant", *columns(tuning), "optimum"]]
-    table += [[row.variant, *map(_written, row.cells), _OPTIMUM[row.optimum]] for row in found]
-    last = len(table[0]) - 1
-    return f"{textwrap.fill(heading + ':', width)}\n\n{aligned(table, left={0, last}, width=width)}\n"
+    points = columns(tuning)
+    lines = [
+        dict(zip(points, row.cells, strict=True)) | {"variant": row.variant, "optimum": row.optimum} for row in found
+    ]
+    cell_columns = (Column(point, form=dashed(_written)) for point in points)
+    optimum = Column("optimum", form=_OPTIMUM.__getitem__, side="l")
+    table = Table([Column("variant", side="l"), *cell_columns, optimum], lines)
+    return f"{textwrap.fill(heading + ':', width)}\n\n{table.text(width)}\n"
 
 
 _OPTIMUM = {
@@ -145,9 +147,7 @@ def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> Cell:
     )
 
 
-def _written(cell: Cell | None) -> str:
-    if cell is None:
-        return _NONE
+def _written(cell: Cell) -> str:
     if cell.waiting:
         return f"{len(cell.losses) - cell.waiting}/{len(cell.losses)} ended"
     value = "failed" if cell.mean is None else f"{cell.mean:.4f}" + ("!" if cell.lost else "")

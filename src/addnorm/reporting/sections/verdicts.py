@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
 from addnorm.reporting.formats.numbers import interval, signed
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.formats.tiers import TierWords, tier_words
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Comparison, Ranking
@@ -229,22 +230,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "common.reference", "scalars.verdict", "figures.difference", "figures.interval")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=3,
-        lines=[
-            (
-                row["variant"],
-                row["reference"],
-                row["verdict_word"],
-                signed(row["difference"], 5),
-                interval(row["interval"], 5),
-            )
-            for row in rows
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("reference", t("common.reference"), side="l"),
+        Column("verdict_word", t("scalars.verdict"), side="l"),
+        Column("difference", t("figures.difference"), lambda difference: signed(difference, 5)),
+        Column("interval", t("figures.interval"), lambda ends: interval(ends, 5)),
     )
+    return Table(columns, rows)
 
 
 class VerdictsSection(Section):
