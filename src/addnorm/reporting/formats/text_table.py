@@ -34,6 +34,12 @@ def aligned(
     return "\n\n".join(side_by_side(rows, left, width, names))
 
 
+def warned(sentences: Sequence[str], width: int) -> list[str]:
+    """Warnings below a table as one part of its text; none without any."""
+    notes = [textwrap.fill(f"! {sentence}", width, subsequent_indent="  ") for sentence in sentences]
+    return ["\n".join(notes)] if notes else []
+
+
 def side_by_side(rows: Sequence[Row], left: Container[int], width: int, names: int = 1) -> list[str]:
     """Rows with as many columns beside the names as the width holds, the rest in further tables."""
     columns = range(len(rows[0]))

@@ -9,6 +9,7 @@ from typing import Any
 
 from addnorm.reporting.formats.measured import missing_verdicts
 from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.text_table import warned
 
 
 def text(found: Mapping[str, Any], width: int = 100) -> str:
@@ -33,10 +34,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
         {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
         for row in found["variants"]
     ]
-    warnings = [*found["warnings"], *missing_verdicts({"variants": changes})]
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in warnings]
-    if notes:
-        parts.append("\n".join(notes))
+    parts += warned([*found["warnings"], *missing_verdicts({"variants": changes})], width)
     return "\n\n".join(parts) + "\n"
 
 

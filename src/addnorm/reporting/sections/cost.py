@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 AUDIT = "audit.json"
 UNITS = {"parameters": 1e6, "flops_per_token": 1e6, "tokens_per_s": 1.0, "peak_bytes": 1e9, "wall_s": 1.0}
-"""Unit of each axis."""
-_COLUMNS = (
-    ("parameters", "M params", 1e6),
-    ("flops_per_token", "MFLOP", 1e6),
-    ("tokens_per_s", "tok./s", 1.0),
-    ("peak_bytes", "GB", 1e9),
-    ("wall_s", "s", 1.0),
-)
+"""Unit of each cost, on axes and in LaTeX."""
+_TITLES = {
+    "parameters": "M params",
+    "flops_per_token": "MFLOP",
+    "tokens_per_s": "tok./s",
+    "peak_bytes": "GB",
+    "wall_s": "s",
+}
+"""Headings of a LaTeX table in these units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,17 +127,7 @@ def audits(snapshot: Snapshot) -> list[Wasted]:
 
 def cost_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per variant."""
-    return [
-        {
-            "variant": cost.variant,
-            "parameters": cost.parameters,
-            "flops_per_token": cost.flops_per_token,
-            "tokens_per_s": cost.tokens_per_s,
-            "peak_bytes": cost.peak_bytes,
-            "wall_s": cost.wall_s,
-        }
-        for cost in costs(snapshot)
-    ]
+    return [{name: getattr(cost, name) for name in ("variant", *UNITS)} for cost in costs(snapshot)]
 
 
 def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
@@ -196,10 +187,10 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line per variant, three significant digits; a dash where a number is not known."""
 
-    def column(key: str, title: str, unit: float) -> Column:
-        return Column(key, title, lambda value: significant(None if value is None else value / unit))
+    def column(key: str, unit: float) -> Column:
+        return Column(key, _TITLES[key], lambda value: significant(None if value is None else value / unit))
 
-    columns = [Column("variant", form=escaped, side="l"), *(column(*each) for each in _COLUMNS)]
+    columns = [Column("variant", form=escaped, side="l"), *(column(*each) for each in UNITS.items())]
     return Table(columns, rows).latex(
         "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
     )

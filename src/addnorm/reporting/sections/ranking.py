@@ -14,6 +14,7 @@ from addnorm.reporting.formats.measured import Shown, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
 from addnorm.reporting.formats.table import Column, Table, against, at, dashed
+from addnorm.reporting.formats.text_table import warned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
 from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
@@ -183,10 +184,7 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         if any(f" >{RESOLVABLE_SEEDS} seeds" in cell for cell in cells):
             heading += f"; >{RESOLVABLE_SEEDS} seeds: not resolvable at this budget"
         parts += [textwrap.fill(f"{heading}:", width), *compared.blocks(width)]
-    warnings = [*ranking["warnings"], *missing_verdicts(ranking)]
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in warnings]
-    if notes:
-        parts.append("\n".join(notes))
+    parts += warned([*ranking["warnings"], *missing_verdicts(ranking)], width)
     return "\n\n".join(parts) + "\n"
 
 

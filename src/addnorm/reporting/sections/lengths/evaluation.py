@@ -5,22 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.drawing.chart import ticks
+from addnorm.reporting.formats.measured import in_thousandths
 from addnorm.reporting.formats.numbers import fixed
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
 
 NAME = "extrapolation.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Against:
-    """The verdict against one reference at one length, losses in thousandths of a nat."""
-
-    reference: str
-    verdict: str
-    """A verdict, or `none`."""
-    difference: float | None
-    interval: tuple[float, float] | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +24,8 @@ class Cell:
     """A share."""
     accuracy_reach: float | None
     seeds: int
-    against: tuple[Against, ...]
+    against: Mapping[str, Mapping[str, Any]]
+    """Comparisons by reference, losses in thousandths of a nat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,26 +122,15 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
 
 
 def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Cell:
-    against = []
-    for reference in references:
-        versus = row["versus"].get(reference)
-        if versus is not None:
-            ends, difference = versus["interval"], versus["difference"]
-            against.append(
-                Against(
-                    reference=reference,
-                    verdict=str(versus["verdict"] or "none"),
-                    difference=None if difference is None else 1000 * float(difference),
-                    interval=None if ends is None else (1000 * float(ends[0]), 1000 * float(ends[1])),
-                )
-            )
     return Cell(
         loss=_number(row["loss"]),
         loss_reach=_reach(row["loss_interval"]),
         accuracy=_number(row["accuracy"]),
         accuracy_reach=_reach(row["accuracy_interval"]),
         seeds=int(row["seeds"]),
-        against=tuple(against),
+        against={
+            name: in_thousandths(versus) for name in references if (versus := row["versus"].get(name)) is not None
+        },
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from addnorm.reporting.formats.latex import escaped, number
 from addnorm.reporting.formats.table import Column, Table, against, at, dashed
+from addnorm.reporting.formats.text_table import warned
 
 
 def text(found: Mapping[str, Any], width: int = 100) -> str:
@@ -38,9 +39,7 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
             columns = (Column(name, form=cell, value=value) for name, value in buckets)
             table = Table([Column("label", "", side="l"), *columns], longest)
             parts.append(f"{measure} by position in windows of {lengths[-1]}:\n{table.text(width)}")
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in found["warnings"]]
-    if notes:
-        parts.append("\n".join(notes))
+    parts += warned(found["warnings"], width)
     return "\n\n".join(parts) + "\n"
 
 
