@@ -86,7 +86,17 @@ def spread(count: int, most: int) -> list[int]:
     return list(dict.fromkeys(round(k * (count - 1) / max(1, shown - 1)) for k in range(shown)))
 
 
+def trimmed(value: float, digits: int) -> str:
+    """`fixed` without zeros at the end: `2.5`, `3`."""
+    return fixed(value, digits).rstrip("0").rstrip(".")
+
+
+def mean(values: Sequence[float | int]) -> float:
+    """Mean of at least one value."""
+    return float(sum(values) / len(values))
+
+
 def mean_of_known(values: Sequence[float | int | None]) -> float | None:
     """Mean of the values that are not None; None without any."""
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None

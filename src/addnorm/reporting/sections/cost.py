@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from addnorm.reporting.audit.table import merged_names
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.latex import escaped, significant
-from addnorm.reporting.formats.numbers import quantity, size
+from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
@@ -83,8 +83,6 @@ def costs(snapshot: Snapshot) -> list[Cost]:
 def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | int | None) -> Cost:
     runs = snapshot.of(variant)
     done = [run for run in runs if run.state == "finished"]
-    speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
-    walls = [run.wall_s for run in done if run.wall_s is not None]
     flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
     return Cost(
         variant=variant,
@@ -92,15 +90,11 @@ def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: fl
         flops_per_token=flops,
         relative=flops / base if flops and base else None,
         planned_bytes=counted.get("peak_bytes"),
-        tokens_per_s=_mean(speeds),
+        tokens_per_s=mean_of_known([run.tokens_per_s for run in runs]),
         peak_bytes=max((run.peak_bytes for run in done if run.peak_bytes is not None), default=None),
-        wall_s=_mean(walls),
+        wall_s=mean_of_known([run.wall_s for run in done]),
         paused=any(run.attempts > 1 for run in done),
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def audits(snapshot: Snapshot) -> list[Wasted]:

@@ -16,7 +16,7 @@ from addnorm.reporting.drawing.figure_style import finished, new_figure, style, 
 from addnorm.reporting.formats.latex import number
 from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
-from addnorm.reporting.formats.numbers import fixed, spread
+from addnorm.reporting.formats.numbers import fixed, mean, spread, trimmed
 from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
@@ -114,7 +114,7 @@ def _read(run: str, content: Mapping[str, Any]) -> Terms:
 
 def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> Layer:
     curves = [
-        [_mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
+        [mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
     ]
     distances = [float(distance) for distance in heads[0]["distances"]]
     values = [value for curve in curves for value in curve]
@@ -129,9 +129,9 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
     trained = heads[0]["trained"]
     return Layer(
         layer=layer,
-        swings=tuple(_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
-        query=_mean([row["isotropy"]["query"] for row in heads]),
-        key=_mean([row["isotropy"]["key"] for row in heads]),
+        swings=tuple(mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
+        query=mean([row["isotropy"]["query"] for row in heads]),
+        key=mean([row["isotropy"]["key"] for row in heads]),
         chance=float(heads[0]["isotropy"]["chance"]),
         lines=tuple(
             " ".join(point(distance, value) for distance, value in zip(distances, curve, strict=True))
@@ -140,9 +140,7 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
         table=tuple(
             (distances[place], tuple(curve[place] for curve in curves)) for place in spread(len(distances), _MOST_ROWS)
         ),
-        y_ticks=tuple(
-            (100 * (high - at) / (high - low), fixed(at, 4).rstrip("0").rstrip(".")) for at in ticks(low, high, 4)
-        ),
+        y_ticks=tuple((100 * (high - at) / (high - low), trimmed(at, 4)) for at in ticks(low, high, 4)),
         trained=100 * (trained - first) / (last - first) if trained is not None and trained <= last else None,
     )
 
@@ -244,7 +242,7 @@ def _figure_table(rows: Rows, t: Phrases) -> Table:
     for (label, layer), heads in grouped(rows, lambda row: (row["label"], row["layer"])):
         distances = heads[0]["distances"]
         for place in spread(len(distances), _MOST_DISTANCES):
-            means = {term: _mean([head["terms"][term]["mean"][place] for head in heads]) for term in (*TERMS, "sum")}
+            means = {term: mean([head["terms"][term]["mean"][place] for head in heads]) for term in (*TERMS, "sum")}
             lines.append({"label": label, "layer": layer, "distance": distances[place], **means})
     return Table(columns, lines)
 
@@ -304,8 +302,8 @@ def _measured(rows: Sequence[Mapping[str, Any]]) -> Rows:
     """By layer: standard deviation of each term over the distances, and lengths of the mean directions."""
     return [
         {"layer": layer}
-        | {term: _mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS}
-        | {name: _mean([row["isotropy"][name] for row in heads]) for name in ("query", "key", "chance")}
+        | {term: mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS}
+        | {name: mean([row["isotropy"][name] for row in heads]) for name in ("query", "key", "chance")}
         for layer, heads in _by_layer(rows)
     ]
 
@@ -322,7 +320,7 @@ def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any], width: in
     body = []
     for layer, heads in _by_layer(rows):
         cells = [
-            f"{_mean([row['terms'][term]['mean'][place] for row in heads]):.3f}"
+            f"{mean([row['terms'][term]['mean'][place] for row in heads]):.3f}"
             for place in places
             for term in ("sum", "qRk")
         ]
@@ -337,12 +335,8 @@ def _by_layer(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, list[Mapping
 
 
 def _swing(curve: Sequence[float | int]) -> float:
-    middle = _mean(curve)
-    return math.sqrt(_mean([(value - middle) ** 2 for value in curve]))
-
-
-def _mean(values: Sequence[float | int]) -> float:
-    return float(sum(values) / len(values))
+    middle = mean(curve)
+    return math.sqrt(mean([(value - middle) ** 2 for value in curve]))
 
 
 def _nearest(distances: Sequence[float], wanted: float) -> int:
