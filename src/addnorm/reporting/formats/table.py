@@ -96,7 +96,7 @@ class Column:
 
 
 class Table:
-    """Columns, and rows of any type that the columns read.
+    r"""Columns, and rows of any type that the columns read.
 
     Example:
         >>> table = Table([Column("name", side="l"), Column("loss", form=dashed(".2f"))], [{"name": "base", "loss": 2.5}])
