@@ -8,7 +8,7 @@ import pytest
 
 from addnorm.reporting.formats.names import file_name
 from addnorm.reporting.formats.ranking_latex import latex
-from addnorm.reporting.sections.ranking import csv, rows, text
+from addnorm.reporting.sections.ranking import csv, means, text
 from addnorm.reporting.sections.verdicts import verdicts
 from addnorm.statistics import Result, rank
 
@@ -146,7 +146,7 @@ def test_latex_has_a_balanced_escaped_table_of_losses_and_one_per_reference(rank
 
 def test_a_copied_variant_names_its_original(ranking: dict[str, Any]) -> None:
     ranking["variants"][3]["same_as"] = "base"
-    assert rows(ranking)[3].variant == "50%_of & more (= base)"
+    assert means(ranking).body[3][1] == "50%_of & more (= base)"
 
 
 def test_seeds_beyond_a_hundred_are_called_not_resolvable() -> None:
@@ -160,7 +160,7 @@ def test_seeds_beyond_a_hundred_are_called_not_resolvable() -> None:
     assert ">100 seeds" in said
     assert ">100 seeds: not resolvable at this budget" in said
     assert f"{needed} seeds" not in said
-    near = next(line for line in verdicts(ranking).rows if line.variant == "near")
-    (cell,) = near.cells
+    near = next(line for line in verdicts(ranking).rows if line["variant"] == "near")
+    (cell,) = near["cells"]
     assert cell is not None
-    assert (cell.seeds_lower, cell.seeds, cell.seeds_needed, cell.needed_for) == (1, 3, 100, "more")
+    assert [cell[name] for name in ("seeds_lower", "seeds", "seeds_needed", "needed_for")] == [1, 3, 100, "more"]

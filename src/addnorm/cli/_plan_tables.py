@@ -3,40 +3,31 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from addnorm.cli._text import aligned, duration, quantity
+from addnorm.cli._text import duration, on_screen, quantity
+from addnorm.reporting.formats.table import Column, Table
 
 if TYPE_CHECKING:
     from addnorm.supervision.cluster_estimate import Cluster, ClusterEstimate, VariantOnCluster
 
 
+def in_bytes(number: float | int) -> str:
+    """Format a number of bytes: `51.7 kB`."""
+    return f"{quantity(number)}B"
+
+
 def cluster_table(estimate: "ClusterEstimate", cluster: "Cluster") -> str:
     """Format the estimate, with a remedy for every variant that does not fit."""
-    names = (
-        "variant",
-        "parameters",
-        "FLOPs",
-        "memory",
-        "runs per device",
-        "time",
-        "storage",
-        "sent per step",
-        "by a ring",
+    columns = (
+        Column("variant", side="l"),
+        Column("parameters", form=quantity),
+        Column("flops", "FLOPs", quantity),
+        Column("peak_bytes", "memory", in_bytes),
+        Column("runs_per_device", "runs per device", lambda runs: str(runs) if runs else "does not fit"),
+        Column("seconds", "time", duration),
+        Column("storage_bytes", "storage", in_bytes),
+        Column("tree_bytes", "sent per step", in_bytes),
+        Column("ring_bytes", "by a ring", in_bytes),
     )
-    rows = [names]
-    rows += [
-        (
-            variant.variant,
-            quantity(variant.parameters),
-            quantity(variant.flops),
-            f"{quantity(variant.peak_bytes)}B",
-            str(variant.runs_per_device) if variant.runs_per_device else "does not fit",
-            duration(variant.seconds),
-            f"{quantity(variant.storage_bytes)}B",
-            f"{quantity(variant.tree_bytes)}B",
-            f"{quantity(variant.ring_bytes)}B",
-        )
-        for variant in estimate.variants
-    ]
     devices = (
         f"{cluster.gpus} devices of {quantity(cluster.flops_per_second)}FLOP/s and {quantity(cluster.memory_bytes)}B"
     )
@@ -48,7 +39,13 @@ def cluster_table(estimate: "ClusterEstimate", cluster: "Cluster") -> str:
         f"Altogether {duration(estimate.seconds)} of time, {estimate.device_hours:,.1f} device hours and "
         f"{quantity(estimate.storage_bytes)}B of storage, without evaluations, start-up and waiting in a queue."
     )
-    parts = [head, aligned(rows, right="lrrrrrrrr"), *map(_not_fitting, _too_large(estimate)), *_network(estimate), end]
+    parts = [
+        head,
+        on_screen(Table(columns, estimate.variants)),
+        *map(_not_fitting, _too_large(estimate)),
+        *_network(estimate),
+        end,
+    ]
     return "\n\n".join(parts)
 
 
@@ -84,12 +81,17 @@ def redundant_biases(audits: Mapping[str, Mapping[str, Any]]) -> str:
 
     if all(audit.get("size") == 0 for audit in audits.values()):
         return "No variant has a bias or a norm's shift, so none is redundant."
-    rows = [("variant", "bias scalars", "can go", "cannot matter alone")]
-    rows += [
-        (name, "-", "-", str(audit["reason"]))
+    columns = (
+        Column("variant", side="l"),
+        Column("size", "bias scalars"),
+        Column("joint_null", "can go"),
+        Column("redundant", "cannot matter alone", side="l"),
+    )
+    rows = [
+        {"variant": name, "size": None, "joint_null": None, "redundant": audit["reason"]}
         if "reason" in audit
-        else (name, str(audit["size"]), str(audit["joint_null"]), ", ".join(merged_names(audit["redundant"])) or "-")
+        else {"variant": name, **audit, "redundant": ", ".join(merged_names(audit["redundant"])) or "-"}
         for name, audit in audits.items()
     ]
     method = "By the static method alone; `addnorm audit` of one run gives the reasons and checks them numerically."
-    return f"{aligned(rows, right='lrr')}\n{method}"
+    return f"{on_screen(Table(columns, rows))}\n{method}"

@@ -3,10 +3,14 @@
 import json
 import shutil
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-from addnorm.reporting.formats import text_table
+from addnorm.reporting.formats.numbers import quantity
+from addnorm.reporting.formats.table import Table
+
+__all__ = [
+    "duration", "on_screen", "page_width", "print_json", "print_line", "print_message", "quantity", "screen_width",
+]  # fmt: skip
 
 
 def print_json(value: Any) -> None:
@@ -37,16 +41,9 @@ def page_width() -> int:
     return screen_width() or _PAGE
 
 
-def aligned(rows: Sequence[Sequence[str]], *, right: str = "") -> str:
-    """Format rows as text with aligned columns, not wider than the terminal.
-
-    Args:
-        rows: the first row holds the headings.
-        right: one character per column, `r` for columns aligned to the right; others are aligned to the left.
-    """
-    sides = right.ljust(len(rows[0]), "l")
-    left = [column for column, side in enumerate(sides) if side != "r"]
-    return text_table.aligned(rows, left=left, width=screen_width())
+def on_screen(table: Table) -> str:
+    """A table as text, not wider than the terminal."""
+    return table.text(screen_width())
 
 
 def duration(seconds: float | int) -> str:
@@ -58,11 +55,3 @@ def duration(seconds: float | int) -> str:
     if seconds < 48 * 3600:
         return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02d} min"
     return f"{seconds / 86400:.1f} days"
-
-
-def quantity(number: float | int) -> str:
-    """Format with three significant digits: `512`, `51.7 k`, `2.31 M`, `4.10 T`."""
-    for factor, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(number) >= factor:
-            return f"{number / factor:.3g} {unit}"
-    return f"{number:.3g}"

@@ -12,8 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from addnorm.cli._text import aligned, print_json, quantity
+from addnorm.cli._text import on_screen, print_json, quantity
 from addnorm.errors import InputError
+from addnorm.reporting.formats.table import Column, Table, at
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,12 @@ def command(options: Options) -> int:
     if options.json:
         print_json({name: {"ok": good, "detail": detail} for name, (good, detail) in results.items()})
     else:
-        print(aligned([("check", "", "detail"), *((n, "ok" if g else "NO", d) for n, (g, d) in results.items())]))
+        columns = (
+            Column("check", side="l", value=at(0)),
+            Column("ok", "", lambda good: "ok" if good else "NO", "l", at(1, 0)),
+            Column("detail", side="l", value=at(1, 1)),
+        )
+        print(on_screen(Table(columns, list(results.items()))))
     return 0 if all(good for good, _ in results.values()) else 1
 
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import tyro
 
 from addnorm.catalogue import ROOMS, Doc, Room, preset_docs, room
-from addnorm.cli._text import aligned, print_json
+from addnorm.cli._text import on_screen, print_json
+from addnorm.reporting.formats.table import Column, Table, at
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,8 @@ def command(options: Options) -> int:
         if options.json:
             print_json(found)
         else:
-            print(aligned([("room", "kinds"), *((name, ", ".join(kinds)) for name, kinds in found.items())]))
+            columns = (Column("room", side="l", value=at(0)), Column("kinds", None, ", ".join, "l", at(1)))
+            print(on_screen(Table(columns, list(found.items()))))
             print(
                 "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
             )

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from addnorm.cli._text import aligned, duration, page_width, print_json, quantity
+from addnorm.cli._text import duration, on_screen, page_width, print_json, quantity
+from addnorm.reporting.formats.table import Column, Table
 
 if TYPE_CHECKING:
     from addnorm.study.definition import Study
     from addnorm.supervision.cluster_estimate import Cluster
-    from addnorm.supervision.cost_estimate import CostEstimate
+    from addnorm.supervision.cost_estimate import CostEstimate, VariantCost
     from addnorm.supervision.start_check import StartCheck
 
 MOST_PARAMETERS = 10_000_000
@@ -50,6 +51,7 @@ class Options:
 
 
 def command(options: Options) -> int:
+    from addnorm.cli._plan_tables import in_bytes, redundant_biases
     from addnorm.study.expansion import fit_models
     from addnorm.study.loading import load_study
     from addnorm.study.points import points
@@ -93,40 +95,31 @@ def command(options: Options) -> int:
         )
         return 0
     print(f"{estimate.study}: {estimate.runs} runs ({_counted(estimate)}), {_length(first)}", end="\n\n")
-    rows = [("variant", "parameters", "FLOPs/token", "relative", "peak memory", "time per run")]
-    rows += [
-        (
-            cost.variant,
-            quantity(cost.parameters),
-            quantity(cost.flops_per_token),
-            f"{cost.relative:.2f}",
-            f"{quantity(cost.peak_bytes)}B",
-            duration(cost.seconds),
-        )
-        for cost in estimate.variants
-    ]
-    print(aligned(rows, right="lrrrrr"))
+    variant = Column("variant", side="l")
+    costs = (
+        Column("flops_per_token", "FLOPs/token", quantity),
+        Column("peak_bytes", "peak memory", in_bytes),
+        Column("seconds", "time per run", duration),
+    )
+    shape = (Column("parameters", form=quantity), costs[0], Column("relative", form="{:.2f}".format))
+    print(on_screen(Table([variant, *shape, *costs[1:]], estimate.variants)))
     if estimate.tuning is not None:
         print(
             "The compared runs are counted at the most expensive point of each variant; which is chosen, tuning tells."
         )
     if study.titles:
         print()
-        print(aligned([("variant", "title"), *study.titles.items()]))
+        titles = [{"variant": name, "title": title} for name, title in study.titles.items()]
+        print(on_screen(Table([variant, Column("title", side="l")], titles)))
     if given:
         print("\nEvery run takes the largest number of steps within its budget\n")
-        print(aligned(_budget_rows(first, given), right="llrrr"))
+        print(on_screen(_budgets(first, given)))
     if own := _own_training(fitted):
         print("\nTraining settings that differ between variants; all others are shared\n")
-        print(aligned([("variant", *own), *((name, *(of[name] for of in own.values())) for name in fitted.variants)]))
+        settings = (Column(path, side="l", value=of.__getitem__) for path, of in own.items())
+        print(on_screen(Table([Column("variant", side="l", value=str), *settings], list(fitted.variants))))
     ways = [
-        (
-            cost.variant,
-            way.attention + (" (taken)" if way.taken else ""),
-            quantity(way.flops_per_token),
-            f"{quantity(way.peak_bytes)}B",
-            duration(way.seconds),
-        )
+        {**vars(way), "variant": cost.variant, "attention": way.attention + (" (taken)" if way.taken else "")}
         for cost in estimate.variants
         if len(cost.ways) > 1
         for way in cost.ways
@@ -136,15 +129,13 @@ def command(options: Options) -> int:
             "\nWays to sum scores (`attention` of a model): one running sum, the products of all layers stored, or summed "
             "again in every layer\n"
         )
-        print(aligned([("variant", "attention", "FLOPs/token", "peak memory", "time per run"), *ways], right="llrrr"))
+        print(on_screen(Table([variant, Column("attention", side="l"), *costs], ways)))
     print(
         f"\nAltogether {quantity(estimate.tokens)} training tokens and {quantity(estimate.flops)}FLOP; about "
         f"{duration(estimate.seconds)} with {estimate.workers} worker(s) of {estimate.threads} thread(s) at the "
         f"{quantity(estimate.flops_per_second)}FLOP/s measured just now."
     )
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
-    from addnorm.cli._plan_tables import redundant_biases
-
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
     warned = {name: found for name, check in _starts(compared, but=large).items() if (found := check.warnings())}
@@ -169,19 +160,18 @@ def _on_cluster(study: "Study", cluster: "Cluster", *, as_json: bool) -> int:
     return 0
 
 
-def _budget_rows(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> list[tuple[str, ...]]:
-    rows = [
-        (
-            cost.variant,
-            ", ".join(f"{name} {value:g}" for name, value in given[cost.variant].items()),
-            str(cost.steps),
-            quantity(cost.tokens),
-            quantity(cost.flops),
-        )
-        for cost in estimate.variants
-        if cost.variant in given
-    ]
-    return [("variant", "budget", "steps", "tokens", "FLOPs"), *rows]
+def _budgets(estimate: "CostEstimate", given: Mapping[str, Mapping[str, int | float]]) -> Table:
+    def budget(cost: "VariantCost") -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in given[cost.variant].items())
+
+    columns = (
+        Column("variant", side="l"),
+        Column("budget", side="l", value=budget),
+        Column("steps"),
+        Column("tokens", form=quantity),
+        Column("flops", "FLOPs", quantity),
+    )
+    return Table(columns, [cost for cost in estimate.variants if cost.variant in given])
 
 
 def _counted(estimate: "CostEstimate") -> str:

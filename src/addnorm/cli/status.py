@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from addnorm.cli._text import aligned, page_width, print_json
+from addnorm.cli._text import on_screen, page_width, print_json
 
 if TYPE_CHECKING:
     from addnorm.store import RunStatus
@@ -26,6 +26,7 @@ class Options:
 
 
 def command(options: Options) -> int:
+    from addnorm.reporting.formats.table import Column, Table, dashed
     from addnorm.reporting.sections import tuning as tables
     from addnorm.store import StudyFolder
     from addnorm.store.tuning import status, tuning
@@ -34,24 +35,19 @@ def command(options: Options) -> int:
     if options.json:
         print_json(status(folder))
         return 0
-    rows = [("run", "state", "step", "loss", "accuracy", "perplexity", "attempts", "reason")]
+    columns = (
+        Column("run", side="l"),
+        Column("state", side="l"),
+        Column("step", value=lambda entry: f"{entry.step}/{entry.steps}"),
+        Column("loss", form=dashed(".4f")),
+        Column("accuracy", form=dashed(".2%")),
+        Column("perplexity", form=dashed(".3f")),
+        Column("attempts"),
+        Column("reason", form=lambda reason: (reason or "").partition("\n")[0], side="l"),
+    )
     statuses = folder.statuses()
-    for entry in statuses:
-        loss, accuracy, perplexity = entry.loss, entry.accuracy, entry.perplexity
-        rows.append(
-            (
-                entry.run,
-                entry.state,
-                f"{entry.step}/{entry.steps}",
-                "-" if loss is None else f"{loss:.4f}",
-                "-" if accuracy is None else f"{accuracy:.2%}",
-                "-" if perplexity is None else f"{perplexity:.3f}",
-                str(entry.attempts),
-                (entry.reason or "").partition("\n")[0],
-            )
-        )
     print(f"{folder.name}  (plan {folder.plan_hash[:12]})\n")
-    print(aligned(rows, right="llrrrrr"))
+    print(on_screen(Table(columns, statuses)))
     outcome = tuning(folder)
     if outcome is not None:
         print(f"\n{tables.text(outcome.to_json(), page_width())}", end="")

@@ -1,10 +1,11 @@
 """The ranking of a study as a notebook shows it."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from html import escape
 from typing import TYPE_CHECKING
 
 from addnorm.reporting.formats.measured import missing_verdicts
+from addnorm.reporting.formats.table import Table
 from addnorm.reporting.sections import ranking as tables
 from addnorm.statistics import Ranking
 from addnorm.words import phrases
@@ -46,14 +47,9 @@ class StudyRanking(Ranking):
 
     def _repr_html_(self) -> str:
         content = self.to_json()
-        references = content["references"]
-        head = ["ranks", "variant", "seeds", "loss", "±", "accuracy, %", "tier", *(f"vs {name}" for name in references)]
-        cells = [
-            [row.ranks, row.variant, row.seeds, row.loss, row.reach, row.accuracy, row.tier, *row.versus]
-            for row in tables.rows(content)
-        ]
-        heading = "".join(f"<th>{escape(name)}</th>" for name in head)
-        body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in cells)
+        words = {"mean": "loss", "accuracy": "accuracy, %"}
+        means = (replace(column, words=words.get(column.key, column.words)) for column in tables.means(content).columns)
+        table = Table([*means, *tables.differences(content).columns[1:]], content["variants"])
         notes = "".join(f"<li>{escape(note)}</li>" for note in (*content["warnings"], *missing_verdicts(content)))
         about = (
             "Loss in nats per token, lower is better; differences in thousandths of a nat, all intervals together with "
@@ -61,6 +57,5 @@ class StudyRanking(Ranking):
         )
         return (
             f"<p>{about}{' PROVISIONAL: runs have yet to end.' if self.provisional else ''}</p>"
-            f"<table><thead><tr>{heading}</tr></thead><tbody>{body}</tbody></table>"
-            + (f"<ul>{notes}</ul>" if notes else "")
+            f"{table.html()}{f'<ul>{notes}</ul>' if notes else ''}"
         )

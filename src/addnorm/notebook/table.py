@@ -3,13 +3,12 @@
 The type of a result does not depend on the packages that are installed (docs/decisions/0034-notebooks.md).
 """
 
-import importlib
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-from addnorm.errors import InputError, UnknownName
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.errors import UnknownName
+from addnorm.reporting.formats import table as rendering
 
 _SHOWN = 20
 """Rows that a notebook shows of a longer table: half from its start, half from its end."""
@@ -55,41 +54,31 @@ class Table(list[dict[str, Any]]):
         Raises:
             InputError: pandas is not installed.
         """
-        try:
-            pandas = importlib.import_module("pandas")
-        except ImportError as error:
-            raise InputError(
-                "to_pandas: expected the package pandas, got none. Install it by `pip install 'addnorm[notebook]'`, or use "
-                "the table as it is, a list of dicts."
-            ) from error
-        return pandas.DataFrame(list(self), columns=list(self.columns))
+        return self._rendered(self).to_pandas()
 
     def __repr__(self) -> str:
         if not self:
             return f"Table of 0 rows: {self._empty}"
-        rows = [self.columns, *(tuple(map(_cell, values)) for values in self._shown())]
-        numbers = [place for place, name in enumerate(self.columns) if isinstance(self[0][name], int | float)]
-        left = [place for place in range(len(self.columns)) if place not in numbers]
-        return f"{self._title()}\n\n{aligned(rows, left=left, width=_WIDTH)}"
+        return f"{self._title()}\n\n{self._rendered(self._shown()).text(_WIDTH)}"
 
     def _repr_html_(self) -> str:
-        if not self:
-            return f"<p>{escape(repr(self))}</p>"
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in values) + "</tr>"
-            for values in self._shown()
+        return (
+            f"<p>{self._title()}</p>{self._rendered(self._shown()).html()}" if self else f"<p>{escape(repr(self))}</p>"
         )
-        return f"<p>{self._title()}</p><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def _title(self) -> str:
         return f"Table of {len(self)} rows × {len(self.columns)} columns"
 
-    def _shown(self) -> list[tuple[Any, ...]]:
-        rows = [tuple(row[name] for name in self.columns) for row in self]
-        if len(rows) <= _SHOWN:
-            return rows
-        return [*rows[: _SHOWN // 2], ("…",) * len(self.columns), *rows[-_SHOWN // 2 :]]
+    def _rendered(self, rows: Sequence[dict[str, Any]]) -> rendering.Table:
+        numbers = [name for name in self.columns if self and isinstance(self[0][name], int | float)]
+        return rendering.Table(
+            [rendering.Column(name, None, _cell, "r" if name in numbers else "l") for name in self.columns], rows
+        )
+
+    def _shown(self) -> list[dict[str, Any]]:
+        if len(self) <= _SHOWN:
+            return self
+        return [*self[: _SHOWN // 2], dict.fromkeys(self.columns, "…"), *self[-_SHOWN // 2 :]]
 
 
 def _cell(value: Any) -> str:

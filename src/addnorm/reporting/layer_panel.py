@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.formats.numbers import trimmed
 from addnorm.reporting.measure import Measure
 from addnorm.words import Phrases
 
@@ -104,4 +104,4 @@ def _short(value: float, digits: int) -> str:
         return "0"
     if not 1e-3 <= abs(value) < 1e4:
         return f"{value:.{digits - 4}e}"
-    return fixed(value, digits).rstrip("0").rstrip(".")
+    return trimmed(value, digits)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from addnorm.reporting.formats.table import Table
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.words import Phrases
@@ -20,16 +21,6 @@ Rows = list[dict[str, Any]]
 Trigger = Literal["runs", "states", "resumes", "ranking"]
 """A change of a study: a run's status or numbers; the state, attempts or reason of a run; a run of more than one attempt; the
 ranking."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FigureTable:
-    """The numbers of a figure as texts; the first columns are names, the others numbers."""
-
-    header: tuple[str, ...]
-    names: int
-    """Number of columns that are names."""
-    lines: Sequence[tuple[str, ...]]
 
 
 def _no_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
@@ -49,7 +40,7 @@ class Figure:
     """Keys of the rows; the figure is left out if none of them has a value."""
     draw: Callable[[Rows, str], "MatplotlibFigure"]
     """Draws rows in a language."""
-    table: Callable[[Rows, Phrases], FigureTable]
+    table: Callable[[Rows, Phrases], Table]
     """The table below the figure."""
     files: Callable[[Snapshot, Rows], Mapping[str, str]] = _no_files
     """Tables beside the figure (CSV, LaTeX) by file name."""

@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.cli._text import aligned
+from addnorm.cli._text import on_screen
+from addnorm.reporting.formats.table import Column, Table, dashed
 
 _LEGEND = (
     "Change of held-out loss, nats per token, when all numbers of a group are set to the value with which the mechanism equals "
@@ -15,13 +16,17 @@ _LEGEND = (
 
 def ablation_table(measured: Mapping[str, Any], width: int) -> str:
     """Format the result of `addnorm.ablate`."""
-    rows = [("variant", "group", "set to", "change", "low", "high", "seeds")]
-    for row in measured["over_seeds"]:
-        ends = ("-", "-") if row["low"] is None else (f"{row['low']:+.4f}", f"{row['high']:+.4f}")
-        rows.append((row["variant"], row["group"], row["set_to"], f"{row['mean']:+.4f}", *ends, str(row["seeds"])))
+    rows = measured["over_seeds"]
+    columns = (
+        *(Column(name, name.replace("_", " "), side="l") for name in ("variant", "group", "set_to")),
+        Column("mean", "change", dashed("+.4f")),
+        Column("low", form=dashed("+.4f")),
+        Column("high", form=dashed("+.4f")),
+        Column("seeds"),
+    )
     without = sorted({run["variant"] for run in measured["runs"] if not run["groups"]})
-    parts = [aligned(rows, right="lllrrrr")] if len(rows) > 1 else []
+    parts = [on_screen(Table(columns, rows))] if rows else []
     if without:
         parts.append(textwrap.fill(f"Without learned coefficients: {', '.join(without)}.", width))
     parts += [f"skipped {name}: {reason}" for name, reason in measured["skipped"].items()]
-    return "\n\n".join([*parts, *([textwrap.fill(_LEGEND, width)] if len(rows) > 1 else [])])
+    return "\n\n".join([*parts, *([textwrap.fill(_LEGEND, width)] if rows else [])])

@@ -14,6 +14,8 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.text import Text
 
+from addnorm.reporting.formats.table import Column, Table, at, dashed
+
 Json = Mapping[str, Any]
 Colour = Literal["standard", "256", "truecolor", "windows"]
 
@@ -175,32 +177,30 @@ def _largest(values: Sequence[float | None]) -> float | None:
     return max(known) if len(known) == len(values) else None
 
 
-def size_in_words(value: float | None) -> str:
-    """A size with two digits; a hyphen if unknown."""
-    return "-" if value is None else f"{value:.2g}"
+size_in_words = dashed(".2g")
+"""A size with two digits; a hyphen if unknown."""
 
 
 def _table(found: Sequence[Row], width: int) -> list[Text]:
-    head: tuple[str, ...] = ("parameter", "verdict", "size", "free", "absorbable")
-    body: list[tuple[str, ...]] = [
-        (row.parameters, row.verdict, str(row.size), str(row.free), str(row.absorbable)) for row in found
+    columns = [
+        Column("parameters", "parameter", side="l"),
+        Column("verdict", side="l"),
+        *map(Column, ("size", "free", "absorbable")),
     ]
     if any(size is not None for row in found for size in row.sizes):  # earlier versions did not measure them
-        head = (*head, *_SIZE_COLUMNS)
-        body = [(*line, *map(size_in_words, row.sizes)) for line, row in zip(body, found, strict=True)]
-    widths = [max(len(line[column]) for line in (head, *body)) for column in range(len(head))]
-    lines = [_aligned(head, widths, "bold")]
-    for row, cells in zip(found, body, strict=True):
-        lines.append(_aligned(cells, widths, STYLES.get(row.verdict, "")))
-        lines += [Text(line) for line in textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")]
+        columns += [
+            Column(name, form=size_in_words, value=at("sizes", place)) for place, name in enumerate(_SIZE_COLUMNS)
+        ]
+    head, *body = map(Text, Table(columns, found).text().splitlines())
+    start = head.plain.index("verdict")
+    end = start + max(map(len, ("verdict", *(row.verdict for row in found))))
+    head.stylize("bold", start, end)
+    lines = [head]
+    for row, line in zip(found, body, strict=True):
+        line.stylize(STYLES.get(row.verdict, ""), start, end)
+        why = textwrap.wrap(row.why, width, initial_indent="    ", subsequent_indent="    ")
+        lines += [line, *map(Text, why)]
     return [*lines, Text("")]
-
-
-def _aligned(cells: Sequence[str], widths: Sequence[int], style: str) -> Text:
-    """Two columns of words, the second one coloured, then numbers."""
-    words = [cell.ljust(space) for cell, space in zip(cells[:2], widths[:2], strict=True)]
-    numbers = [cell.rjust(space) for cell, space in zip(cells[2:], widths[2:], strict=True)]
-    return Text.assemble(words[0], "  ", (words[1], style), "  ", "  ".join(numbers))
 
 
 def _wrapped(line: str, width: int) -> list[Text]:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from addnorm.reporting.formats.numbers import fixed, quantity
+from addnorm.reporting.formats.numbers import quantity, trimmed
 
 _SPAN = 1000.0
 
@@ -166,5 +166,5 @@ def _bounds(values: Sequence[float]) -> tuple[float, float]:
 
 def _short(value: float) -> str:
     if value == 0 or 1e-3 <= abs(value) < 1e4:
-        return fixed(value, 4).rstrip("0").rstrip(".")
+        return trimmed(value, 4)
     return f"{value:.2g}".replace("-", "−")

@@ -1,6 +1,5 @@
 """Style of matplotlib figures: fonts with Chinese glyphs if installed, and line styles that differ without colour."""
 
-from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -104,8 +103,3 @@ def finished(figure: "Figure") -> "Figure":
     for text in texts:
         text.set_fontfamily(families)
     return figure
-
-
-def places(names: Sequence[str]) -> dict[str, int]:
-    """Every name's place among the distinct ones: what its style follows from."""
-    return {name: place for place, name in enumerate(dict.fromkeys(names))}

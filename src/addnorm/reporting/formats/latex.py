@@ -1,36 +1,8 @@
-r"""LaTeX tables with booktabs rules, as wide as a column of a two-column paper at most.
-
-At `\small` with short names they fit into 241 pt; a test compiles and measures them. What would not fit becomes several tables.
-"""
+"""Names and numbers in LaTeX."""
 
 import math
-from collections.abc import Sequence
 
 NONE = "--"
-
-
-def tabular(form: str, head: Sequence[str], lines: Sequence[Sequence[str]], comments: Sequence[str] = ()) -> str:
-    r"""A `tabular` with booktabs rules (`\usepackage{booktabs}`), comments above it.
-
-    Args:
-        form: one letter per column, `l` or `r`.
-        head: titles of the columns, ready for LaTeX.
-        lines: cells, ready for LaTeX.
-        comments: LaTeX comments above the table.
-    """
-    return "\n".join(
-        [
-            *(f"% {' '.join(comment.split())}" for comment in comments),
-            r"{\setlength{\tabcolsep}{4pt}%",
-            rf"\begin{{tabular}}{{{form}}}",
-            r"\toprule",
-            " & ".join(head) + r" \\",
-            r"\midrule",
-            *(" & ".join(line) + r" \\" for line in lines),
-            r"\bottomrule",
-            r"\end{tabular}}",
-        ]
-    ) + "\n"  # fmt: skip
 
 
 def escaped(name: str) -> str:

@@ -6,6 +6,7 @@ from typing import TypeVar
 MOST_CARDS = 12
 """Models that are shown one by one; above, they are rows that can be searched, sorted and grouped."""
 _Item = TypeVar("_Item")
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def matches(query: str, text: str) -> bool:
@@ -14,9 +15,9 @@ def matches(query: str, text: str) -> bool:
     return all(word in within for word in query.casefold().split())
 
 
-def grouped(items: Sequence[_Item], key: Callable[[_Item], Hashable]) -> list[tuple[Hashable, list[_Item]]]:
+def grouped(items: Sequence[_Item], key: Callable[[_Item], _Key]) -> list[tuple[_Key, list[_Item]]]:
     """The items by key, in the order in which the keys first occur."""
-    found: dict[Hashable, list[_Item]] = {}
+    found: dict[_Key, list[_Item]] = {}
     for item in items:
         found.setdefault(key(item), []).append(item)
     return list(found.items())

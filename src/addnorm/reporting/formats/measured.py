@@ -53,6 +53,17 @@ class Shown:
         return sum(entry["difference"] > 0 for entry in comparison["by_seed"])
 
 
+def in_thousandths(comparison: Mapping[str, Any]) -> dict[str, Any]:
+    """A comparison with its losses in thousandths of a nat, and `none` for no verdict."""
+    difference, ends = comparison["difference"], comparison["interval"]
+    return {
+        **comparison,
+        "verdict": comparison["verdict"] or "none",
+        "difference": None if difference is None else 1000 * float(difference),
+        "interval": None if ends is None else tuple(1000 * float(ends[place]) for place in (0, 1)),
+    }
+
+
 def missing_verdicts(ranking: Mapping[str, Any]) -> list[str]:
     """A sentence for each reason of comparisons without a verdict, unless a warning of the ranking has it.
 

@@ -84,3 +84,19 @@ def spread(count: int, most: int) -> list[int]:
     """Up to `most` of the places from 0 to `count - 1`, evenly spread, the first and the last among them."""
     shown = min(count, most)
     return list(dict.fromkeys(round(k * (count - 1) / max(1, shown - 1)) for k in range(shown)))
+
+
+def trimmed(value: float, digits: int) -> str:
+    """`fixed` without zeros at the end: `2.5`, `3`."""
+    return fixed(value, digits).rstrip("0").rstrip(".")
+
+
+def mean(values: Sequence[float | int]) -> float:
+    """Mean of at least one value."""
+    return float(sum(values) / len(values))
+
+
+def mean_of_known(values: Sequence[float | int | None]) -> float | None:
+    """Mean of the values that are not None; None without any."""
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from addnorm.reporting.formats.latex import NONE, escaped, number, tabular
+from addnorm.reporting.formats.latex import NONE, escaped, number
 from addnorm.reporting.formats.measured import Shown, missing_verdicts
 from addnorm.reporting.formats.names import file_name
+from addnorm.reporting.formats.table import Column, Table, dashed
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
 
 
@@ -22,55 +23,46 @@ def latex(ranking: Mapping[str, Any]) -> dict[str, str]:
 
 def _loss_table(ranking: Mapping[str, Any]) -> str:
     shown = Shown.of(ranking)
-    lines = []
-    for entry in ranking["variants"]:
-        ranks, mean, interval, accuracy = (entry[name] for name in ("rank_interval", "mean", "interval", "accuracy"))
-        loss = NONE if mean is None else f"${shown.level(mean)}$"
-        if mean is not None and interval is not None:
-            loss = rf"${shown.level(mean)} \pm {shown.level((interval[1] - interval[0]) / 2)}$"
-        lines.append(
-            [
-                escaped(entry["variant"]),
-                NONE if ranks is None else "--".join(map(str, dict.fromkeys(ranks))),
-                str(entry["seeds"]),
-                loss,
-                number(None if accuracy is None else 100 * accuracy, 2),
-            ]
-        )
-    about = f"The interval of a mean is for that mean alone, {100 * ranking['confidence']:g} %."
-    head = ["variant", "ranks", "seeds", escaped(ranking["metric"]), r"acc.\,\%"]
-    return tabular("lrrrr", head, lines, [*ranking["warnings"], *missing_verdicts(ranking), about])
+
+    def loss(entry: Mapping[str, Any]) -> str:
+        mean, ends = entry["mean"], entry["interval"]
+        if mean is None:
+            return NONE
+        reach = "" if ends is None else rf" \pm {shown.level((ends[1] - ends[0]) / 2)}"
+        return f"${shown.level(mean)}{reach}$"
+
+    columns = (
+        Column("variant", form=escaped, side="l"),
+        Column("rank_interval", "ranks", dashed(lambda ranks: "--".join(map(str, dict.fromkeys(ranks))), NONE)),
+        Column("seeds"),
+        Column("loss", escaped(ranking["metric"]), value=loss),
+        Column("accuracy", r"acc.\,\%", dashed(lambda share: number(100 * share, 2), NONE)),
+    )
+    return Table(columns, ranking["variants"]).latex(
+        *ranking["warnings"],
+        *missing_verdicts(ranking),
+        f"The interval of a mean is for that mean alone, {100 * ranking['confidence']:g} %.",
+    )
 
 
 def _difference_table(ranking: Mapping[str, Any], reference: str) -> str:
     shown = Shown.of(ranking)
-    lines = []
-    for entry in ranking["variants"]:
-        comparison = entry["versus"].get(reference)
-        if comparison is None:
-            continue
-        interval, difference = comparison["interval"], comparison["difference"]
-        lines.append(
-            [
-                escaped(entry["variant"]),
-                NONE if difference is None else f"${shown.difference(difference)}$",
-                NONE if interval is None else f"$[{', '.join(map(shown.difference, interval))}]$",
-                comparison["verdict"] or "no verdict",
-                _needed(comparison["seeds_needed"]),
-            ]
-        )
-    about = (
+    columns = (
+        Column("variant", form=escaped, side="l"),
+        Column("difference", form=dashed(lambda difference: f"${shown.difference(difference)}$", NONE)),
+        Column("interval", form=dashed(lambda ends: f"$[{', '.join(map(shown.difference, ends))}]$", NONE)),
+        Column("verdict", form=dashed("", "no verdict"), side="l"),
+        Column("seeds_needed", "seeds", dashed(_needed, "")),
+    )
+    rows = [{**entry, **comparison} for entry in ranking["variants"] if (comparison := entry["versus"].get(reference))]
+    return Table(columns, rows).latex(
+        *ranking["warnings"],
+        *missing_verdicts(ranking),
         f"{shown.name} minus that of {reference}, in {shown.small_unit}; intervals hold together at "
         f"{100 * ranking['confidence']:g} %; margin {ranking['margin']:g}{' nats' if shown.in_nats else ''}. "
-        "Seeds: for a verdict."
-    )
-    return tabular(
-        "lrrlr",
-        ["variant", "difference", "interval", "verdict", "seeds"],
-        lines,
-        [*ranking["warnings"], *missing_verdicts(ranking), about],
+        "Seeds: for a verdict.",
     )
 
 
-def _needed(seeds: int | None) -> str:
-    return "" if seeds is None else f"$>{RESOLVABLE_SEEDS}$" if seeds > RESOLVABLE_SEEDS else str(seeds)
+def _needed(seeds: int) -> str:
+    return f"$>{RESOLVABLE_SEEDS}$" if seeds > RESOLVABLE_SEEDS else str(seeds)

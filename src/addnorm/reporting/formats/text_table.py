@@ -31,15 +31,25 @@ def aligned(
     rows = _with_folded_headings(rows)
     if _total(_widths(rows)) > width:
         rows = _with_wrapped_words(rows, left, width, names)
+    return "\n\n".join(side_by_side(rows, left, width, names))
+
+
+def warned(sentences: Sequence[str], width: int) -> list[str]:
+    """Warnings below a table as one part of its text; none without any."""
+    notes = [textwrap.fill(f"! {sentence}", width, subsequent_indent="  ") for sentence in sentences]
+    return ["\n".join(notes)] if notes else []
+
+
+def side_by_side(rows: Sequence[Row], left: Container[int], width: int, names: int = 1) -> list[str]:
+    """Rows with as many columns beside the names as the width holds, the rest in further tables."""
     columns = range(len(rows[0]))
-    parts = _parts(_widths(rows), width, names)
-    return "\n\n".join(
+    return [
         _table(
             [[row[column] for column in part] for row in rows],
             [place for place, column in enumerate(part) if column in left],
         )
-        for part in ([*columns[:names], *part] for part in parts)
-    )
+        for part in ([*columns[:names], *part] for part in _parts(_widths(rows), width, names))
+    ]
 
 
 def _table(rows: Sequence[Row], left: Container[int]) -> str:

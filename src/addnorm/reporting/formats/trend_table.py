@@ -3,16 +3,13 @@
 Functions take the JSON of `addnorm trend --json`. In text, differences are in thousandths of a nat per token.
 """
 
-import csv as csv_format
-import io
 import textwrap
 from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.formats.measured import missing_verdicts
-from addnorm.reporting.formats.text_table import aligned
-
-NONE = "-"
+from addnorm.reporting.formats.table import Column, Table, at, dashed
+from addnorm.reporting.formats.text_table import warned
 
 
 def text(found: Mapping[str, Any], width: int = 100) -> str:
@@ -26,21 +23,18 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
             f"{found['references'][0]}, and its change per doubling. All changes together hold with {percent} % confidence; "
             f"margin ±{margin}; 4/5: lower on 4 of 5 seeds:"
         )
-        head = ["variant", *(f"{size['parameters']:,.0f}" for size in found["sizes"]), "change per doubling"]
-        rows = [
-            [row["variant"], *(_thousandths(mean) for mean in versus["means"]), change(versus)]
-            for row in found["variants"]
-            if (versus := row["versus"].get(reference)) is not None
+        sizes = [
+            Column(f"{size['parameters']:,.0f}", form=_thousandths, value=at("versus", reference, "means", place))
+            for place, size in enumerate(found["sizes"])
         ]
-        parts += [textwrap.fill(about, width), aligned([head, *rows], left={0, len(head) - 1})]
+        slope = Column("change per doubling", form=change, side="l", value=at("versus", reference))
+        rows = [row for row in found["variants"] if reference in row["versus"]]
+        parts += [textwrap.fill(about, width), Table([Column("variant", side="l"), *sizes, slope], rows).text()]
     changes = [
         {"variant": row["variant"], "versus": {name: versus["change"] for name, versus in row["versus"].items()}}
         for row in found["variants"]
     ]
-    warnings = [*found["warnings"], *missing_verdicts({"variants": changes})]
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in warnings]
-    if notes:
-        parts.append("\n".join(notes))
+    parts += warned([*found["warnings"], *missing_verdicts({"variants": changes})], width)
     return "\n\n".join(parts) + "\n"
 
 
@@ -59,20 +53,16 @@ def change(versus: Mapping[str, Any]) -> str:
 
 def csv(found: Mapping[str, Any]) -> str:
     """One line per variant, reference and size, numbers in full precision, an empty cell for None."""
-    out = io.StringIO()
-    writer = csv_format.writer(out, lineterminator="\n")
-    writer.writerow(
-        ["variant", "reference", "size", "parameters", "difference", "seeds", "direction", "change", "low", "high"]
-    )
+    head = ("variant", "reference", "size", "parameters", "difference", "seeds", "direction", "change", "low", "high")
+    rows = []
     for row in found["variants"]:
         for reference, versus in row["versus"].items():
-            comparison = versus["change"]
-            low, high = comparison["interval"] or (None, None)
+            slope = versus["change"]
+            low, high = slope["interval"] or (None, None)
             for size, mean, by_seed in zip(found["sizes"], versus["means"], versus["differences"], strict=True):
-                line = [row["variant"], reference, size["name"], size["parameters"], mean, len(by_seed)]
-                writer.writerow([*line, versus["direction"], comparison["difference"], low, high])
-    return out.getvalue()
+                line = (row["variant"], reference, size["name"], size["parameters"], mean, len(by_seed))
+                rows.append((*line, versus["direction"], slope["difference"], low, high))
+    return Table([Column(name, value=at(place)) for place, name in enumerate(head)], rows).csv()
 
 
-def _thousandths(value: float | None) -> str:
-    return NONE if value is None else f"{1000 * value:+.1f}"
+_thousandths = dashed(lambda value: f"{1000 * value:+.1f}")

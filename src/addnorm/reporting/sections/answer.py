@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.reporting.formats.numbers import mean_of_known
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import RunView, Snapshot
 from addnorm.reporting.view import View
@@ -98,5 +99,4 @@ def _tokens(run: RunView) -> int | None:
 
 
 def _mean_wall_s(runs: tuple[RunView, ...]) -> float | None:
-    walls = [run.wall_s for run in runs if run.state == "finished" and run.wall_s is not None]
-    return sum(walls) / len(walls) if walls else None
+    return mean_of_known([run.wall_s for run in runs if run.state == "finished"])

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.audit.table import merged_names
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
-from addnorm.reporting.formats.csv_table import as_csv
-from addnorm.reporting.formats.latex import escaped, significant, tabular
-from addnorm.reporting.formats.numbers import quantity, size
+from addnorm.reporting.formats.latex import escaped, significant
+from addnorm.reporting.formats.numbers import mean_of_known, quantity, size
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.checkpoints import study_command
 from addnorm.reporting.reading.counted_costs import counted_costs
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.store.study import COSTS
@@ -24,14 +24,15 @@ if TYPE_CHECKING:
 
 AUDIT = "audit.json"
 UNITS = {"parameters": 1e6, "flops_per_token": 1e6, "tokens_per_s": 1.0, "peak_bytes": 1e9, "wall_s": 1.0}
-"""Unit of each axis."""
-_COLUMNS = (
-    ("parameters", "M params", 1e6),
-    ("flops_per_token", "MFLOP", 1e6),
-    ("tokens_per_s", "tok./s", 1.0),
-    ("peak_bytes", "GB", 1e9),
-    ("wall_s", "s", 1.0),
-)
+"""Unit of each cost, on axes and in LaTeX."""
+_TITLES = {
+    "parameters": "M params",
+    "flops_per_token": "MFLOP",
+    "tokens_per_s": "tok./s",
+    "peak_bytes": "GB",
+    "wall_s": "s",
+}
+"""Headings of a LaTeX table in these units."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,8 +83,6 @@ def costs(snapshot: Snapshot) -> list[Cost]:
 def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: float | int | None) -> Cost:
     runs = snapshot.of(variant)
     done = [run for run in runs if run.state == "finished"]
-    speeds = [run.tokens_per_s for run in runs if run.tokens_per_s is not None]
-    walls = [run.wall_s for run in done if run.wall_s is not None]
     flops = float(counted["flops_per_token"]) if "flops_per_token" in counted else None
     return Cost(
         variant=variant,
@@ -91,15 +90,11 @@ def _cost(variant: str, snapshot: Snapshot, counted: Mapping[str, Any], base: fl
         flops_per_token=flops,
         relative=flops / base if flops and base else None,
         planned_bytes=counted.get("peak_bytes"),
-        tokens_per_s=_mean(speeds),
+        tokens_per_s=mean_of_known([run.tokens_per_s for run in runs]),
         peak_bytes=max((run.peak_bytes for run in done if run.peak_bytes is not None), default=None),
-        wall_s=_mean(walls),
+        wall_s=mean_of_known([run.wall_s for run in done]),
         paused=any(run.attempts > 1 for run in done),
     )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def audits(snapshot: Snapshot) -> list[Wasted]:
@@ -126,17 +121,7 @@ def audits(snapshot: Snapshot) -> list[Wasted]:
 
 def cost_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     """One row per variant."""
-    return [
-        {
-            "variant": cost.variant,
-            "parameters": cost.parameters,
-            "flops_per_token": cost.flops_per_token,
-            "tokens_per_s": cost.tokens_per_s,
-            "peak_bytes": cost.peak_bytes,
-            "wall_s": cost.wall_s,
-        }
-        for cost in costs(snapshot)
-    ]
+    return [{name: getattr(cost, name) for name in ("variant", *UNITS)} for cost in costs(snapshot)]
 
 
 def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "MatplotlibFigure":
@@ -174,39 +159,35 @@ def _short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "cost.parameters", "cost.flops", "cost.speed", "cost.peak", "cost.wall")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=1,
-        lines=[
-            (
-                row["variant"],
-                quantity(row["parameters"]),
-                quantity(row["flops_per_token"]),
-                quantity(row["tokens_per_s"]),
-                size(row["peak_bytes"]),
-                "–" if row["wall_s"] is None else t("time.seconds", s=round(row["wall_s"])),
-            )
-            for row in rows
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    def seconds(wall: float | None) -> str:
+        return "–" if wall is None else t("time.seconds", s=round(wall))
+
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("parameters", t("cost.parameters"), quantity),
+        Column("flops_per_token", t("cost.flops"), quantity),
+        Column("tokens_per_s", t("cost.speed"), quantity),
+        Column("peak_bytes", t("cost.peak"), size),
+        Column("wall_s", t("cost.wall"), seconds),
     )
+    return Table(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"costs.csv": as_csv(rows), "costs.tex": latex(rows)}
+    return {"costs.csv": Table.of(rows).csv(), "costs.tex": latex(rows)}
 
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> str:
     """One line per variant, three significant digits; a dash where a number is not known."""
-    head = ["variant", *(title for _, title, _ in _COLUMNS)]
-    lines = [[escaped(row["variant"]), *(_cell(row.get(key), unit) for key, _, unit in _COLUMNS)] for row in rows]
-    about = "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
-    return tabular("l" + "r" * len(_COLUMNS), head, lines, [about])
 
+    def column(key: str, unit: float) -> Column:
+        return Column(key, _TITLES[key], lambda value: significant(None if value is None else value / unit))
 
-def _cell(value: float | int | None, unit: float) -> str:
-    return significant(None if value is None else value / unit)
+    columns = [Column("variant", form=escaped, side="l"), *(column(*each) for each in UNITS.items())]
+    return Table(columns, rows).latex(
+        "Parameters; FLOPs per token; tokens per second; largest resident memory; time of a run."
+    )
 
 
 class CostSection(Section):

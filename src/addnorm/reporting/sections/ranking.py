@@ -4,21 +4,19 @@ Functions of the tables take the JSON of `addnorm rank --json`, not the objects 
 and LaTeX, differences are in thousandths of a nat, because that is their size. Other measures are in their own unit.
 """
 
-import csv as csv_format
-import io
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.measured import Shown, missing_verdicts
 from addnorm.reporting.formats.numbers import fixed, interval
 from addnorm.reporting.formats.ranking_latex import latex
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.formats.table import Column, Table, against, at, dashed
+from addnorm.reporting.formats.text_table import warned
 from addnorm.reporting.formats.tiers import tier_text, tier_words
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
 from addnorm.statistics import Ranking
@@ -27,27 +25,6 @@ from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
-
-NONE = "-"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One variant, ready to print."""
-
-    variant: str
-    ranks: str
-    """Ranks left open, such as `2` or `2-5`."""
-    seeds: str
-    loss: str
-    """Mean loss in nats per token."""
-    reach: str
-    """Half of the mean's interval."""
-    accuracy: str
-    """Per cent."""
-    tier: str
-    versus: tuple[str, ...]
-    """One cell per reference."""
 
 
 def ranking_rows(snapshot: Snapshot, t: Phrases) -> Rows:
@@ -138,23 +115,16 @@ def _beside(row: Mapping[str, Any]) -> str:
     return f"{text} · {row['tier']}"
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "ladder.tier", "common.rank", "common.seeds", "common.loss", "figures.interval")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=2,
-        lines=[
-            (
-                row["variant"],
-                row["tier"],
-                "–" if row["rank_interval"] is None else "–".join(map(str, dict.fromkeys(row["rank_interval"]))),
-                str(len(row["values"])),
-                fixed(row["mean"], 4),
-                interval(row["interval"], 4),
-            )
-            for row in rows
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("tier", t("ladder.tier"), side="l"),
+        Column("rank_interval", t("common.rank"), dashed(lambda ends: "–".join(map(str, dict.fromkeys(ends))), "–")),
+        Column("values", t("common.seeds"), lambda values: str(len(values))),
+        Column("mean", t("common.loss"), lambda mean: fixed(mean, 4)),
+        Column("interval", t("figures.interval"), lambda ends: interval(ends, 4)),
     )
+    return Table(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
@@ -164,10 +134,31 @@ def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     return {"ranking.csv": csv(content), **latex(content)}
 
 
-def rows(ranking: Mapping[str, Any]) -> list[Row]:
-    """Cells of the table, in the ranking's order."""
+def means(ranking: Mapping[str, Any]) -> Table:
+    """The table of means, a row per variant in the ranking's order: ranks left open, runs, mean, interval, accuracy, tier."""
     shown = Shown.of(ranking)
-    return [_row(entry, ranking["references"], shown) for entry in ranking["variants"]]
+    columns = (
+        Column("rank_interval", "ranks", dashed(lambda ends: "-".join(map(str, dict.fromkeys(ends))))),
+        Column("variant", value=_name, side="l"),
+        Column("seeds"),
+        Column("mean", ranking["metric"], dashed(shown.level)),
+        Column("interval", "±", dashed(lambda ends: shown.level((ends[1] - ends[0]) / 2))),
+        Column("accuracy", "acc. %", dashed(lambda share: f"{100 * share:.2f}")),
+        Column("tier", form=_tier, side="l"),
+    )
+    return Table(columns, ranking["variants"])
+
+
+def differences(ranking: Mapping[str, Any]) -> Table:
+    """The table of comparisons, a column per reference."""
+    shown = Shown.of(ranking)
+    columns = (
+        Column(
+            f"vs {name}", form=dashed(lambda comparison: _cell(comparison, shown)), side="l", value=at("versus", name)
+        )
+        for name in ranking["references"]
+    )
+    return Table([Column("variant", value=_name, side="l"), *columns], ranking["variants"])
 
 
 def text(ranking: Mapping[str, Any], width: int = 100) -> str:
@@ -177,86 +168,66 @@ def text(ranking: Mapping[str, Any], width: int = 100) -> str:
         ranking: the JSON of a ranking.
         width: columns; comparisons that do not fit side by side go below each other.
     """
-    found = rows(ranking)
     shown = Shown.of(ranking)
     title = f"{shown.title}; ± is for each mean alone. Margin ±{ranking['margin']:g}."
     if ranking["provisional"]:
         title += " PROVISIONAL: runs have yet to end."
-    head = ["ranks", "variant", "seeds", ranking["metric"], "±", "acc. %", "tier"]
-    body = [[r.ranks, r.variant, r.seeds, r.loss, r.reach, r.accuracy, r.tier] for r in found]
-    parts = [textwrap.fill(title, width), aligned([head, *body], left={1, 6}, width=width, names=2)]
+    parts = [textwrap.fill(title, width), means(ranking).text(width, names=2)]
     parts += _values(ranking["variants"], shown, width)
     if ranking["references"]:
         percent = f"{100 * ranking['confidence']:g}"
         heading = f"Differences in {shown.small_unit}; all intervals together hold with {percent} % confidence"
-        cells = [cell for row in found for cell in row.versus]
+        compared = differences(ranking)
+        cells = [cell for line in compared.body for cell in line[1:]]
         if any(re.search(r" \d+/\d+ ", cell) for cell in cells):
             heading += f"; 4/5: {shown.better} on 4 of 5 seeds"
         if any(f" >{RESOLVABLE_SEEDS} seeds" in cell for cell in cells):
             heading += f"; >{RESOLVABLE_SEEDS} seeds: not resolvable at this budget"
-        heading += ":"
-        parts.append(textwrap.fill(heading, width))
-        parts += _side_by_side(ranking["references"], found, width)
-    warnings = [*ranking["warnings"], *missing_verdicts(ranking)]
-    notes = [textwrap.fill(f"! {note}", width, subsequent_indent="  ") for note in warnings]
-    if notes:
-        parts.append("\n".join(notes))
+        parts += [textwrap.fill(f"{heading}:", width), *compared.blocks(width)]
+    parts += warned([*ranking["warnings"], *missing_verdicts(ranking)], width)
     return "\n\n".join(parts) + "\n"
 
 
 def csv(ranking: Mapping[str, Any]) -> str:
     """One line per variant, numbers in full precision, an empty cell for None."""
-    fields = ("verdict", "difference", "low", "high", "seeds_needed")
-    head = ["variant", "seeds", "mean", "low", "high", "accuracy", "tier", "firm", "best_rank", "worst_rank"]
-    head += [f"{reference}:{field}" for reference in ranking["references"] for field in fields]
-    out = io.StringIO()
-    writer = csv_format.writer(out, lineterminator="\n")
-    writer.writerow(head)
-    for entry in ranking["variants"]:
-        line = [entry["variant"], entry["seeds"], entry["mean"], *_two(entry["interval"]), entry["accuracy"]]
-        line += [entry["tier"]["label"], entry["tier"]["firm"], *_two(entry["rank_interval"])]
-        for reference in ranking["references"]:
-            comparison = entry["versus"].get(reference)
-            if comparison is None:
-                line += [None] * len(fields)
-            else:
-                line += [comparison["verdict"], comparison["difference"], *_two(comparison["interval"])]
-                line += [comparison["seeds_needed"]]
-        writer.writerow(line)
-    return out.getvalue()
-
-
-def _row(entry: Mapping[str, Any], references: Sequence[str], shown: Shown) -> Row:
-    interval = entry["interval"]
-    name = entry["variant"] if entry["same_as"] is None else f"{entry['variant']} (= {entry['same_as']})"
-    best = entry["rank_interval"]
-    return Row(
-        variant=name,
-        ranks=NONE if best is None else str(best[0]) if best[0] == best[1] else f"{best[0]}-{best[1]}",
-        seeds=str(entry["seeds"]),
-        loss=NONE if entry["mean"] is None else shown.level(entry["mean"]),
-        reach=NONE if interval is None else shown.level((interval[1] - interval[0]) / 2),
-        accuracy=NONE if entry["accuracy"] is None else f"{100 * entry['accuracy']:.2f}",
-        tier=entry["tier"]["label"] if entry["tier"]["firm"] or not _bounded(entry) else f"{entry['tier']['label']} ?",
-        versus=tuple(_cell(entry["versus"].get(reference), shown) for reference in references),
+    columns = (
+        *map(Column, ("variant", "seeds", "mean")),
+        *(Column(name, value=at("interval", place)) for place, name in enumerate(("low", "high"))),
+        Column("accuracy"),
+        Column("tier", value=at("tier", "label")),
+        Column("firm", value=at("tier", "firm")),
+        *(Column(name, value=at("rank_interval", place)) for place, name in enumerate(("best_rank", "worst_rank"))),
+        *(column for reference in ranking["references"] for column in against(reference)),
     )
+    return Table(columns, ranking["variants"]).csv()
+
+
+def _name(entry: Mapping[str, Any]) -> str:
+    name: str = entry["variant"]
+    return name if entry["same_as"] is None else f"{name} (= {entry['same_as']})"
+
+
+def _tier(tier: Mapping[str, Any]) -> str:
+    """The label; with "?" where the tier excludes some gap and more than one is left."""
+    label: str = tier["label"]
+    return f"{label} ?" if label.startswith(("above", "between", "below")) and not tier["firm"] else label
 
 
 def _values(entries: Sequence[Mapping[str, Any]], shown: Shown, width: int) -> list[str]:
     """Every run's loss, a column per seed; nothing where no variant has more than one run."""
     if all(len(entry.get("values", ())) < 2 for entry in entries):
         return []
-    seeds = sorted({value["seed"] for entry in entries for value in entry.get("values", ())})
-    body = []
-    for entry in entries:
-        cells = {value["seed"]: _value(value, shown) for value in entry.get("values", ())}
-        body.append([entry["variant"], *(cells.get(seed, NONE) for seed in seeds)])
-    cells_shown = [cell for line in body for cell in line[1:]]
-    meanings = [
-        meaning for mark, meaning in _MARKS.items() if any(cell.lstrip("0123456789.") == mark for cell in cells_shown)
+    rows = [
+        {value["seed"]: value for value in entry.get("values", ())} | {"variant": entry["variant"]} for entry in entries
     ]
-    heading = textwrap.fill(f"{shown.name} per seed{''.join(f'; {meaning}' for meaning in meanings)}:", width)
-    return [heading, aligned([["variant", *(f"seed {seed}" for seed in seeds)], *body], width=width)]
+    seeds = sorted({value["seed"] for entry in entries for value in entry.get("values", ())})
+    columns = (
+        Column(f"seed {seed}", form=dashed(lambda value: _value(value, shown)), value=at(seed)) for seed in seeds
+    )
+    table = Table([Column("variant", side="l"), *columns], rows)
+    marks = {cell.lstrip("0123456789.") for line in table.body for cell in line[1:]}
+    meanings = "".join(f"; {meaning}" for mark, meaning in _MARKS.items() if mark in marks)
+    return [textwrap.fill(f"{shown.name} per seed{meanings}:", width), table.text(width)]
 
 
 _MARKS = {
@@ -274,15 +245,8 @@ def _value(value: Mapping[str, Any], shown: Shown) -> str:
     )
 
 
-def _bounded(entry: Mapping[str, Any]) -> bool:
-    """True if the tier excludes some gap; "?" then means that more than one is left."""
-    return str(entry["tier"]["label"]).startswith(("above", "between", "below"))
-
-
-def _cell(comparison: Mapping[str, Any] | None, shown: Shown) -> str:
-    if comparison is None:
-        return NONE
-    cell = comparison["verdict"] or "no verdict"
+def _cell(comparison: Mapping[str, Any], shown: Shown) -> str:
+    cell: str = comparison["verdict"] or "no verdict"
     if comparison["interval"] is not None and comparison.get("by_seed"):
         cell += f" {shown.seeds_better(comparison)}/{len(comparison['by_seed'])}"
     if comparison["difference"] is not None:
@@ -294,34 +258,6 @@ def _cell(comparison: Mapping[str, Any] | None, shown: Shown) -> str:
         many = comparison["seeds_needed"] > RESOLVABLE_SEEDS
         cell += f" >{RESOLVABLE_SEEDS} seeds" if many else f" {comparison['seeds_needed']} seeds"
     return cell
-
-
-def _side_by_side(references: Sequence[str], found: Sequence[Row], width: int) -> list[str]:
-    """As many references beside each other as the width holds, the rest in further blocks."""
-    name_width = max(len("variant"), *(len(row.variant) for row in found))
-    blocks: list[list[int]] = [[]]
-    used = name_width
-    for index, reference in enumerate(references):
-        needed = 2 + max(len(f"vs {reference}"), *(len(row.versus[index]) for row in found))
-        if blocks[-1] and used + needed > width:
-            blocks.append([])
-            used = name_width
-        blocks[-1].append(index)
-        used += needed
-    return [
-        aligned(
-            [
-                ["variant", *(f"vs {references[i]}" for i in block)],
-                *([row.variant, *(row.versus[i] for i in block)] for row in found),
-            ],
-            left=range(len(block) + 1),
-        )
-        for block in blocks
-    ]
-
-
-def _two(ends: Sequence[Any] | None) -> Sequence[Any]:
-    return (None, None) if ends is None else ends
 
 
 class RankingSection(Section):

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.chart import ticks
 from addnorm.reporting.drawing.figure_style import finished, new_figure, style, tidy
-from addnorm.reporting.formats.csv_table import as_csv
-from addnorm.reporting.formats.latex import number, tabular
+from addnorm.reporting.formats.latex import number
+from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.names import file_name
-from addnorm.reporting.formats.numbers import fixed, spread
+from addnorm.reporting.formats.numbers import fixed, mean, spread, trimmed
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.formats.text_table import aligned
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, MODEL_PAGE, View
 from addnorm.words import Phrases, phrases
@@ -113,7 +114,7 @@ def _read(run: str, content: Mapping[str, Any]) -> Terms:
 
 def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str]) -> Layer:
     curves = [
-        [_mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
+        [mean(values) for values in zip(*(row["terms"][term]["mean"] for row in heads), strict=True)] for term in built
     ]
     distances = [float(distance) for distance in heads[0]["distances"]]
     values = [value for curve in curves for value in curve]
@@ -128,9 +129,9 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
     trained = heads[0]["trained"]
     return Layer(
         layer=layer,
-        swings=tuple(_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
-        query=_mean([row["isotropy"]["query"] for row in heads]),
-        key=_mean([row["isotropy"]["key"] for row in heads]),
+        swings=tuple(mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in built),
+        query=mean([row["isotropy"]["query"] for row in heads]),
+        key=mean([row["isotropy"]["key"] for row in heads]),
         chance=float(heads[0]["isotropy"]["chance"]),
         lines=tuple(
             " ".join(point(distance, value) for distance, value in zip(distances, curve, strict=True))
@@ -139,9 +140,7 @@ def _layer(heads: Sequence[Mapping[str, Any]], layer: int, built: Sequence[str])
         table=tuple(
             (distances[place], tuple(curve[place] for curve in curves)) for place in spread(len(distances), _MOST_ROWS)
         ),
-        y_ticks=tuple(
-            (100 * (high - at) / (high - low), fixed(at, 4).rstrip("0").rstrip(".")) for at in ticks(low, high, 4)
-        ),
+        y_ticks=tuple((100 * (high - at) / (high - low), trimmed(at, 4)) for at in ticks(low, high, 4)),
         trained=100 * (trained - first) / (last - first) if trained is not None and trained <= last else None,
     )
 
@@ -188,7 +187,8 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     if not rows:
         raise ValueError("a figure needs at least one row of score terms, got none.")
     models = list(dict.fromkeys(row["label"] for row in rows))
-    layers = _chosen(sorted({row["layer"] for row in rows}))
+    layers = sorted({row["layer"] for row in rows})
+    layers = [layers[place] for place in spread(len(layers), MOST_LAYERS)]
     drawn = new_figure(4.2 * (len(models) + 1), 2.6 * len(layers))
     panels = drawn.subplots(len(layers), len(models) + 1, squeeze=False)
     across = phrases(language)("plot.distance")
@@ -212,12 +212,6 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def _chosen(layers: Sequence[int]) -> list[int]:
-    if len(layers) <= MOST_LAYERS:
-        return list(layers)
-    return [layers[round(step * (len(layers) - 1) / (MOST_LAYERS - 1))] for step in range(MOST_LAYERS)]
-
-
 def _curve(axes: "Axes", rows: Sequence[Mapping[str, Any]], term: str, name: str, place: int) -> None:
     distances = rows[0]["distances"]
     curves = {kind: [row["terms"][term][kind] for row in rows] for kind in ("mean", "low", "high")}
@@ -236,16 +230,21 @@ def _mark(axes: "Axes", trained: int | None) -> None:
         axes.axvline(trained, color="0.7", linewidth=0.8, zorder=0)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = (t("common.run"), t("scalars.layer"), t("terms.distance"), *TERMS.values(), t("figures.sum"))
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    terms = zip((*TERMS, "sum"), (*TERMS.values(), t("figures.sum")), strict=True)
+    columns = (
+        Column("label", t("common.run"), side="l"),
+        Column("layer", t("scalars.layer")),
+        Column("distance", t("terms.distance"), "{:g}".format),
+        *(Column(term, words, lambda mean: fixed(mean, 3)) for term, words in terms),
+    )
     lines = []
-    for label, layer in dict.fromkeys((row["label"], row["layer"]) for row in rows):
-        heads = [row for row in rows if (row["label"], row["layer"]) == (label, layer)]
+    for (label, layer), heads in grouped(rows, lambda row: (row["label"], row["layer"])):
         distances = heads[0]["distances"]
-        for at in spread(len(distances), _MOST_DISTANCES):
-            means = [_mean([head["terms"][term]["mean"][at] for head in heads]) for term in (*TERMS, "sum")]
-            lines.append((label, str(layer), f"{distances[at]:g}", *(fixed(mean, 3) for mean in means)))
-    return FigureTable(header=header, names=1, lines=lines)
+        for place in spread(len(distances), _MOST_DISTANCES):
+            means = {term: mean([head["terms"][term]["mean"][place] for head in heads]) for term in (*TERMS, "sum")}
+            lines.append({"label": label, "layer": layer, "distance": distances[place], **means})
+    return Table(columns, lines)
 
 
 def text(found: Mapping[str, Any], width: int = 100) -> str:
@@ -264,16 +263,16 @@ def text(found: Mapping[str, Any], width: int = 100) -> str:
 
 def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Change of each term with the distance, and mean directions: a table per run, a line per layer."""
-    head = ["layer", *_IN_LATEX, r"$\bar q$", r"$\bar k$", "chance"]
-    tables = {}
-    for label in dict.fromkeys(row["label"] for row in rows):
-        lines = []
-        for layer, heads in _by_layer([row for row in rows if row["label"] == label]).items():
-            swings, directions = _measured(heads)
-            lines.append([str(layer), *(number(one, 3) for one in swings), *(number(one, 2) for one in directions)])
-        about = f"{label}: {_HEADING}; heads averaged."
-        tables[label] = tabular("l" + "r" * (len(TERMS) + 3), head, lines, [about])
-    return tables
+    directions = {"query": r"$\bar q$", "key": r"$\bar k$", "chance": "chance"}
+    columns = (
+        Column("layer", side="l"),
+        *(Column(*each, lambda swing: number(swing, 3)) for each in zip(TERMS, _IN_LATEX, strict=True)),
+        *(Column(*each, lambda length: number(length, 2)) for each in directions.items()),
+    )
+    return {
+        label: Table(columns, _measured(of)).latex(f"{label}: {_HEADING}; heads averaged.")
+        for label, of in grouped(rows, lambda row: str(row["label"]))
+    }
 
 
 def _about(model: Mapping[str, Any], width: int) -> str:
@@ -289,18 +288,24 @@ def _about(model: Mapping[str, Any], width: int) -> str:
 
 
 def _sizes(rows: Sequence[Mapping[str, Any]], width: int) -> str:
-    head = ["layer", *TERMS.values(), "|mean q̂|", "|mean k̂|", "by chance"]
-    body = []
-    for layer, heads in _by_layer(rows).items():
-        swings, directions = _measured(heads)
-        body.append([str(layer), *(f"{one:.3f}" for one in swings), *(f"{one:.2f}" for one in directions)])
-    return f"{_HEADING}:\n" + aligned([head, *body], left=(), width=width)
+    columns = (
+        Column("layer"),
+        *(Column(*each, "{:.3f}".format) for each in TERMS.items()),
+        Column("query", "|mean q̂|", "{:.2f}".format),
+        Column("key", "|mean k̂|", "{:.2f}".format),
+        Column("chance", "by chance", "{:.2f}".format),
+    )
+    return f"{_HEADING}:\n{Table(columns, _measured(rows)).text(width)}"
 
 
-def _measured(heads: Sequence[Mapping[str, Any]]) -> tuple[list[float], list[float]]:
-    """Standard deviation of each term over the distances, and lengths of the mean directions: query, key, by chance."""
-    swings = [_mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS]
-    return swings, [_mean([row["isotropy"][name] for row in heads]) for name in ("query", "key", "chance")]
+def _measured(rows: Sequence[Mapping[str, Any]]) -> Rows:
+    """By layer: standard deviation of each term over the distances, and lengths of the mean directions."""
+    return [
+        {"layer": layer}
+        | {term: mean([_swing(row["terms"][term]["mean"]) for row in heads]) for term in TERMS}
+        | {name: mean([row["isotropy"][name] for row in heads]) for name in ("query", "key", "chance")}
+        for layer, heads in _by_layer(rows)
+    ]
 
 
 def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any], width: int) -> str:
@@ -313,9 +318,9 @@ def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any], width: in
     head = ["layer", *(f"d={distances[place]:g}" for place in places for _ in (0, 1))]
     kinds = ["", *(name for _ in places for name in ("with", "without"))]
     body = []
-    for layer, heads in _by_layer(rows).items():
+    for layer, heads in _by_layer(rows):
         cells = [
-            f"{_mean([row['terms'][term]['mean'][place] for row in heads]):.3f}"
+            f"{mean([row['terms'][term]['mean'][place] for row in heads]):.3f}"
             for place in places
             for term in ("sum", "qRk")
         ]
@@ -325,20 +330,13 @@ def _fall(rows: Sequence[Mapping[str, Any]], model: Mapping[str, Any], width: in
     )
 
 
-def _by_layer(rows: Sequence[Mapping[str, Any]]) -> dict[int, list[Mapping[str, Any]]]:
-    found: dict[int, list[Mapping[str, Any]]] = {}
-    for row in rows:
-        found.setdefault(row["layer"], []).append(row)
-    return found
+def _by_layer(rows: Sequence[Mapping[str, Any]]) -> list[tuple[Any, list[Mapping[str, Any]]]]:
+    return grouped(rows, lambda row: row["layer"])
 
 
 def _swing(curve: Sequence[float | int]) -> float:
-    middle = _mean(curve)
-    return math.sqrt(_mean([(value - middle) ** 2 for value in curve]))
-
-
-def _mean(values: Sequence[float | int]) -> float:
-    return float(sum(values) / len(values))
+    middle = mean(curve)
+    return math.sqrt(mean([(value - middle) ** 2 for value in curve]))
 
 
 def _nearest(distances: Sequence[float], wanted: float) -> int:
@@ -347,7 +345,7 @@ def _nearest(distances: Sequence[float], wanted: float) -> int:
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     tables = {f"score_terms-{file_name(label)}.tex": text for label, text in latex(rows).items()}
-    return {"score_terms.csv": as_csv(long_terms(rows)), **tables}
+    return {"score_terms.csv": Table.of(long_terms(rows)).csv(), **tables}
 
 
 class TermsSection(Section):

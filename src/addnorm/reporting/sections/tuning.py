@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.formats.table import Column, Table, at, dashed
 from addnorm.reporting.section import Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import View
-
-_NONE = "-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,17 +25,6 @@ class Cell:
     is_chosen: bool
     as_good: bool
     """True for another point that is as good as the chosen one within noise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One variant."""
-
-    variant: str
-    cells: tuple[Cell | None, ...]
-    """A cell per point of the table; None for a point that the variant does not have."""
-    optimum: str
-    """Key of what is known of the optimum: `edge`, `flat`, `edge_flat`, `inside`, `open`."""
 
 
 class TuningSection(Section):
@@ -74,8 +61,9 @@ def columns(tuning: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def rows(tuning: Mapping[str, Any]) -> list[Row]:
-    """A row per variant, with the cells of `columns`.
+def rows(tuning: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A row per variant: `variant`, `cells` (a `Cell` per point of `columns`, None for one that the variant does not have),
+    and `optimum`, the key of what is known of it: `edge`, `flat`, `edge_flat`, `inside`, `open`.
 
     Args:
         tuning: the JSON of a tuning.
@@ -88,11 +76,11 @@ def rows(tuning: Mapping[str, Any]) -> list[Row]:
         if of["flat"]:
             optimum = "edge_flat" if of["edges"] else "flat"
         found.append(
-            Row(
-                variant=of["variant"],
-                cells=tuple(cells.get(name) for name in names),
-                optimum="open" if of["chosen"] is None else optimum,
-            )
+            {
+                "variant": of["variant"],
+                "cells": [cells.get(name) for name in names],
+                "optimum": "open" if of["chosen"] is None else optimum,
+            }
         )
     return found
 
@@ -106,15 +94,17 @@ def text(tuning: Mapping[str, Any], width: int = 100) -> str:
     """
     seeds = ", ".join(map(str, tuning["seeds"]))
     found = rows(tuning)
-    cells = [cell for row in found for cell in row.cells if cell is not None]
+    cells = [cell for row in found for cell in row["cells"] if cell is not None]
     heading = f"Tuning on the seeds {seeds}: mean loss of each point"
     heading += "; * chosen" if any(cell.is_chosen for cell in cells) else ""
     heading += "; ~ as good within noise" if any(cell.as_good for cell in cells) else ""
     heading += "; ! some runs failed" if any(cell.lost and cell.losses for cell in cells) else ""
-    table = [["variant", *columns(tuning), "optimum"]]
-    table += [[row.variant, *map(_written, row.cells), _OPTIMUM[row.optimum]] for row in found]
-    last = len(table[0]) - 1
-    return f"{textwrap.fill(heading + ':', width)}\n\n{aligned(table, left={0, last}, width=width)}\n"
+    points = (
+        Column(point, form=dashed(_written), value=at("cells", place)) for place, point in enumerate(columns(tuning))
+    )
+    optimum = Column("optimum", form=_OPTIMUM.__getitem__, side="l")
+    table = Table([Column("variant", side="l"), *points, optimum], found)
+    return f"{textwrap.fill(heading + ':', width)}\n\n{table.text(width)}\n"
 
 
 _OPTIMUM = {
@@ -145,9 +135,7 @@ def _cell(of: Mapping[str, Any], point: Mapping[str, Any]) -> Cell:
     )
 
 
-def _written(cell: Cell | None) -> str:
-    if cell is None:
-        return _NONE
+def _written(cell: Cell) -> str:
     if cell.waiting:
         return f"{len(cell.losses) - cell.waiting}/{len(cell.losses)} ended"
     value = "failed" if cell.mean is None else f"{cell.mean:.4f}" + ("!" if cell.lost else "")

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, new_figure, tidy
 from addnorm.reporting.formats.listing import MOST_CARDS, grouped, matches
+from addnorm.reporting.formats.measured import in_thousandths
 from addnorm.reporting.formats.numbers import interval, signed
-from addnorm.reporting.formats.tiers import TierWords, tier_words
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.formats.tiers import tier_words
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Listing, View
 from addnorm.statistics import Comparison, Ranking
 from addnorm.statistics.ranking import RESOLVABLE_SEEDS
-from addnorm.words import Phrases, Sentence, phrases
+from addnorm.words import Phrases, phrases
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -26,60 +28,24 @@ _FEW_NOTES = 2
 """Notes on a ranking that are not folded."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One comparison, losses in thousandths of a nat."""
-
-    reference: str
-    verdict: str
-    """A verdict, or `none`."""
-    difference: float | None
-    interval: tuple[float, float] | None
-    seeds: int
-    seeds_lower: int
-    """Shared seeds at which the variant has the lower loss."""
-    seeds_needed: int | None
-    needed_for: str | None
-    reason: Sentence | None
-    accuracy_disagrees: bool
-    box: tuple[float, float, float] | None
-    """Ends of the interval and the difference on the shared scale from 0 to 100; None without an interval."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One variant."""
-
-    variant: str
-    is_reference: bool
-    same_as: str | None
-    ranks: tuple[int, int] | None
-    seeds: int
-    mean: float | None
-    reach: float | None
-    accuracy: float | None
-    tier: TierWords
-    cells: tuple[Cell | None, ...]
-    """One per reference; None against itself."""
-
-    def in_group(self, against: int) -> str:
-        """The verdict against the reference in that place; `reference` for itself."""
-        cell = self.cells[against]
-        return "reference" if cell is None else cell.verdict
+Entry = Mapping[str, Any]
+"""A variant of the ranking for the template: the fields of `VariantRank`, with `is_reference`, `reach` (half of the mean's
+interval), `tier` as `TierWords`, and `cells`, one per reference, None against itself. A cell has the fields of `Comparison`,
+losses in thousandths of a nat, with `box`, `needed_for` and `accuracy_disagrees`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdicts:
     """The whole table."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Entry, ...]
     references: tuple[str, ...]
     scale: float
     """Distance from zero to 0 and to 100 of the boxes, in thousandths of a nat; an arrow is drawn for what lies beyond."""
     margin: float
     """In thousandths of a nat."""
 
-    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[Row]]]:
+    def groups(self, listing: Listing, hidden: Collection[str] = ()) -> list[tuple[str, list[Entry]]]:
         """The rows by verdict against one reference, best verdict first; one group without a name for a small study.
 
         Args:
@@ -89,9 +55,13 @@ class Verdicts:
         if len(self.rows) <= MOST_CARDS or not self.references:
             return [("", list(self.rows))]
         against = self.references.index(listing.group) if listing.group in self.references else 0
-        shown = [row for row in self.rows if row.variant not in hidden and matches(listing.query, row.variant)]
-        found = grouped(shown, lambda row: row.in_group(against))
-        return sorted(((str(key), rows) for key, rows in found), key=lambda group: _GROUPS.index(group[0]))
+
+        def group(row: Entry) -> str:
+            cell = row["cells"][against]
+            return "reference" if cell is None else str(cell["verdict"])
+
+        shown = [row for row in self.rows if row["variant"] not in hidden and matches(listing.query, row["variant"])]
+        return sorted(grouped(shown, group), key=lambda pair: _GROUPS.index(pair[0]))
 
 
 def verdicts(ranking: Ranking) -> Verdicts:
@@ -102,51 +72,37 @@ def verdicts(ranking: Ranking) -> Verdicts:
         max(1000 * sorted(ends)[int(0.9 * (len(ends) - 1))], 2000 * ranking.margin) if ends else 2000 * ranking.margin
     )
     rows = tuple(
-        Row(
-            variant=row.variant,
-            is_reference=row.variant in ranking.references,
-            same_as=row.same_as,
-            ranks=row.rank_interval,
-            seeds=row.seeds,
-            mean=row.mean,
-            reach=(row.interval[1] - row.interval[0]) / 2 if row.interval else None,
-            accuracy=row.accuracy,
-            tier=tier_words(row.tier, ranking),
-            cells=tuple(
-                _cell(reference, row.versus[reference], scale) if reference in row.versus else None
+        {
+            **vars(row),
+            "is_reference": row.variant in ranking.references,
+            "reach": (row.interval[1] - row.interval[0]) / 2 if row.interval else None,
+            "tier": tier_words(row.tier, ranking),
+            "cells": [
+                _cell(row.versus[reference], scale) if reference in row.versus else None
                 for reference in ranking.references
-            ),
-        )
+            ],
+        }
         for row in ranking.variants
     )
-    return Verdicts(
-        rows=rows,
-        references=ranking.references,
-        scale=scale,
-        margin=1000 * ranking.margin,
-    )
+    return Verdicts(rows=rows, references=ranking.references, scale=scale, margin=1000 * ranking.margin)
 
 
-def _cell(reference: str, comparison: Comparison, scale: float) -> Cell:
-    interval = comparison.interval
-    thousandths = None if interval is None else (1000 * interval[0], 1000 * interval[1])
-    difference = None if comparison.difference is None else 1000 * comparison.difference
+def _cell(comparison: Comparison, scale: float) -> Entry:
+    cell = in_thousandths(vars(comparison))
     box = None
-    if thousandths is not None and difference is not None:
-        box = tuple(max(0.0, min(100.0, 50 + 50 * end / scale)) for end in (*thousandths, difference))
-    return Cell(
-        reference=reference,
-        verdict=comparison.verdict or "none",
-        difference=difference,
-        interval=thousandths,
-        seeds=comparison.seeds,
-        seeds_lower=comparison.seeds_lower,
-        seeds_needed=None if comparison.seeds_needed is None else min(comparison.seeds_needed, RESOLVABLE_SEEDS),
-        needed_for="more" if (comparison.seeds_needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
-        reason=comparison.reason,
-        accuracy_disagrees=comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
-        box=box if box is None else (box[0], box[1], box[2]),
-    )
+    if cell["interval"] is not None and cell["difference"] is not None:
+        ends = (*cell["interval"], cell["difference"])
+        box = [max(0.0, min(100.0, 50 + 50 * end / scale)) for end in ends]
+    needed = comparison.seeds_needed
+    return {
+        **cell,
+        "seeds_lower": comparison.seeds_lower,
+        "seeds_needed": None if needed is None else min(needed, RESOLVABLE_SEEDS),
+        "needed_for": "more" if (needed or 0) > RESOLVABLE_SEEDS else comparison.seeds_needed_for,
+        "accuracy_disagrees": comparison.accuracy_agrees is False and comparison.verdict in ("better", "worse"),
+        # Ends of the interval and the difference on the shared scale from 0 to 100.
+        "box": box,
+    }
 
 
 def difference_rows(snapshot: Snapshot, t: Phrases) -> Rows:
@@ -229,22 +185,15 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "common.reference", "scalars.verdict", "figures.difference", "figures.interval")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=3,
-        lines=[
-            (
-                row["variant"],
-                row["reference"],
-                row["verdict_word"],
-                signed(row["difference"], 5),
-                interval(row["interval"], 5),
-            )
-            for row in rows
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("reference", t("common.reference"), side="l"),
+        Column("verdict_word", t("scalars.verdict"), side="l"),
+        Column("difference", t("figures.difference"), lambda difference: signed(difference, 5)),
+        Column("interval", t("figures.interval"), lambda ends: interval(ends, 5)),
     )
+    return Table(columns, rows)
 
 
 class VerdictsSection(Section):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from addnorm.reporting.drawing.figure_style import drawable, finished, legend_below, new_figure, style, tidy
 from addnorm.reporting.drawing.image import saved
-from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.table import Table
 from addnorm.reporting.sections.curves.reading import Curves
 from addnorm.words import phrases
 
@@ -24,7 +24,7 @@ def download(found: Sequence[Curves], kind: Kind, language: str) -> bytes:
 
 
 def _csv(found: Sequence[Curves]) -> str:
-    return as_csv(
+    return Table.of(
         [
             {
                 "metric": each.metric,
@@ -43,7 +43,7 @@ def _csv(found: Sequence[Curves]) -> str:
             for line in each.series
             for at in range(len(line.steps))
         ]
-    )
+    ).csv()
 
 
 def _drawn(found: Sequence[Curves], kind: str, language: str) -> bytes:

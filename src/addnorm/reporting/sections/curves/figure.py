@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, style, tidy
-from addnorm.reporting.formats.csv_table import as_csv
-from addnorm.reporting.formats.latex import NONE, escaped, number, tabular
+from addnorm.reporting.formats.latex import NONE, escaped, number
+from addnorm.reporting.formats.listing import grouped
 from addnorm.reporting.formats.numbers import fixed, spread
-from addnorm.reporting.section import FigureTable, Rows
+from addnorm.reporting.formats.table import Column, Table
+from addnorm.reporting.section import Rows
 from addnorm.reporting.sections.curves.reading import curves
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import Selection
@@ -23,8 +24,6 @@ _MOST_POINTS = 6
 _STEPS = 2
 """Columns of steps before the last, at most."""
 _MEASURES = {"train_loss": "Training loss", "loss": "Held-out loss", "accuracy": "Accuracy"}
-_FACTORS = {"accuracy": 100.0}
-_DIGITS = {"accuracy": 2}
 
 
 def curve_rows(snapshot: Snapshot, t: Phrases) -> Rows:
@@ -95,27 +94,22 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Matplotl
     return finished(drawn)
 
 
-def figure_table(rows: Rows, t: Phrases) -> FigureTable:
+def figure_table(rows: Rows, t: Phrases) -> Table:
     metrics = {"train_loss": "metric.train.loss", "loss": "metric.eval.loss", "accuracy": "metric.eval.accuracy"}
-    header = ("common.model", "curves.metric", "common.steps", "figures.mean", "figures.least", "figures.largest")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=2,
-        lines=[
-            (
-                row["variant"],
-                t(metrics[row["metric"]]),
-                str(row["steps"][at]),
-                *(fixed(row[which][at], 4) for which in ("mean", "low", "high")),
-            )
-            for row in rows
-            for at in spread(len(row["steps"]), _MOST_POINTS)
-        ],
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("metric", t("curves.metric"), lambda metric: t(metrics[metric]), side="l"),
+        Column("step", t("common.steps")),
+        Column("mean", t("figures.mean"), lambda value: fixed(value, 4)),
+        Column("low", t("figures.least"), lambda value: fixed(value, 4)),
+        Column("high", t("figures.largest"), lambda value: fixed(value, 4)),
     )
+    points = [(long_curves([row]), spread(len(row["steps"]), _MOST_POINTS)) for row in rows]
+    return Table(columns, [curve[at] for curve, shown in points for at in shown])
 
 
 def figure_files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"curves.csv": as_csv(long_curves(rows))} | {
+    return {"curves.csv": Table.of(long_curves(rows)).csv()} | {
         f"curves-{name}.tex": text for name, text in latex(rows).items()
     }
 
@@ -128,30 +122,37 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """
     drawn = [row for row in rows if row["steps"]]
     evaluated = [row for row in drawn if row["metric"] != "train_loss"]
-    by_metric: dict[str, list[Mapping[str, Any]]] = {}
-    for row in evaluated or drawn:
-        by_metric.setdefault(row["metric"], []).append(row)
-    return {metric: _metric_table(metric, of) for metric, of in by_metric.items()}
+    return {
+        metric: _metric_table(metric, of) for metric, of in grouped(evaluated or drawn, lambda row: str(row["metric"]))
+    }
 
 
 def _metric_table(metric: str, rows: Sequence[Mapping[str, Any]]) -> str:
+    factor, digits, unit = (100.0, 2, "in per cent") if metric == "accuracy" else (1.0, 4, "in nats per token")
+
+    def mean(value: float | None) -> str:
+        return number(None if value is None else factor * value, digits)
+
+    def ends(row: Mapping[str, Any]) -> str:
+        low, high = row["low"][-1], row["high"][-1]
+        return NONE if factor * low == factor * high else f"{mean(low)}--{mean(high)}"
+
+    def at_step(step: int) -> Column:
+        return Column(
+            f"step {step}", form=mean, value=lambda row: dict(zip(row["steps"], row["mean"], strict=True)).get(step)
+        )
+
     steps = _some(sorted({step for row in rows for step in row["steps"]})[:-1])
-    unit = "in per cent" if metric == "accuracy" else "in nats per token"
-    about = (
+    columns = (
+        Column("variant", form=escaped, side="l"),
+        *map(at_step, steps),
+        Column("last", form=mean, value=lambda row: row["mean"][-1]),
+        Column("range", value=ends),
+    )
+    return Table(columns, rows).latex(
         f"{_MEASURES[metric]} {unit}: means over the seeds that have reached a step.",
         "Range: least and largest seed at the last step.",
     )
-    head = ["variant", *(f"step {step}" for step in steps), "last", "range"]
-    return tabular("l" + "r" * len(steps) + "rr", head, [_table_line(row, steps) for row in rows], about)
-
-
-def _table_line(row: Mapping[str, Any], steps: Sequence[int]) -> list[str]:
-    factor, digits = _FACTORS.get(row["metric"], 1.0), _DIGITS.get(row["metric"], 4)
-    at = dict(zip(row["steps"], row["mean"], strict=True))
-    cells = [number(None if step not in at else factor * at[step], digits) for step in steps]
-    last, low, high = (factor * row[name][-1] for name in ("mean", "low", "high"))
-    ends = NONE if low == high else f"${low:.{digits}f}$--${high:.{digits}f}$"
-    return [escaped(row["variant"]), *cells, number(last, digits), ends]
 
 
 def _some(steps: Sequence[int]) -> list[int]:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
 from addnorm.reporting.reading.foreign import is_foreign
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.sections.depth.figure import figure
 from addnorm.reporting.sections.depth.heat_map import HeatMap, heat_map
 from addnorm.reporting.sections.depth.matrices import (
@@ -92,21 +92,22 @@ def _rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return depth_rows(snapshot)
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "depth.read", "depth.source", "insight.at_start", "insight.at_end")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=3,
-        lines=[
-            (row["variant"], change.read, change.source, f"{change.start:.4g}", f"{change.end:.4g}")
-            for row in rows
-            for change in largest_changes(row["room"], most=5)
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("read", t("depth.read"), side="l"),
+        Column("source", t("depth.source"), side="l"),
+        Column("start", t("insight.at_start"), "{:.4g}".format),
+        Column("end", t("insight.at_end"), "{:.4g}".format),
     )
+    lines = [
+        {"variant": row["variant"], **vars(change)} for row in rows for change in largest_changes(row["room"], most=5)
+    ]
+    return Table(columns, lines)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
-    return {"depth.csv": as_csv(cells(rows))}
+    return {"depth.csv": Table.of(cells(rows)).csv()}
 
 
 class DepthSection(Section):

@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.formats.listing import grouped
+from addnorm.reporting.formats.table import Column, Table, at, dashed
 from addnorm.reporting.sections.depth.matrices import has_plain_weights, is_rescaled, largest_changes, learns
 from addnorm.statistics.over_seeds import DepthOverSeeds, depth_over_seeds
 
@@ -24,12 +25,10 @@ def text(runs: Sequence[Mapping[str, Any]], width: int = 100) -> str:
         runs: contents of their `insight.json`.
         width: of a line.
     """
-    by_variant: dict[str, list[Mapping[str, Any]]] = {}
-    for run in runs:
-        by_variant.setdefault(run.get("variant", run["run"]), []).append(run)
+    by_variant = grouped(runs, lambda run: str(run.get("variant", run["run"])))
     parts = [
         _room(variant, room, width, alone=len(by_variant) == 1)
-        for variant, of in by_variant.items()
+        for variant, of in by_variant
         for room in depth_over_seeds(of)
     ]
     return "\n\n".join(part for part in parts if part)
@@ -57,24 +56,26 @@ def _room(variant: str, room: DepthOverSeeds, width: int, *, alone: bool) -> str
 
 
 def _matrix(room: DepthOverSeeds, name: str, width: int) -> str:
-    matrix = room.matrices[name].end
-    lines = [["reads", *map(_short, room.sources)]]
-    lines += [
-        [_short(read), *("" if value == 0 else f"{value:.2f}" for value in row)]
-        for read, row in zip(room.reads, matrix, strict=True)
-    ]
-    return aligned(lines, width=width)
+    columns = (
+        Column(source, _short(source), lambda value: "" if value == 0 else f"{value:.2f}", value=at(1, place))
+        for place, source in enumerate(room.sources)
+    )
+    rows = list(zip(room.reads, room.matrices[name].end, strict=True))
+    return Table([Column("reads", side="l", value=lambda row: _short(row[0])), *columns], rows).text(width)
 
 
 def _changes(room: DepthOverSeeds) -> str:
-    spread = ["sd over seeds"] if room.seeds > 1 else []
-    lines = [["changed most", "of", "at the start", "at the end", *spread, "free of scale"]]
-    for change in largest_changes(room):
-        sd = [] if change.sd is None else [f"{change.sd:.3f}"]
-        lines.append(
-            [change.read, change.source, f"{change.start:.3f}", f"{change.end:.3f}", *sd, f"{change.relative:.3f}"]
-        )
-    return aligned(lines, left=(0, 1))
+    columns = [
+        Column("read", "changed most", side="l"),
+        Column("source", "of", side="l"),
+        Column("start", "at the start", dashed(".3f")),
+        Column("end", "at the end", dashed(".3f")),
+        Column("sd", "sd over seeds", dashed(".3f")),
+        Column("relative", "free of scale", dashed(".3f")),
+    ]
+    if room.seeds == 1:
+        del columns[4]
+    return Table(columns, largest_changes(room)).text()
 
 
 def _short(name: str) -> str:

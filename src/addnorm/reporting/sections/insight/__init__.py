@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from addnorm.reporting.formats.csv_table import as_csv
+from addnorm.reporting.formats.numbers import mean_of_known
+from addnorm.reporting.formats.table import Column, Table, dashed
 from addnorm.reporting.measure import Measure
 from addnorm.reporting.measures import measures
 from addnorm.reporting.reading import inspections
 from addnorm.reporting.reading.checkpoints import inspect_command
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.sections.insight import audited, panels
 from addnorm.reporting.sections.insight.rows import checkpoint_table, insight_table, layer_rows
 from addnorm.reporting.sections.insight.table import latex
@@ -44,10 +45,10 @@ class InsightSection(Section):
     def files(self, snapshot: Snapshot) -> Mapping[str, str]:
         table, checkpoints = insight_table(snapshot), checkpoint_table(snapshot)
         tables = {f"insight-{key}.tex": text for key, text in latex(table).items()}
-        of_runs = {"insight.csv": as_csv(table), **tables} if table else {}
+        of_runs = {"insight.csv": Table.of(table).csv(), **tables} if table else {}
         as_variants = [{"variant": row["checkpoint"], "step": None, **row} for row in checkpoints]
         tables = {f"checkpoints-{key}.tex": text for key, text in latex(as_variants, _OF_CHECKPOINTS).items()}
-        return of_runs | ({"checkpoints.csv": as_csv(checkpoints), **tables} if checkpoints else {})
+        return of_runs | ({"checkpoints.csv": Table.of(checkpoints).csv(), **tables} if checkpoints else {})
 
 
 def _figure(measure: Measure) -> Figure:
@@ -64,22 +65,12 @@ def _figure(measure: Measure) -> Figure:
     )
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "scalars.layer", "insight.at_start", "insight.at_end")
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=1,
-        lines=[
-            (row["variant"], str(row["layer"]), *(_short(_mean(row[when])) for when in ("start", "end")))
-            for row in rows
-        ],
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    mean = dashed(".4g", "–")
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("layer", t("scalars.layer")),
+        Column("start", t("insight.at_start"), lambda values: mean(mean_of_known(values))),
+        Column("end", t("insight.at_end"), lambda values: mean(mean_of_known(values))),
     )
-
-
-def _mean(values: Sequence[float | int | None]) -> float | None:
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def _short(value: float | None) -> str:
-    return "–" if value is None else f"{value:.4g}"
+    return Table(columns, rows)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from addnorm.reporting.formats.numbers import mean
 from addnorm.reporting.layer_panel import LayerPanel, layer_panel, layer_values
 from addnorm.reporting.measure import Measure
 from addnorm.reporting.measures import measures
@@ -55,9 +56,5 @@ def _panel(
     for moment in moments:
         of_runs = [layer_values(content[moment], measure.key) for content in contents]
         layers = {layer for of in of_runs for layer in of}
-        lines.append({layer: _mean([of[layer] for of in of_runs if layer in of]) for layer in layers})
+        lines.append({layer: mean([of[layer] for of in of_runs if layer in of]) for layer in layers})
     return layer_panel(measure, lines, t)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)

@@ -2,12 +2,13 @@
 
 import textwrap
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from addnorm.reporting.formats.latex import escaped, significant, tabular
-from addnorm.reporting.formats.numbers import spread
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.formats.latex import escaped, significant
+from addnorm.reporting.formats.numbers import mean_of_known, spread
+from addnorm.reporting.formats.table import Column, Table, at
 from addnorm.reporting.measures import measures
 
 _MOST_LAYERS = 6
@@ -70,12 +71,12 @@ def _measure_table(key: str, about: str, values: Mapping[tuple[str, str, int], S
     layers = sorted({layer for measure, _, layer in values if measure == key})
     shown = [layers[place] for place in spread(len(layers), _MOST_LAYERS)]
     names = dict.fromkeys(variant for measure, variant, _ in values if measure == key)
-    lines = [[escaped(name), *(_mean_cell(values.get((key, name, layer), [])) for layer in shown)] for name in names]
-    return tabular("l" + "r" * len(shown), ["variant", *map(str, shown)], lines, [about])
-
-
-def _mean_cell(values: Sequence[float]) -> str:
-    return significant(sum(values) / len(values) if values else None)
+    rows = [
+        {"variant": name, **{layer: mean_of_known(values.get((key, name, layer), ())) for layer in shown}}
+        for name in names
+    ]
+    columns = (Column(str(layer), form=significant, value=at(layer)) for layer in shown)
+    return Table([Column("variant", form=escaped, side="l"), *columns], rows).latex(about)
 
 
 def _run(run: Mapping[str, Any], width: int) -> str:
@@ -93,45 +94,41 @@ def _run(run: Mapping[str, Any], width: int) -> str:
         state = f"loss {_number(run['end']['loss'])} on {data['text']}" if has_loss else f"measured on {data['text']}"
     titles = columns() if "start" in run else columns() | {"gradient": "gradient"}
     shown = {key: title for key, title in titles.items() if any(key in row for row in rows)}
-    lines = [[*shown.values()]]
-    lines += [[_cell(row, key) for key in shown] for row in rows]
+    layers = Table(
+        [
+            Column(key, title, side="l" if key == "layer" else "r", value=partial(_cell, key=key))
+            for key, title in shown.items()
+        ],
+        rows,
+    )
     amount = f"{data['sequences']} sequences of {data['seq']} tokens; attention on {data['map_sequences']}"
     head = f"{run['run']}: {state} ({amount})"
-    return f"{textwrap.fill(head, width)}\n\n{aligned(lines, width=width)}"
+    return f"{textwrap.fill(head, width)}\n\n{layers.text(width)}"
 
 
 def _summary(runs: Sequence[Mapping[str, Any]], width: int) -> str:
-    lines = [
-        [
-            "run",
-            "step",
-            "first / last gradient: start",
-            "end",
-            "stream grows: start",
-            "end",
-            "entropy: first",
-            "last",
-            "one-hot",
-            "own scores, last",
-        ]
-    ]
-    for run in runs:
-        start, end = run["start"]["layers"], run["end"]["layers"]
-        lines.append(
-            [
-                run["run"],
-                str(run["weights"]["step"]),
-                _ratio(start[0]["gradient"], start[-1]["gradient"]),
-                _ratio(end[0]["gradient"], end[-1]["gradient"]),
-                _ratio(start[-1]["rms"], run["start"]["embedding"]["rms"]),
-                _ratio(end[-1]["rms"], run["end"]["embedding"]["rms"]),
-                _cell(end[0], "entropy"),
-                _cell(end[-1], "entropy"),
-                _cell(end[-1], "one_hot"),
-                _cell(end[-1], "own_share"),
-            ]
-        )
-    return aligned(lines, width=width)
+    def gradient(moment: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda run: _ratio(*(run[moment]["layers"][place]["gradient"] for place in (0, -1)))
+
+    def growth(moment: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda run: _ratio(run[moment]["layers"][-1]["rms"], run[moment]["embedding"]["rms"])
+
+    def end(place: int, key: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda run: _cell(run["end"]["layers"][place], key)
+
+    columns = (
+        Column("run", side="l"),
+        Column("step", value=at("weights", "step")),
+        Column("first / last gradient: start", value=gradient("start")),
+        Column("end", value=gradient("end")),
+        Column("stream grows: start", value=growth("start")),
+        Column("end", value=growth("end")),
+        Column("entropy: first", value=end(0, "entropy")),
+        Column("last", value=end(-1, "entropy")),
+        Column("one-hot", value=end(-1, "one_hot")),
+        Column("own scores, last", value=end(-1, "own_share")),
+    )
+    return Table(columns, runs).text(width)
 
 
 def _ratio(one: float | None, other: float | None) -> str:

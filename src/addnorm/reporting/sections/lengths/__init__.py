@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from addnorm.reporting.formats.numbers import fixed, interval, percent
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.foreign import is_foreign
 from addnorm.reporting.reading.study_files import content_of
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.sections.lengths.evaluation import NAME, lengths
 from addnorm.reporting.sections.lengths.figure import figure
 from addnorm.reporting.sections.lengths.table import csv, latex
@@ -28,32 +29,22 @@ def length_rows(snapshot: Snapshot, t: Phrases) -> Rows:
     return list(content_of(snapshot, NAME)["rows"]) if lengths(snapshot) is not None else []
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = ("common.model", "figures.tokens", "common.loss", "figures.interval", "common.accuracy")
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    columns = (
+        Column("label", t("common.model"), side="l"),
+        Column("length", t("figures.tokens")),
+        Column("loss", t("common.loss"), lambda loss: fixed(loss, 4)),
+        Column("loss_interval", t("figures.interval"), lambda ends: interval(ends, 4)),
+        Column("accuracy", t("common.accuracy"), lambda share: share if share == "" else percent(share)),
+    )
     longest = max(row["length"] for row in rows)
-    lines: list[tuple[str, ...]] = [
-        (
-            row["label"],
-            str(row["length"]),
-            fixed(row["loss"], 4),
-            interval(row["loss_interval"], 4),
-            percent(row["accuracy"]),
-        )
-        for row in rows
-    ]
-    lines += [
-        (
-            row["label"],
-            f"{bucket['from']}–{bucket['to']} / {longest}",
-            fixed(bucket["loss"], 4),
-            interval(bucket["loss_interval"], 4),
-            "",
-        )
+    buckets = [
+        {**bucket, "label": row["label"], "length": f"{bucket['from']}–{bucket['to']} / {longest}", "accuracy": ""}
         for row in rows
         if row["length"] == longest
         for bucket in row["buckets"]
     ]
-    return FigureTable(header=tuple(map(t, header)), names=1, lines=lines)
+    return Table(columns, [*rows, *buckets])
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:

@@ -5,36 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.formats.measured import in_thousandths
+from addnorm.reporting.formats.numbers import trimmed
 from addnorm.reporting.reading.study_files import UNREADABLE, content_of
 from addnorm.reporting.snapshot import Snapshot
 
 NAME = "extrapolation.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Against:
-    """The verdict against one reference at one length, losses in thousandths of a nat."""
-
-    reference: str
-    verdict: str
-    """A verdict, or `none`."""
-    difference: float | None
-    interval: tuple[float, float] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """One line at one length."""
-
-    loss: float | None
-    """Mean over seeds, in nats per token."""
-    loss_reach: float | None
-    accuracy: float | None
-    """A share."""
-    accuracy_reach: float | None
-    seeds: int
-    against: tuple[Against, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +20,9 @@ class Line:
     label: str
     variant: str
     style: int
-    cells: tuple[Cell, ...]
-    """One per length."""
+    cells: tuple[Mapping[str, Any], ...]
+    """One per length: `loss` (mean over seeds, nats per token), `accuracy` (a share), `loss_reach`, `accuracy_reach` (half of
+    their intervals), and `against`: comparisons by reference, losses in thousandths of a nat."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,28 +107,16 @@ def _read(content: Mapping[str, Any]) -> AtLengths:
     )
 
 
-def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Cell:
-    against = []
-    for reference in references:
-        versus = row["versus"].get(reference)
-        if versus is not None:
-            ends, difference = versus["interval"], versus["difference"]
-            against.append(
-                Against(
-                    reference=reference,
-                    verdict=str(versus["verdict"] or "none"),
-                    difference=None if difference is None else 1000 * float(difference),
-                    interval=None if ends is None else (1000 * float(ends[0]), 1000 * float(ends[1])),
-                )
-            )
-    return Cell(
-        loss=_number(row["loss"]),
-        loss_reach=_reach(row["loss_interval"]),
-        accuracy=_number(row["accuracy"]),
-        accuracy_reach=_reach(row["accuracy_interval"]),
-        seeds=int(row["seeds"]),
-        against=tuple(against),
-    )
+def _cell(row: Mapping[str, Any], references: Sequence[str]) -> Mapping[str, Any]:
+    versus = row["versus"]
+    cell: dict[str, Any] = {
+        "against": {name: in_thousandths(versus[name]) for name in references if versus.get(name) is not None}
+    }
+    for measure in ("loss", "accuracy"):
+        mean, ends = row[measure], row[f"{measure}_interval"]
+        cell[measure] = None if mean is None else float(mean)
+        cell[f"{measure}_reach"] = None if ends is None else (float(ends[1]) - float(ends[0])) / 2
+    return cell
 
 
 def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | None:
@@ -162,8 +127,7 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
         aside = min(1.4 * len(lines), 55 / len(xs)) * (place / max(1, len(lines) - 1) - 0.5)
         points = []
         for x, cell in zip(xs, line.cells, strict=True):
-            mean = cell.loss if measure == "loss" else cell.accuracy
-            reach = cell.loss_reach if measure == "loss" else cell.accuracy_reach
+            mean, reach = cell[measure], cell[f"{measure}_reach"]
             if mean is not None:
                 points.append((x + aside, factor * mean, factor * (reach or 0.0)))
         found.append((line, points))
@@ -179,7 +143,7 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
 
     return Panel(
         measure=measure,
-        y_ticks=tuple((y(at), fixed(at, digits).rstrip("0").rstrip(".")) for at in ticks(low, high, 4)),
+        y_ticks=tuple((y(at), trimmed(at, digits)) for at in ticks(low, high, 4)),
         lines=tuple(
             (
                 line.style,
@@ -189,11 +153,3 @@ def _panel(measure: str, lines: Sequence[Line], xs: Sequence[float]) -> Panel | 
             for line, points in found
         ),
     )
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-def _reach(ends: Any) -> float | None:
-    return None if ends is None else (float(ends[1]) - float(ends[0])) / 2

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from addnorm.reporting.formats.csv_table import as_csv
 from addnorm.reporting.formats.names import file_name
-from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.formats.numbers import fixed, mean_of_known
+from addnorm.reporting.formats.table import Column, Table
 from addnorm.reporting.reading.checkpoints import study_command
-from addnorm.reporting.section import Figure, FigureTable, Rows, Section
+from addnorm.reporting.section import Figure, Rows, Section
 from addnorm.reporting.sections.scalars import record, verdicts
 from addnorm.reporting.sections.scalars.figure import figure
 from addnorm.reporting.sections.scalars.over_seeds import over_seeds, sentences
@@ -51,40 +51,21 @@ def long_scalars(rows: Sequence[Mapping[str, Any]]) -> Rows:
     ]
 
 
-def _figure_table(rows: Rows, t: Phrases) -> FigureTable:
-    header = (
-        "common.model",
-        "figures.parameter",
-        "scalars.entry",
-        "scalars.init",
-        "scalars.decay_only",
-        "figures.mean",
+def _figure_table(rows: Rows, t: Phrases) -> Table:
+    columns = (
+        Column("variant", t("common.model"), side="l"),
+        Column("parameter", t("figures.parameter"), side="l"),
+        Column("entry", t("scalars.entry"), side="l"),
+        Column("init", t("scalars.init"), lambda value: fixed(value, 4)),
+        Column("decay_only", t("scalars.decay_only"), lambda value: fixed(value, 4)),
+        Column("finals", t("figures.mean"), lambda finals: fixed(mean_of_known(finals), 4)),
     )
-    return FigureTable(
-        header=tuple(map(t, header)),
-        names=3,
-        lines=[
-            (
-                row["variant"],
-                row["parameter"],
-                row["entry"],
-                fixed(row["init"], 4),
-                fixed(row["decay_only"], 4),
-                fixed(_mean(row["finals"]), 4),
-            )
-            for row in rows
-        ],
-    )
-
-
-def _mean(values: Sequence[float | int | None]) -> float | None:
-    known = [float(value) for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+    return Table(columns, rows)
 
 
 def _files(snapshot: Snapshot, rows: Rows) -> Mapping[str, str]:
     tables = {f"scalars-{file_name(variant)}.tex": text for variant, text in latex(rows).items()}
-    return {"scalars.csv": as_csv(long_scalars(rows)), **tables}
+    return {"scalars.csv": Table.of(long_scalars(rows)).csv(), **tables}
 
 
 class ScalarsSection(Section):

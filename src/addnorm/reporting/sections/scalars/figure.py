@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from addnorm.reporting.drawing.figure_style import finished, legend_below, new_figure, tidy
+from addnorm.reporting.formats.listing import grouped
 from addnorm.words import phrases
 
 if TYPE_CHECKING:
@@ -25,14 +26,12 @@ def figure(rows: Sequence[Mapping[str, Any]], language: str = "en") -> "Figure":
     """
     if not rows:
         raise ValueError("a figure of scalars needs at least one entry, got none.")
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        groups.setdefault((row["variant"], row["parameter"]), []).append(row)
+    groups = grouped(rows, lambda row: (row["variant"], row["parameter"]))
     across = min(_ACROSS, len(groups))
     down = -(-len(groups) // across)
     drawn = new_figure(0.6 + 3.6 * across, 0.8 + 2.5 * down)
     panels = drawn.subplots(down, across, squeeze=False).flatten()
-    for axes, ((variant, parameter), entries) in zip(panels, groups.items(), strict=False):
+    for axes, ((variant, parameter), entries) in zip(panels, groups, strict=False):
         places = range(len(entries))
         axes.step(
             [place - 0.5 for place in (*places, len(entries))],

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from addnorm.reporting.drawing.chart import ticks
-from addnorm.reporting.formats.numbers import fixed
+from addnorm.reporting.formats.numbers import mean, mean_of_known, trimmed
 from addnorm.reporting.reading.contained import contained
 from addnorm.reporting.snapshot import Snapshot
 
@@ -170,8 +170,8 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
         if layer is not None and layer != layer_before:
             marks.append((100 * place / len(gathered), str(layer)))
             layer_before = layer
-        mean = _mean([r.value for r in of.values()])
-        decay_only = _mean([r.decay_only for r in of.values()])
+        middle = mean([r.value for r in of.values()])
+        decay_only = mean([r.decay_only for r in of.values()])
         init = next(iter(of.values())).init
         entries.append(
             Entry(
@@ -181,12 +181,12 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
                 init=init,
                 decay_only=decay_only,
                 finals=tuple((seed, r.value) for seed, r in of.items()),
-                mean=mean,
-                effective=_mean_known([r.effective for r in of.values()]),
-                by_decay=_mean_known([r.by_decay for r in of.values()]),
-                snr=_mean_known([r.snr for r in of.values()]),
+                mean=middle,
+                effective=mean_of_known([r.effective for r in of.values()]),
+                by_decay=mean_of_known([r.by_decay for r in of.values()]),
+                snr=mean_of_known([r.snr for r in of.values()]),
                 x=x,
-                y_mean=y(mean),
+                y_mean=y(middle),
                 y_init=y(init),
                 y_decay=y(decay_only),
                 y_finals=tuple(y(r.value) for r in of.values()),
@@ -197,17 +197,8 @@ def _family(variant: str, style: int, name: str, members: list[str], records: di
         style=style,
         name=name,
         entries=tuple(entries),
-        y_ticks=tuple((y(v), fixed(v, 4).rstrip("0").rstrip(".")) for v in ticks(low, high, 4)),
+        y_ticks=tuple((y(v), trimmed(v, 4)) for v in ticks(low, high, 4)),
         layer_marks=tuple(marks),
         step=min(r.steps for of in gathered.values() for r in of.values()),
         seeds=tuple(sorted(records)),
     )
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
-
-
-def _mean_known(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return _mean(known) if known else None

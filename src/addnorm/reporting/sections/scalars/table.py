@@ -7,8 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from addnorm.reporting.formats.latex import NONE, escaped, number, tabular
-from addnorm.reporting.formats.text_table import aligned
+from addnorm.reporting.formats.latex import NONE, escaped, number
+from addnorm.reporting.formats.listing import grouped
+from addnorm.reporting.formats.table import Column, Table, dashed
 from addnorm.reporting.sections.scalars.over_seeds import sentences
 from addnorm.reporting.sections.scalars.verdicts import VERDICTS
 from addnorm.statistics.departures import FamilyDepartures
@@ -25,18 +26,15 @@ def text(explained: Json, width: int = 100, *, entries: bool = False) -> str:
         width: columns of the terminal.
         entries: add a line per scalar: value, value that weight decay alone would have left, and verdict over seeds.
     """
-    by_variant: dict[str, list[Json]] = defaultdict(list)
-    for run in explained["runs"]:
-        if run["scalars"]:
-            by_variant[run["variant"]].append(run)
-    blocks = [_variant(explained, runs, width, entries=entries) for runs in by_variant.values()]
+    learned = grouped([run for run in explained["runs"] if run["scalars"]], lambda run: str(run["variant"]))
+    blocks = [_variant(explained, runs, width, entries=entries) for _, runs in learned]
     empty = dict.fromkeys(run["variant"] for run in explained["runs"] if not run["scalars"])
     if empty:
         blocks.append(f"No learned scalars in: {', '.join(empty)}.")
     blocks += [f"! {name} was left out: {reason}" for name, reason in explained["skipped"].items()]
     if explained.get("conclusions"):
         blocks.append(_conclusions(explained["conclusions"]))
-    if by_variant and not entries:
+    if learned and not entries:
         blocks.append("Every number: --entries.")
     return "\n\n".join(blocks)
 
@@ -63,26 +61,31 @@ def latex(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     Args:
         rows: those of the figure of scalars: `variant`, `parameter`, `layer`, `entry`, `init`, `decay_only`, `finals`.
     """
-    by_variant: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_variant[row["variant"]].append(row)
-    head = ["parameter", "entry", "start", "decay", "learned", "dev."]
+    learned = (
+        Column("learned", form=lambda finals: number(statistics.fmean(finals) if finals else None, 3), value=_finals),
+        Column(
+            "dev.", form=lambda finals: number(statistics.stdev(finals) if len(finals) > 1 else None, 3), value=_finals
+        ),
+    )
+    columns = (
+        Column("parameter", form=escaped, side="l"),
+        Column("entry", form=lambda place: escaped(place) or NONE, side="l", value=_place),
+        Column("init", "start", lambda value: number(value, 3)),
+        Column("decay_only", "decay", lambda value: number(value, 3)),
+        *learned,
+    )
     return {
-        variant: tabular("llrrrr", head, [_line(row) for row in of], [_about(variant, of)])
-        for variant, of in by_variant.items()
+        variant: Table(columns, of).latex(_about(variant, of))
+        for variant, of in grouped(rows, lambda row: str(row["variant"]))
     }
 
 
-def _line(row: Mapping[str, Any]) -> list[str]:
-    finals = [value for value in row["finals"] if value is not None]
-    layer = "" if row["layer"] is None else f"{row['layer']}: "
-    return [
-        escaped(row["parameter"]),
-        escaped(f"{layer}{row['entry']}") or NONE,
-        *(number(row[name], 3) for name in ("init", "decay_only")),
-        number(statistics.fmean(finals) if finals else None, 3),
-        number(statistics.stdev(finals) if len(finals) > 1 else None, 3),
-    ]
+def _finals(row: Mapping[str, Any]) -> list[float]:
+    return [value for value in row["finals"] if value is not None]
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    return row["entry"] if row["layer"] is None else f"{row['layer']}: {row['entry']}"
 
 
 def _about(variant: str, rows: Sequence[Mapping[str, Any]]) -> str:
@@ -126,39 +129,22 @@ def _family_in_words(row: Json, spread: list[Json]) -> str:
 
 
 def _entries(spread: list[Json], scalars: Mapping[str, Json], width: int) -> str:
-    head = (
-        "layer",
-        "scalar",
-        "effective",
-        "init",
-        "final",
-        "± seeds",
-        "decay only",
-        "by decay",
-        "SNR",
-        "redundant direction",
-    )
-    rows: list[Sequence[str]] = [(*head, "verdict")]
-    for row in spread:
-        first = scalars[row["entry"]]
-        rows.append(
-            (
-                "-" if first["layer"] is None else str(first["layer"]),
-                row["entry"],
-                f"{row['effective_mean']:.4f}",
-                f"{first['init']:.4f}",
-                f"{row['final_mean']:.4f}",
-                _number(row["final_sd"], ".4f"),
-                f"{row['decay_only']:.4f}",
-                _number(row["decay_share"], ".0%"),
-                _number(row["snr"], ".1f"),
-                ", ".join(map(str, row["directions"])) or "-",
-                row["verdict"],
-            )
-        )
+    columns = [
+        Column("layer", value=lambda row: scalars[row["entry"]]["layer"]),
+        Column("entry", "scalar", side="l"),
+        Column("effective_mean", "effective", dashed(".4f")),
+        Column("init", form=dashed(".4f"), value=lambda row: scalars[row["entry"]]["init"]),
+        Column("final_mean", "final", dashed(".4f")),
+        Column("final_sd", "± seeds", dashed(".4f")),
+        Column("decay_only", "decay only", dashed(".4f")),
+        Column("decay_share", "by decay", dashed(".0%")),
+        Column("snr", "SNR", dashed(".1f")),
+        Column("directions", "redundant direction", lambda directions: ", ".join(map(str, directions)) or "-"),
+        Column("verdict", side="l"),
+    ]
     if not any(row["directions"] for row in spread):
-        rows = [(*row[:9], row[10]) for row in rows]
-    return aligned(rows, left={1, len(rows[0]) - 1}, width=width, names=2)
+        del columns[9]
+    return Table(columns, spread).text(width, names=2)
 
 
 def _lockstep(run: Json) -> str:
@@ -216,7 +202,3 @@ def _conclusions(claims: list[Json]) -> str:
             f"    {claim['why']}",
         ]
     return "\n".join(lines)
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
