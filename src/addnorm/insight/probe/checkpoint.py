@@ -12,7 +12,7 @@ from addnorm.errors import InputError
 from addnorm.insight.checkpoint_text import LENGTH, held_text
 from addnorm.insight.flow.checkpoint import scored
 from addnorm.insight.flow.runs import FORMAT, Settings
-from addnorm.insight.probe.measure import probe
+from addnorm.insight.probe import probe
 from addnorm.targets.checkpoint import load_checkpoint
 from addnorm.training.numerics import device_here
 from addnorm.words import Sentence, say

@@ -5,7 +5,7 @@ from typing import Any
 
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import FORMAT, INSIGHT, Settings, dataset_of, head_of, held_windows, known_content
-from addnorm.insight.probe.measure import probe
+from addnorm.insight.probe import probe
 from addnorm.store import RunFolder
 from addnorm.store.files import write_json
 from addnorm.study.foreign import ForeignModel, logits_of
