@@ -1,7 +1,9 @@
-"""`addnorm inspect` has two makers of measures: the trace of our models, and a recorded pass of any other model.
+"""A `Recording` has two makers: the trace of our models, and the events of a pass of any other model.
 
-The same weights in both give the same measures, on every architecture that both can express. Classes of Transformers compute
-norms, angles and softmaxes in float32 whatever their dtype; here that type is float64, so that only its rounding is left.
+Measures are computed by one code, so that equal measures of equal weights say that the recordings are equal: streams, what is
+added to them, rows of attention, queries, keys and read-outs, on every architecture that both can express. Classes of
+Transformers compute norms, angles and softmaxes in float32 whatever their dtype; here that type is float64, so that only its
+rounding is left.
 """
 
 from collections.abc import Callable, Iterator

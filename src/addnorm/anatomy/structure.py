@@ -55,11 +55,6 @@ def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
     return tuple(_layer(events, call) for call in chain) if len(chain) > 1 else ()
 
 
-def head_of(events: PassEvents, logits: Tensor) -> Call | None:
-    """The call whose output the logits are; None if they are computed outside of modules."""
-    return next((call for call in events.calls if any(out is logits for out in call.outputs)), None)
-
-
 def _chain(calls: Sequence[Call]) -> list[Call]:
     """The longest run of calls on a stream [batch, seq, width] in which each reads the output of the one before."""
     best: list[Call] = []

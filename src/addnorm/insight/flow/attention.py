@@ -15,11 +15,10 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float64, Int64
+from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
 from addnorm.insight.flow.recording import AttentionRows, Block, Reason, RecordedAttention
-from addnorm.insight.isotropy import mean_direction
 from addnorm.insight.score_shares import covariances, shares_of
 from addnorm.words import Sentence, say
 
@@ -204,3 +203,13 @@ class _Divergence:
 def blocks(length: int) -> Iterator[slice]:
     """Columns that are computed together, one block after another."""
     return (slice(first, min(first + COLUMNS, length)) for first in range(0, length, COLUMNS))
+
+
+def mean_direction(vectors: Float[Tensor, "sample heads seq head_dim"]) -> Float64[Tensor, " heads"]:
+    """Compute the norm of the mean direction, per head: 0 if vectors are isotropic, 1 if all have one direction.
+
+    Vectors of zero length count as zero.
+    """
+    vectors = vectors.double()
+    lengths = vectors.norm(dim=-1, keepdim=True)
+    return torch.where(lengths > 0, vectors / lengths.clamp(min=1e-300), 0.0).mean(dim=(0, 2)).norm(dim=-1)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from addnorm.insight.depth.record import depth_matrices
+from addnorm.insight.depth.matrix import depth_matrices
 from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.gradients import ParameterGradients, as_in_training
 from addnorm.insight.flow.recording import Recording, recorded

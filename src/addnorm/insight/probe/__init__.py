@@ -15,7 +15,11 @@ from torch import nn
 
 from addnorm.insight.flow.measure import Windows, measures
 from addnorm.insight.probe.recording import Logits, recorded
+from addnorm.study.foreign import ForeignModel, logits_of
+from addnorm.training.numerics import device_here
 from addnorm.training.objective import Scored
+from addnorm.training.run_weights import RunWeights
+from addnorm.words import Sentence
 
 
 def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], logits_of: Logits) -> dict[str, Any]:
@@ -37,4 +41,25 @@ def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], l
     return measures(model, partial(recorded, model, logits_of), Windows(batches=batches, maps=maps))
 
 
-__all__ = ["probe"]
+def notes_of(missing: Sequence[Sentence]) -> dict[str, Any]:
+    """The entries of a file that name parts which were not found."""
+    return {"missing": [*map(str, missing)], "missing_notes": [sentence.note for sentence in missing]}
+
+
+def probe_weights(weights: RunWeights, windows: Windows) -> dict[str, Any]:
+    """Measure the start and the end of a run, for `inspect_run`; `missing` names the parts that were not found at the start.
+
+    Raises:
+        InputError: user code that is not given, files that have changed, or a model without a list of layers.
+    """
+
+    def probed(model: nn.Module) -> dict[str, Any]:
+        assert isinstance(model, ForeignModel)
+        return probe(model.module.to(device_here()), windows.batches, windows.maps, logits_of)
+
+    start, end = probed(weights.any_initial_model()), probed(weights.any_model())
+    del end["missing"]  # the same model
+    return notes_of(start.pop("missing")) | {"start": start, "end": end}
+
+
+__all__ = ["notes_of", "probe", "probe_weights"]
