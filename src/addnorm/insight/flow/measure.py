@@ -114,7 +114,7 @@ class _Tally:
             for number, layer in enumerate(recording.layers):
                 self.layers[number].add(layer)
             for site in recording.sites:
-                self.sites.setdefault((site.layer, site.order), SiteTally(site)).add(site)
+                self.sites.setdefault((site.layer, site.order), SiteTally(site.role, site.modules)).add(site)
         if recording.logits is None:
             self.missing["logits"] = say("no_logits")
             return
@@ -164,12 +164,12 @@ class _Tally:
 
     def _place(self, layer: int, order: int) -> dict[str, Any]:
         index = sorted(self.sites).index((layer, order))
-        return {"site": index, "layer": layer, "role": self.sites[layer, order].site.role}
+        return {"site": index, "layer": layer, "role": self.sites[layer, order].role}
 
     def _site(self, tally: SiteTally) -> dict[str, float]:
         row = tally.measures()
-        if tally.site.modules is not None:
-            row |= self._gradient(*tally.site.modules)
+        if tally.modules is not None:
+            row |= self._gradient(*tally.modules)
         if tally.gradient.entries:
             row["stream_gradient"] = tally.gradient.norm / self.gradients.count
         return row

@@ -64,7 +64,7 @@ class RecordedSite:
     """Number of sites before it in its layer."""
     role: Role
     added: Tensor | None
-    """What joins; None if the streams before and after have different shapes."""
+    """The branch's output, which joins; None if the streams before and after have different shapes."""
     written: Tensor
     """The stream after that, before a norm on it."""
     after: Tensor

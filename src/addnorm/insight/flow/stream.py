@@ -4,9 +4,10 @@ import math
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from addnorm.insight.flow.recording import RecordedLayer, RecordedSite
+from addnorm.shape import Role
 
 
 @dataclass
@@ -36,8 +37,9 @@ class Squares:
 class SiteTally:
     """Sums of a site over passes."""
 
-    site: RecordedSite
-    """Of the first pass."""
+    role: Role
+    modules: tuple[nn.Module, ...] | None
+    """As in `RecordedSite`, whose tensors are not kept."""
     after: Squares = field(default_factory=Squares)
     written: Squares = field(default_factory=Squares)
     added: Squares = field(default_factory=Squares)

@@ -9,7 +9,7 @@ stream. The gradient of a layer is that of all modules in it: a sink belongs to 
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -54,8 +54,8 @@ def probe_weights(weights: RunWeights, windows: Windows) -> dict[str, Any]:
     """
 
     def probed(model: nn.Module) -> dict[str, Any]:
-        assert isinstance(model, ForeignModel)
-        return probe(model.module.to(device_here()), windows.batches, windows.maps, logits_of)
+        foreign = cast(ForeignModel, model)
+        return probe(foreign.module.to(device_here()), windows.batches, windows.maps, logits_of)
 
     start, end = probed(weights.any_initial_model()), probed(weights.any_model())
     del end["missing"]  # the same model
