@@ -10,8 +10,7 @@ from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
 from addnorm.insight.depth.gauge import free_of_gauge
-from addnorm.insight.depth.matrix import READERS
-from addnorm.insight.depth.record import depth_matrices, joined_rooms
+from addnorm.insight.depth.matrix import READERS, depth_matrices, joined_rooms
 from addnorm.model.trace import Trace
 from addnorm.testing.laws import some_tokens, subject
 from addnorm.words import phrases

@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from addnorm import preset
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
-from addnorm.insight.flow import Windows, attention, flow, own_scores
+from addnorm.insight import score_shares
+from addnorm.insight.flow import Windows, attention, flow
 from addnorm.model.presets import PRESETS
 from addnorm.norm.batch import Batch
 from addnorm.placement.post import Post
@@ -277,7 +278,7 @@ def test_blocks_change_nothing(name, monkeypatch) -> None:
     model = spec.build(2).double()
     whole = flow(model, windows(spec))
     monkeypatch.setattr(attention, "COLUMNS", 4)
-    monkeypatch.setattr(own_scores, "ROWS", 2)
+    monkeypatch.setattr(score_shares, "ROWS", 2)
     for one, other in zip(flow(model, windows(spec))["attention"], whole["attention"], strict=True):
         for key in one.keys() - {"heads", "role", "score_shares"}:
             assert one[key] == pytest.approx(other[key], rel=CLOSE)
@@ -300,7 +301,7 @@ class Largest(TorchDispatchMode):
 
 def test_attention_is_measured_in_memory_linear_in_the_length(monkeypatch) -> None:
     monkeypatch.setattr(attention, "COLUMNS", 64)
-    monkeypatch.setattr(own_scores, "ROWS", 16)
+    monkeypatch.setattr(score_shares, "ROWS", 16)
 
     def largest(seq: int) -> int:
         spec = shrunk(preset("v4m1"), width=8, depth=2, heads=2, kv_heads=1, max_seq=seq)

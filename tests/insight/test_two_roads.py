@@ -1,7 +1,9 @@
-"""`addnorm inspect` has two makers of measures: the trace of our models, and a recorded pass of any other model.
+"""A `Recording` has two makers: the trace of our models, and the events of a pass of any other model.
 
-The same weights in both give the same measures, on every architecture that both can express. Classes of Transformers compute
-norms, angles and softmaxes in float32 whatever their dtype; here that type is float64, so that only its rounding is left.
+Measures are computed by one code, so that equal measures of equal weights say that the recordings are equal: streams, what is
+added to them, rows of attention, queries, keys and read-outs, on every architecture that both can express. Classes of
+Transformers compute norms, angles and softmaxes in float32 whatever their dtype; here that type is float64, so that only its
+rounding is left.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,8 +17,9 @@ from torch import Tensor, nn
 from addnorm import preset
 from addnorm.anatomy.recording import record
 from addnorm.anatomy.structure import find_layers
-from addnorm.insight.flow.attention import AttentionRows, AttentionTally, rows_of_trace
+from addnorm.insight.flow.attention import AttentionTally
 from addnorm.insight.flow.measure import Windows, flow
+from addnorm.insight.flow.recording import AttentionRows, rows_of_trace
 from addnorm.insight.probe import probe
 from addnorm.insight.probe.attention import rows_of
 from addnorm.model.trace import Trace
@@ -330,7 +333,7 @@ def rows_of_theirs(theirs: Any, tokens: Tensor, mask: Tensor | None = None) -> l
 
 def tallied(rows: list[AttentionRows]) -> list[dict[str, Any]]:
     tally = AttentionTally()
-    tally.add(dict(enumerate(rows)))
+    tally.add_rows(dict(enumerate(rows)))
     return [tally.of(place) for place in range(len(rows))]
 
 

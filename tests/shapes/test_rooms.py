@@ -11,7 +11,6 @@ from addnorm.catalogue import ROOMS
 from addnorm.data import prepare
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.insight.extrapolation.extrapolate import extrapolate
-from addnorm.insight.flow import inspect
 from addnorm.insight.scalars.explain import explain
 from addnorm.insight.score_terms.inspect import inspect_terms
 from addnorm.statistics import Result, rank
@@ -73,7 +72,7 @@ def test_training(study: StudyFolder) -> None:
 
 
 def test_insight(study: StudyFolder) -> None:
-    assert len(inspect(study.path)["runs"]) == 6
+    assert len(addnorm.inspect(study.path)["runs"]) == 6
     assert inspect_terms(study.runs()[0].path)
     assert explain(study.path)["runs"]
     assert extrapolate(study.path, lengths="1x,2x", windows=2, workers=1)["rows"]

@@ -29,33 +29,32 @@ _COMBINATIONS = {
 }
 _SHAPES = {
     function
-    for name in (
-        *(
-            "view",
-            "reshape",
-            "transpose",
-            "permute",
-            "flatten",
-            "unflatten",
-            "squeeze",
-            "unsqueeze",
-            "expand",
-            "narrow",
-        ),
-        *(
-            "contiguous",
-            "swapaxes",
-            "swapdims",
-            "movedim",
-            "chunk",
-            "split",
-            "unbind",
-            "select",
-            "repeat",
-            "index_select",
-        ),
-        *("repeat_interleave", "expand_as", "view_as", "reshape_as"),
-    )
+    for name in [
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "flatten",
+        "unflatten",
+        "squeeze",
+        "unsqueeze",
+        "expand",
+        "narrow",
+        "contiguous",
+        "swapaxes",
+        "swapdims",
+        "movedim",
+        "chunk",
+        "split",
+        "unbind",
+        "select",
+        "repeat",
+        "index_select",
+        "repeat_interleave",
+        "expand_as",
+        "view_as",
+        "reshape_as",
+    ]
     for function in (getattr(torch, name, None), getattr(Tensor, name, None))
     if function is not None
 } | {Tensor.__getitem__, Tensor.mT.__get__, Tensor.T.__get__}  # type: ignore[attr-defined]

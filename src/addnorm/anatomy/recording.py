@@ -60,7 +60,7 @@ class Addition:
 
 
 @dataclass(eq=False)
-class Recording:
+class PassEvents:
     """Events of one pass."""
 
     calls: list[Call] = field(default_factory=list)
@@ -78,35 +78,35 @@ class Recording:
         return self.clock
 
 
-def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[Recording, Any]:
+def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[PassEvents, Any]:
     """Run a pass and record it.
 
     Returns:
         The record, and what the pass returned.
     """
-    recording = Recording()
+    events = PassEvents()
     open_calls: list[Call] = []
     with ExitStack() as stack:
         for path, module in model.named_modules():
             if path:
-                before = partial(_begin, recording, open_calls, path)
-                after = partial(_end, recording, open_calls)
+                before = partial(_begin, events, open_calls, path)
+                after = partial(_end, events, open_calls)
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(after).remove)
-        stack.enter_context(_Recorder(recording))
+        stack.enter_context(_Recorder(events))
         result = forward()
-    return recording, result
+    return events, result
 
 
-def _begin(recording: Recording, open_calls: list[Call], path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-    call = Call(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=recording.tick())
-    recording.calls.append(call)
+def _begin(events: PassEvents, open_calls: list[Call], path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
+    call = Call(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=events.tick())
+    events.calls.append(call)
     open_calls.append(call)
 
 
-def _end(recording: Recording, open_calls: list[Call], module: nn.Module, args: Any, output: Any) -> None:
+def _end(events: PassEvents, open_calls: list[Call], module: nn.Module, args: Any, output: Any) -> None:
     call = open_calls.pop()
-    call.outputs, call.ended = tensors(output), recording.tick()
+    call.outputs, call.ended = tensors(output), events.tick()
 
 
 def tensors(value: Any) -> tuple[Tensor, ...]:
@@ -123,9 +123,9 @@ def same(left: Tensor, right: Tensor) -> bool:
 
 
 class _Recorder(TorchFunctionMode):
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, events: PassEvents) -> None:
         super().__init__()
-        self.recording = recording
+        self.events = events
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -134,10 +134,10 @@ class _Recorder(TorchFunctionMode):
         out = func(*args, **kwargs)
         if pair and isinstance(out, Tensor):
             left, right = pair
-            self.recording.additions.append(
-                Addition(left=left, right=right, out=out, at=self.recording.tick(), before=before)
+            self.events.additions.append(
+                Addition(left=left, right=right, out=out, at=self.events.tick(), before=before)
             )
-        self.recording.follower.follow(func, args, kwargs, out, self.recording.tick())
+        self.events.follower.follow(func, args, kwargs, out, self.events.tick())
         return out
 
 

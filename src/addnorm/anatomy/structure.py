@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from addnorm.anatomy.attention import Attended
-from addnorm.anatomy.recording import Addition, Call, Recording, same
+from addnorm.anatomy.recording import Addition, Call, PassEvents, same
 from addnorm.shape import Role
 
 
@@ -44,20 +44,15 @@ class LayerRecord:
     attentions: tuple[Attended, ...]
 
 
-def find_layers(recording: Recording) -> tuple[LayerRecord, ...]:
+def find_layers(events: PassEvents) -> tuple[LayerRecord, ...]:
     """Find the layers: the longest chain of calls in one list of modules; () if there is none of at least two."""
     by_list: dict[str, list[Call]] = defaultdict(list)
-    for call in recording.calls:
+    for call in events.calls:
         parent, _, last = call.path.rpartition(".")
         if last.isdigit():
             by_list[parent].append(call)
     chain: list[Call] = max((_chain(calls) for calls in by_list.values()), key=len, default=[])
-    return tuple(_layer(recording, call) for call in chain) if len(chain) > 1 else ()
-
-
-def head_of(recording: Recording, logits: Tensor) -> Call | None:
-    """The call whose output the logits are; None if they are computed outside of modules."""
-    return next((call for call in recording.calls if any(out is logits for out in call.outputs)), None)
+    return tuple(_layer(events, call) for call in chain) if len(chain) > 1 else ()
 
 
 def _chain(calls: Sequence[Call]) -> list[Call]:
@@ -74,10 +69,10 @@ def _chain(calls: Sequence[Call]) -> list[Call]:
     return best
 
 
-def _layer(recording: Recording, layer: Call) -> LayerRecord:
-    inside = [call for call in recording.calls if layer.began < call.began and call.ended < layer.ended]
-    additions = [addition for addition in recording.additions if layer.began < addition.at < layer.ended]
-    attentions = [attention for attention in recording.attentions if layer.began < attention.at < layer.ended]
+def _layer(events: PassEvents, layer: Call) -> LayerRecord:
+    inside = [call for call in events.calls if layer.began < call.began and call.ended < layer.ended]
+    additions = [addition for addition in events.additions if layer.began < addition.at < layer.ended]
+    attentions = [attention for attention in events.attentions if layer.began < attention.at < layer.ended]
     assert layer.input is not None
     stream: list[Tensor] = [layer.input]
     joints, time = list[Joint](), layer.began

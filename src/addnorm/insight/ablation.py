@@ -21,7 +21,8 @@ from torch import Tensor
 
 from addnorm.catalogue import JOINT_ROOMS, ROOMS
 from addnorm.errors import InputError
-from addnorm.insight.flow.runs import Settings, dataset_of, head_of, held_windows, known_content, over_runs
+from addnorm.insight.flow.measure import Windows
+from addnorm.insight.flow.runs import Settings, measured_once, over_runs
 from addnorm.model.neutral import declared_value
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
@@ -29,11 +30,10 @@ from addnorm.model.transformer import Transformer
 from addnorm.reduction import Reducible, Reduction
 from addnorm.statistics.over_seeds import mean_over_seeds
 from addnorm.store import RunFolder
-from addnorm.store.files import write_json
 from addnorm.study.plugins import load_plugins
 from addnorm.training.numerics import device_here
 from addnorm.training.objective import Scored, measure
-from addnorm.training.run_weights import newest_weights
+from addnorm.training.run_weights import RunWeights
 
 ABLATION = "ablation.json"
 """Name of the file in the run's folder."""
@@ -87,18 +87,12 @@ def ablate_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None]
         InputError: no weights yet, a plug-in that is not loaded, or other data than in training.
         Damaged, JobError: the run's files are damaged, or cannot be written.
     """
-    found = newest_weights(run)
-    dataset = dataset_of(run, found)
-    head = {"format": FORMAT} | head_of(run, found, settings)
-    known = known_content(run.path / ABLATION, head)
-    if known is not None:
-        return known
-    say(f"Ablating {run.name}.")
-    device = device_here()
-    batches = held_windows(found, dataset, settings, device).batches
-    content = head | ablations(found.model().to(device), found.initial_model(), batches)
-    write_json(run.path / ABLATION, content)
-    return content
+
+    def measured(weights: RunWeights, windows: Windows) -> dict[str, Any]:
+        say(f"Ablating {run.name}.")
+        return ablations(weights.model().to(device_here()), weights.initial_model(), windows.batches)
+
+    return measured_once(run, settings, ABLATION, FORMAT, measured)
 
 
 def ablations(model: Transformer, start: Transformer, batches: Sequence[Scored]) -> dict[str, Any]:

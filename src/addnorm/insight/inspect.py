@@ -10,8 +10,8 @@ from addnorm.insight import flow
 from addnorm.insight.checkpoint_place import measured_place
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
+from addnorm.insight.probe import probe_weights
 from addnorm.insight.probe.checkpoint import probe_checkpoint
-from addnorm.insight.probe.run import probe_run
 from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.store import RunFolder
 from addnorm.store.measured import write_measured
@@ -84,8 +84,8 @@ def inspect(
         require_no_text(path, text=text, length=length, to=to, name=name)
 
         def inspected(run: RunFolder) -> dict[str, Any]:
-            is_foreign = isinstance(run_spec(run).model, ForeignSpec)
-            return (probe_run if is_foreign else flow.inspect_run)(run, settings, say=say)
+            measure = probe_weights if isinstance(run_spec(run).model, ForeignSpec) else None
+            return flow.inspect_run(run, settings, say=say, measure=measure)
 
         measured = flow.over_runs(path, inspected)
     return measured | {"depth": _depth(measured["runs"])}

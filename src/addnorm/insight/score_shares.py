@@ -4,10 +4,18 @@ r"""Shares of the joining layers in the variance of a layer's summed scores.
 
 Covariance and variance are taken along a row, over its visible positions, because a constant along a row does not change a
 softmax. The shares of a layer add up to one; a term that works against the sum has a negative share.
+
+Why: readers of Su (2020) found layers whose own Q K^T was nearly zero, so that the first layer's scores determined them.
 """
 
+import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
+
+from addnorm.kernels.grouped_attention import AttentionProblem, band
+
+ROWS = 128
+"""Number of query positions per block."""
 
 
 def variation(
@@ -31,3 +39,19 @@ def shares_of(variations: Float64[Tensor, "heads terms"]) -> Float64[Tensor, "he
     """Divide variations of terms by that of their sum; zeros where the sum does not vary."""
     whole = variations.sum(dim=-1, keepdim=True)
     return variations / whole.where(whole != 0, 1.0)
+
+
+def covariances(problem: AttentionProblem) -> Float64[Tensor, "heads terms"]:
+    """Find `variation` of the terms of one attention, a block of rows at a time."""
+    p, num_terms = problem, len(problem.queries)
+    weights = p.weights[0] if isinstance(p.weights, Tensor) else torch.tensor(p.weights, dtype=torch.float64)
+    weights = weights.to(p.value.device, torch.float64).expand(p.heads, num_terms)
+    weights = weights.T[:, None, :, None, None]  # [terms, 1, heads, 1, 1]
+    keys = torch.stack([key.double().repeat_interleave(p.group, dim=1) for key in p.keys])
+    total = torch.zeros(p.heads, num_terms, dtype=torch.float64, device=keys.device)
+    for first in range(0, p.query, ROWS):
+        rows = slice(first, min(first + ROWS, p.query))
+        queries = torch.stack([query[:, :, rows].double() for query in p.queries])
+        terms = queries @ keys.mT * weights  # [terms, batch, heads, rows, key]
+        total += variation(terms, band(p, rows, slice(0, p.key)))
+    return total

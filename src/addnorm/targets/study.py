@@ -13,12 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import AddnormError
+from addnorm.model.spec import ModelSpec
+from addnorm.redundancy import audit
+from addnorm.redundancy.execution.tracked_parameters import track_parameters
 from addnorm.redundancy.graph.export import NotExported
 from addnorm.store import Damaged, RunFolder, StudyFolder, read_json, write_json
 from addnorm.study.definition import AnyModel
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
-from addnorm.targets.variant import audit_variant
+from addnorm.targets.run import random_tokens
 from addnorm.training.run_spec import run_spec
 from addnorm.words import Sentence, say
 
@@ -73,6 +76,26 @@ def audit_or_reason(model: AnyModel) -> dict[str, Any]:
         return audit_variant(model)
     except AddnormError as error:  # the other variants are still audited
         return _unaudited(error)
+
+
+def audit_variant(spec: ModelSpec) -> dict[str, Any]:
+    """Audit a variant's model at full size in evaluation mode, by the static method alone.
+
+    Returns:
+        `size` (number of bias scalars), `joint_null` (how many of them can be removed together) and `redundant` (names of the
+        parameters that are redundant alone).
+
+    Raises:
+        InputError: the model cannot be audited.
+        AddnormError: the model does not export.
+    """
+    model = spec.build().eval()
+    tokens = random_tokens(model)
+    if not track_parameters(model, tokens).entries:
+        return {"size": 0, "joint_null": 0, "redundant": []}
+    audited = audit(model, tokens, methods="static")
+    redundant = [finding.parameter for finding in audited.findings if finding.verdict == "redundant"]
+    return {"size": audited.size, "joint_null": audited.joint_null, "redundant": redundant}
 
 
 def _audited(run: RunFolder) -> dict[str, Any]:

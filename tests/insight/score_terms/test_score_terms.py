@@ -9,10 +9,9 @@ import torch
 import addnorm
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.insight.isotropy import mean_direction
+from addnorm.insight.flow.attention import mean_direction
 from addnorm.insight.score_terms import ours
-from addnorm.insight.score_terms.isotropy import isotropy
-from addnorm.insight.score_terms.measured import measure
+from addnorm.insight.score_terms.measured import isotropy, measure
 from addnorm.insight.score_terms.terms import TERMS, terms_of
 
 SIZES = {"vocab": 13, "width": 16, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 16, "max_seq": 24, "init_std": 0.3}

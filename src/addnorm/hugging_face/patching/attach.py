@@ -91,8 +91,8 @@ def patch(
     _require_supported(starts)
     before, gap = measure_start(model), cache_gap(model)
     made = Patch({name: encode(start.spec) for name, start in starts.items()})
-    recording, layers = find_layers_of(model)
-    decoder = find_decoder(recording, layers) if residual is not None or norm is not None else None
+    events, layers = find_layers_of(model)
+    decoder = find_decoder(events, layers) if residual is not None or norm is not None else None
     setattr(model, ATTRIBUTE, made)
     try:
         if decoder is not None and norm is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from addnorm.anatomy.recording import Recording, record, same
+from addnorm.anatomy.recording import PassEvents, record, same
 from addnorm.anatomy.structure import Joint, LayerRecord, find_layers
 from addnorm.errors import InputError
 from addnorm.shape import Place
@@ -56,7 +56,7 @@ def some_tokens(model: nn.Module) -> Tensor:
     return torch.randint(embedding.num_embeddings, (2, _SEQ), generator=random).to(embedding.weight.device)
 
 
-def find_layers_of(model: nn.Module) -> tuple[Recording, tuple[LayerRecord, ...]]:
+def find_layers_of(model: nn.Module) -> tuple[PassEvents, tuple[LayerRecord, ...]]:
     """Record one pass in training mode, in which dropout is seen, and find the layers.
 
     Raises:
@@ -67,20 +67,20 @@ def find_layers_of(model: nn.Module) -> tuple[Recording, tuple[LayerRecord, ...]
         model.train()
         tokens = some_tokens(model)
         with torch.no_grad(), torch.random.fork_rng(devices=[tokens.device] if tokens.is_cuda else []):
-            recording, _ = record(model, lambda: logits_of(model, tokens))
+            events, _ = record(model, lambda: logits_of(model, tokens))
     finally:
         model.train(training)
-    layers = find_layers(recording)
+    layers = find_layers(events)
     if not layers or len({layer.call.module for layer in layers}) < len(layers):
         found = "layers that are one module" if layers else "none"
         raise InputError(
             f"model: expected a list of layers that are called one after the other, got {found} in {type(model).__name__}. "
             f"{_ADVICE}"
         )
-    return recording, layers
+    return events, layers
 
 
-def find_decoder(recording: Recording, layers: Sequence[LayerRecord]) -> Decoder:
+def find_decoder(events: PassEvents, layers: Sequence[LayerRecord]) -> Decoder:
     """Find where the branches of all layers read the stream and write to it.
 
     Raises:
@@ -88,7 +88,7 @@ def find_decoder(recording: Recording, layers: Sequence[LayerRecord]) -> Decoder
     """
     sites = [site for number, layer in enumerate(layers) for site in _sites(number, layer)]
     end = layers[-1].call
-    after = [call for call in recording.calls if call.began > end.ended and call.input is not None]
+    after = [call for call in events.calls if call.began > end.ended and call.input is not None]
     final = [
         call for call in after if end.output is not None and call.input is not None and same(call.input, end.output)
     ]

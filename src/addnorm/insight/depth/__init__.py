@@ -1,7 +1,6 @@
 """Depth matrices: how much of every earlier output each read of a model has.
 
-matrix     `addnorm.depth_matrix` and `addnorm.identities`
-record     matrices of a model as plain values
+matrix     `addnorm.depth_matrix` and `addnorm.identities`; the matrices of a model as plain values
 residual   reads of the hidden stream
 scores     reads of the attention scores
 values     reads of the values

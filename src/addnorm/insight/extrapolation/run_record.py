@@ -18,7 +18,6 @@ from addnorm.store.files import disk_error
 NAME = "extrapolation.json"
 FORMAT = 1
 """Version of the file."""
-_CHUNK_BYTES = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +62,11 @@ def digest_of(path: Path) -> str:
     Raises:
         JobError: the file cannot be read.
     """
-    digest = hashlib.sha256()
     try:
         with open(path, "rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                digest.update(chunk)
+            return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise disk_error(error, path) from error
-    return digest.hexdigest()
 
 
 def read_record(run: RunFolder) -> dict[str, Any] | None:

@@ -50,6 +50,6 @@ batch norm uses the statistics of the batch, as in training.
 """
 
 from addnorm.insight.flow.measure import Windows, flow
-from addnorm.insight.flow.runs import FORMAT, INSIGHT, Settings, inspect, inspect_run, over_runs
+from addnorm.insight.flow.runs import FORMAT, INSIGHT, Settings, inspect_run, over_runs
 
-__all__ = ["FORMAT", "INSIGHT", "Settings", "Windows", "flow", "inspect", "inspect_run", "over_runs"]
+__all__ = ["FORMAT", "INSIGHT", "Settings", "Windows", "flow", "inspect_run", "over_runs"]

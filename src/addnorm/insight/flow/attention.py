@@ -4,14 +4,12 @@ A row holds the weights with which one position reads the values of all position
 sum: with a sink, which is no position, or with another normalisation the weights add up to less than one, and what is measured
 is how the row spreads over the positions that it reads. A row that reads nothing, or sees one position alone, is left out.
 
-Both roads end in `AttentionRows`: attention of our models, applied to columns of the identity matrix (`rows_of_trace`), and the
-weights that a recorded pass of another model multiplies values with (`addnorm.insight.probe.attention`). One block of columns
-is computed at a time, so that memory is linear in the length.
+One block of columns is computed at a time, so that memory is linear in the length.
 """
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -20,47 +18,16 @@ import torch
 from jaxtyping import Bool, Float, Float64, Int64
 from torch import Tensor
 
-from addnorm.insight.isotropy import mean_direction
-from addnorm.kernels.grouped_attention import num_visible
-from addnorm.model.trace import AttentionTrace
+from addnorm.insight.flow.recording import AttentionRows, Block, Reason, RecordedAttention
+from addnorm.insight.score_shares import covariances, shares_of
+from addnorm.words import Sentence, say
 
 ONE_HOT = 0.9
 """A row with more than this share of its attention at one position counts as one-hot."""
 COLUMNS = 256
 """Number of key positions per block."""
 
-Block = Float[Tensor, "batch heads query keys"]
 Rows = Float64[Tensor, "batch heads query"]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class AttentionRows:
-    """One attention of one pass, whoever computed it."""
-
-    keys: int
-    """Number of positions."""
-    block: Callable[[slice], Block]
-    """The weights at some positions. A row may add up to less than one."""
-    visible: Int64[Tensor, "#batch #heads query"]
-    """Number of positions that a row sees."""
-    query: Float[Tensor, "batch heads query head_dim"] | None
-    """Queries as they are multiplied with keys; None if the scores are not one product."""
-    key: Float[Tensor, "batch kv_heads keys head_dim"] | None
-
-
-def rows_of_trace(attention: AttentionTrace) -> AttentionRows:
-    """The rows of an attention of one of our models."""
-    p = attention.problem
-
-    def block(columns: slice) -> Block:
-        count = columns.stop - columns.start
-        identity = torch.zeros(p.key, count, dtype=p.value.dtype, device=p.value.device)
-        identity[columns] = torch.eye(count, dtype=p.value.dtype, device=p.value.device)
-        return attention.apply(identity.expand(p.batch, p.kv_heads, *identity.shape))
-
-    return AttentionRows(
-        keys=p.key, block=block, visible=num_visible(p)[:, None], query=attention.query, key=attention.key
-    )
 
 
 @dataclass
@@ -85,7 +52,7 @@ class RowTally:
 
 
 class AttentionTally:
-    """Sums over passes, by the place of an attention: any number that orders attentions by depth."""
+    """Sums over passes, by the place of an attention in a recording."""
 
     def __init__(self) -> None:
         self.measures: dict[int, dict[str, RowTally]] = defaultdict(lambda: defaultdict(RowTally))
@@ -94,10 +61,29 @@ class AttentionTally:
         """Similarity of the attention averaged over heads."""
         self.directions: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         """One number per pass."""
+        self.score_variations: dict[int, Float64[Tensor, "heads terms"]] = {}
+        """Variation of the terms of summed scores."""
+        self.sites: dict[int, tuple[int, int | None]] = {}
+        """Layer and `order` of the site that attends."""
+        self.reasons: dict[int, Reason] = {}
+        """Of the attentions without weights on positions in some pass."""
+
+    def add(self, attentions: Sequence[RecordedAttention]) -> None:
+        """Add one pass: its attentions in order of depth."""
+        rows: dict[int, AttentionRows] = {}
+        for place, attention in enumerate(attentions):
+            computed = attention.rows()
+            if isinstance(computed, str):
+                self.reasons.setdefault(place, computed)
+            else:
+                rows[place] = computed
+            if attention.order is not None or place not in self.sites:
+                self.sites[place] = attention.layer, attention.order
+        self.add_rows(rows)
 
     @torch.no_grad()
-    def add(self, attentions: Mapping[int, AttentionRows]) -> None:
-        """Add one pass: the attentions by their places, in order of depth."""
+    def add_rows(self, attentions: Mapping[int, AttentionRows]) -> None:
+        """Add the rows of one pass by the places of their attentions, in order of depth."""
         length = max((attention.keys for attention in attentions.values()), default=0)
         spreads = {place: _Spread() for place in attentions}
         for columns in blocks(length):
@@ -114,6 +100,9 @@ class AttentionTally:
             for name, vectors in (("query_direction", attention.query), ("key_direction", attention.key)):
                 if vectors is not None:
                     self.directions[place][name].append(mean_direction(vectors).mean().item())
+            if attention.summed is not None:
+                variations, before = covariances(attention.summed), self.score_variations.get(place)
+                self.score_variations[place] = variations if before is None else before + variations
         self._compare(attentions, {place: spread.mass for place, spread in spreads.items()}, length)
 
     def _compare(self, attentions: Mapping[int, AttentionRows], masses: Mapping[int, Rows], length: int) -> None:
@@ -135,16 +124,12 @@ class AttentionTally:
             every = (read.all(1) & read_before.all(1))[:, None]
             self.mean_similarity[place].add(of_means[place].similarity, every)
 
-    def of(self, place: int, further: Mapping[str, list[float]] | None = None) -> dict[str, Any]:
-        """The measures of an attention, means over heads, and `heads`, those of each.
-
-        Args:
-            place: of the attention.
-            further: other measures, a number per head each.
-        """
-        per_head = {name: tally.means for name, tally in self.measures[place].items() if tally.means} | dict(
-            further or {}
-        )
+    def of(self, place: int) -> dict[str, Any]:
+        """The measures of an attention, means over heads, and `heads`, those of each."""
+        per_head = {name: tally.means for name, tally in self.measures[place].items() if tally.means}
+        shares = shares_of(self.score_variations[place]) if place in self.score_variations else None
+        if shares is not None:
+            per_head["own_share"] = shares[:, -1].tolist()
         measures: dict[str, Any] = {name: sum(values) / len(values) for name, values in per_head.items()}
         if self.mean_similarity[place].means:
             measures["mean_similarity"] = self.mean_similarity[place].means[0]
@@ -153,7 +138,22 @@ class AttentionTally:
         measures["heads"] = [
             {"head": head} | {name: values[head] for name, values in per_head.items()} for head in heads
         ]
-        return measures
+        return measures | ({} if shares is None else {"score_shares": shares.mean(0).tolist()})
+
+    @property
+    def measured(self) -> list[int]:
+        """Places of the attentions with weights on positions in every pass."""
+        return [place for place in sorted(self.measures) if place not in self.reasons]
+
+    def missing(self) -> dict[str, Sentence]:
+        """The layers without measures, by reason."""
+        by_reason: dict[str, list[int]] = defaultdict(list)
+        for place, reason in sorted(self.reasons.items()):
+            by_reason[reason].append(self.sites[place][0])
+        by_reason["no_directions"] = [self.sites[place][0] for place in self.measured if not self.directions[place]]
+        return {
+            reason: say(reason, layers=", ".join(map(str, layers))) for reason, layers in by_reason.items() if layers
+        }
 
 
 def _several(attention: AttentionRows) -> Bool[Tensor, "#batch #heads query"]:
@@ -203,3 +203,13 @@ class _Divergence:
 def blocks(length: int) -> Iterator[slice]:
     """Columns that are computed together, one block after another."""
     return (slice(first, min(first + COLUMNS, length)) for first in range(0, length, COLUMNS))
+
+
+def mean_direction(vectors: Float[Tensor, "sample heads seq head_dim"]) -> Float64[Tensor, " heads"]:
+    """Compute the norm of the mean direction, per head: 0 if vectors are isotropic, 1 if all have one direction.
+
+    Vectors of zero length count as zero.
+    """
+    vectors = vectors.double()
+    lengths = vectors.norm(dim=-1, keepdim=True)
+    return torch.where(lengths > 0, vectors / lengths.clamp(min=1e-300), 0.0).mean(dim=(0, 2)).norm(dim=-1)

@@ -1,5 +1,6 @@
 """Flow of a Transformers checkpoint, measured on a text; nothing is written, and there is no start to compare with."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +21,60 @@ _BATCH = 4
 
 
 def inspect_checkpoint(folder: Path, text: Path | None, length: int | None, settings: Settings) -> dict[str, Any]:
-    """Measure a checkpoint on a text.
+    """Measure a checkpoint that loads as a model of this library; arguments, result and errors are those of `inspect_text`.
+
+    Raises:
+        InputError: as `load_hf`.
+    """
+    model = load_hf(folder)
+    return inspect_text(
+        folder,
+        text,
+        length,
+        settings,
+        vocab=model.spec.vocab,
+        longest=model.spec.max_seq,
+        objective=model.spec.objective,
+        measure=lambda windows: {"end": flow(model.to(device_here()), windows)},
+    )
+
+
+def inspect_text(
+    folder: Path,
+    text: Path | None,
+    length: int | None,
+    settings: Settings,
+    *,
+    vocab: int,
+    longest: int | None,
+    objective: str,
+    measure: Callable[[Windows], dict[str, Any]],
+) -> dict[str, Any]:
+    """Measure a model on a text.
 
     Args:
         folder: of the checkpoint.
-        text: a UTF-8 file.
-        length: tokens of a sequence; None for 512, or the model's own length if that is less.
+        text: a UTF-8 file, or token ids in a .json file.
+        length: tokens of a sequence; None for 512, or `longest` if that is less.
         settings: amount of text.
+        vocab: number of the model's embeddings.
+        longest: the model's own length; None if it has none.
+        objective: `causal` or `masked`.
+        measure: returns `end`, and what else belongs into the result.
 
     Returns:
         As `inspect_run`, without `start`, and with the weights' folder in place of a file and a step.
 
     Raises:
-        InputError: as `load_hf`; no text, or one shorter than a sequence.
+        InputError: no text, or one shorter than a sequence.
     """
-    model = load_hf(folder)
-    held = held_text(folder, text, vocab=model.spec.vocab, masked=model.spec.objective == "masked")
-    seq = min(LENGTH, model.spec.max_seq) if length is None else length
+    held = held_text(folder, text, vocab=vocab, masked=objective == "masked")
+    seq = min(LENGTH, longest or LENGTH) if length is None else length
     device = device_here()
 
     def batches(size: int, sequences: int) -> tuple[Scored, ...]:
         windows = held_batches(held.dataset, size, seq, sequences)
-        return tuple(scored(model.spec.objective, window, held, step, device) for step, window in enumerate(windows))
+        return tuple(_scored(objective, window, held, step, device) for step, window in enumerate(windows))
 
     windows = Windows(batches=batches(_BATCH, settings.sequences), maps=batches(1, settings.map_sequences))
     return {
@@ -56,11 +89,11 @@ def inspect_checkpoint(folder: Path, text: Path | None, length: int | None, sett
             "sequences": sum(len(batch.inputs) for batch in windows.batches),
             "map_sequences": len(windows.maps),
         },
-        "end": flow(model.to(device), windows),
+        **measure(windows),
     }
 
 
-def scored(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Scored:
+def _scored(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Scored:
     """Inputs and targets of a batch, with the model's own mask token."""
     made = score(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
     inputs = torch.from_numpy(np.ascontiguousarray(held.with_mask(made.inputs.numpy())))

@@ -1,32 +1,13 @@
-"""Gradient norms: for the parameters of every site and of the whole model, and for the stream after each site."""
+"""Gradient norms: for the parameters of modules, and for the stream."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from addnorm.insight.flow.stream import Squares
-from addnorm.model.trace import Trace
-from addnorm.model.transformer import Transformer
-from addnorm.training.objective import Measured, Scored, compare
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gradients:
-    """Norms of the gradient of the mean loss per scored token."""
-
-    whole: float
-    """For all parameters."""
-    embedding: float
-    """For the token embeddings, which in a tied model are also the matrix of the head."""
-    sites: tuple[float, ...]
-    """For the parameters of each site, its norms included."""
-    layers: tuple[float, ...]
-    """For the parameters of each layer."""
-    streams: tuple[float | None, ...]
-    """For the stream after each site; None if the loss does not depend on it."""
+from addnorm.training.objective import Measured
 
 
 class ParameterGradients:
@@ -60,30 +41,6 @@ class ParameterGradients:
             if id(parameter) in self.sums:
                 squares.add(self.sums[id(parameter)])
         return squares.norm / self.count
-
-
-def gradients(model: Transformer, batches: Sequence[Scored]) -> Gradients:
-    """Compute the gradient of the mean loss over the batches, a batch at a time, without changing the model's own `.grad`.
-
-    Memory: that of a training step without its optimizer.
-    """
-    streams: list[Squares] = []
-    trace, total = Trace(), ParameterGradients(model)
-    with as_in_training(model), torch.enable_grad():
-        for batch in batches:
-            measured: Measured = compare(model(batch.inputs, trace=trace), batch)
-            after = [site.after for site in trace.sites]
-            streams = streams or [Squares() for _ in after]
-            for squares, gradient in zip(streams, total.add(measured, after), strict=True):
-                if gradient is not None:
-                    squares.add(gradient)
-    return Gradients(
-        whole=total.norm(model),
-        embedding=total.norm(model.embedding),
-        sites=tuple(total.norm(*site.branches) for site in model.site_branches()),
-        layers=tuple(total.norm(layer) for layer in model.layers),
-        streams=tuple(squares.norm / total.count if squares.entries else None for squares in streams),
-    )
 
 
 @contextmanager

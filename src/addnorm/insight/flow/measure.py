@@ -2,22 +2,22 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from addnorm.insight.depth.record import depth_matrices
-from addnorm.insight.flow.attention import AttentionTally, rows_of_trace
-from addnorm.insight.flow.early_exit import exits
-from addnorm.insight.flow.gradients import Gradients, gradients
-from addnorm.insight.flow.own_scores import ScoreTally
-from addnorm.insight.flow.stream import StreamTally, layer_cosines
-from addnorm.model.trace import SiteTrace, Trace
+from addnorm.insight.depth.matrix import depth_matrices
+from addnorm.insight.flow.attention import AttentionTally
+from addnorm.insight.flow.gradients import ParameterGradients, as_in_training
+from addnorm.insight.flow.recording import Recording, recorded
+from addnorm.insight.flow.stream import LayerTally, SiteTally, Squares
 from addnorm.model.transformer import Transformer
-from addnorm.training.objective import Measured, Scored
+from addnorm.training.objective import Scored, compare
+from addnorm.words import Sentence, say
 
 _DEPTH_TOKENS = 128
 """Tokens of the sequence on which depth matrices are measured: the scores of all layers exist at once."""
@@ -56,87 +56,146 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
         measures = flow(model, Windows(batches=[batch], maps=[batch]))
         [layer["rms"] for layer in measures["layers"]]
     """
-    training = model.training
+    measured = measures(model, partial(recorded, model), windows)
+    del measured["missing"]  # empty: our models have every part
+    return measured | {"depth": finite(depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS]))}
+
+
+def measures(model: nn.Module, record: Callable[[Scored], Recording], windows: Windows) -> dict[str, Any]:
+    """Measure any model in evaluation mode; it is not changed.
+
+    Args:
+        model: reads tokens.
+        record: records a pass of the model over a batch.
+        windows: held-out text.
+
+    Returns:
+        FLOW without `depth`, and `missing`, the sentences about parts that were not found. Without logits there is no loss, no
+        gradient and no early exit: `loss` is None, and the other keys are absent.
+    """
+    training, tally = model.training, _Tally(model, ParameterGradients(model))
     model.eval()
     try:
-        grads = gradients(model, windows.batches)
-        stream, losses, trace = StreamTally(), defaultdict[int, list[Measured]](list), Trace()
-        attention, scores = AttentionTally(), ScoreTally()
-        cosines = list[dict[int, float]]()
-        with torch.no_grad():
+        with torch.enable_grad():
             for batch in windows.batches:
-                model(batch.inputs, trace=trace)
-                stream.add(trace)
-                cosines.append(layer_cosines(trace))
-                for layer, measured in exits(model, trace, batch).items():
-                    losses[layer].append(measured)
+                tally.add(record, batch)
+        with torch.no_grad():
             for batch in windows.maps:
-                model(batch.inputs, trace=trace)
-                attention.add(dict(enumerate(map(rows_of_trace, trace.attentions))))
-                scores.add(trace.attentions)
-        depth = depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS])
+                tally.attention.add(record(batch).attentions)
     finally:
         model.train(training)
-    rows = [
-        _place(site) | stream.of_site(place) | _gradients_of(grads, place) for place, site in enumerate(trace.sites)
-    ]
-    attending = [site for site in trace.sites if site.attention is not None]
-    attended = [_place(site) | _attention_of(attention, scores, place) for place, site in enumerate(attending)]
-    cosine = {layer: sum(found[layer] for found in cosines) / len(cosines) for layer in cosines[0]}
-    by_layer = {layer: _loss(measured) for layer, measured in losses.items()}
-    return finite(
-        {
-            "loss": by_layer[max(by_layer)],
-            "gradient": grads.whole,
-            "embedding": {"rms": stream.entry.rms, "gradient": grads.embedding},
+    return finite(tally.flow()) | {"missing": list((tally.missing | tally.attention.missing()).values())}
+
+
+@dataclass
+class _Tally:
+    """Sums over batches."""
+
+    model: nn.Module
+    gradients: ParameterGradients
+    attention: AttentionTally = field(default_factory=AttentionTally)
+    nats: float = 0.0
+    entry: Squares = field(default_factory=Squares)
+    layers: dict[int, LayerTally] = field(default_factory=lambda: defaultdict(LayerTally))
+    sites: dict[tuple[int, int], SiteTally] = field(default_factory=dict)
+    """By layer and order in it."""
+    modules: Sequence[nn.Module] = ()
+    """Of the layers."""
+    embedding: nn.Module | None = None
+    missing: dict[str, Sentence] = field(default_factory=dict)
+
+    def add(self, record: Callable[[Scored], Recording], batch: Scored) -> None:
+        """Add one pass."""
+        recording = record(batch)
+        self.modules, self.embedding = [layer.module for layer in recording.layers], recording.embedding
+        self.missing |= recording.missing
+        with torch.no_grad():
+            self.entry.add(recording.entry)
+            for number, layer in enumerate(recording.layers):
+                self.layers[number].add(layer)
+            for site in recording.sites:
+                self.sites.setdefault((site.layer, site.order), SiteTally(site.role, site.modules)).add(site)
+        if recording.logits is None:
+            self.missing["logits"] = say("no_logits")
+            return
+        self.nats += compare(recording.logits, batch).nats.item()
+        with as_in_training(self.model) as differs:
+            self._add_gradients(record(batch) if differs else recording, batch)
+        # After the gradients, for which a pass through the model may not run before: it could overwrite what they need.
+        with torch.no_grad():
+            self._add_exits(recording, batch)
+
+    def _add_gradients(self, recording: Recording, batch: Scored) -> None:
+        sites = [site for site in recording.sites if site.modules is not None]
+        loss = compare(cast(Tensor, recording.logits), batch)
+        for site, gradient in zip(sites, self.gradients.add(loss, [site.after for site in sites]), strict=True):
+            if gradient is not None:
+                self.sites[site.layer, site.order].gradient.add(gradient)
+
+    def _add_exits(self, recording: Recording, batch: Scored) -> None:
+        read_out = recording.read_out()
+        if read_out is None:
+            self.missing["read-out"] = say("no_read_out")
+            return
+        for number, layer in enumerate(recording.layers):
+            tally = self.layers[number]
+            tally.exit_nats = (tally.exit_nats or 0.0) + compare(read_out(layer.output), batch).nats.item()
+
+    def flow(self) -> dict[str, Any]:
+        """The measures so far."""
+        places = {place: self._place(*place) for place in self.sites}
+        sites = [places[place] | self._site(self.sites[place]) for place in sorted(self.sites)]
+        attended = [
+            places.get(cast(tuple[int, int], self.attention.sites[place]), {"layer": self.attention.sites[place][0]})
+            | self.attention.of(place)
+            for place in self.attention.measured
+        ]
+        return {
+            "loss": self.nats / self.gradients.count if self.gradients.count else None,
+            **self._gradient(self.model),
+            "embedding": {"rms": self.entry.rms} | ({} if self.embedding is None else self._gradient(self.embedding)),
             "layers": [
-                {
-                    "layer": layer,
-                    "gradient": grads.layers[layer],
-                    "rms": [row["rms"] for row in rows if row["layer"] == layer][-1],
-                    "exit_loss": loss,
-                    **({"cosine": cosine[layer]} if layer in cosine else {}),
-                    **layer_means(layer, [*rows, *attended]),
-                }
-                for layer, loss in by_layer.items()
+                self._layer(number, module) | layer_means(number, [*sites, *attended])
+                for number, module in enumerate(self.modules)
             ],
-            "sites": rows,
+            "sites": sites,
             "attention": attended,
-            "depth": depth,
         }
-    )
 
+    def _place(self, layer: int, order: int) -> dict[str, Any]:
+        index = sorted(self.sites).index((layer, order))
+        return {"site": index, "layer": layer, "role": self.sites[layer, order].role}
 
-def _place(site: SiteTrace) -> dict[str, Any]:
-    return {"site": site.site.index, "layer": site.site.layer, "role": site.site.role}
+    def _site(self, tally: SiteTally) -> dict[str, float]:
+        row = tally.measures()
+        if tally.modules is not None:
+            row |= self._gradient(*tally.modules)
+        if tally.gradient.entries:
+            row["stream_gradient"] = tally.gradient.norm / self.gradients.count
+        return row
 
+    def _layer(self, number: int, module: nn.Module) -> dict[str, Any]:
+        layer = self.layers[number]
+        row: dict[str, Any] = {"layer": number, **self._gradient(module), "rms": layer.output.rms}
+        if layer.exit_nats is not None:
+            row["exit_loss"] = layer.exit_nats / self.gradients.count
+        if layer.cosines:
+            row["cosine"] = sum(layer.cosines) / len(layer.cosines)
+        return row
 
-def _gradients_of(grads: Gradients, place: int) -> dict[str, float]:
-    stream = grads.streams[place]
-    return {"gradient": grads.sites[place]} | ({} if stream is None else {"stream_gradient": stream})
-
-
-def _attention_of(attention: AttentionTally, scores: ScoreTally, place: int) -> dict[str, Any]:
-    shares = scores.shares(place)
-    if shares is None:
-        return attention.of(place)
-    return attention.of(place, {"own_share": shares[:, -1].tolist()}) | {"score_shares": shares.mean(0).tolist()}
-
-
-def _loss(measured: Sequence[Measured]) -> float:
-    nats = sum((part.nats for part in measured), torch.zeros((), dtype=torch.float64))
-    total = nats.item() if isinstance(nats, Tensor) else float(nats)
-    return total / sum(part.count for part in measured)
+    def _gradient(self, *modules: nn.Module) -> dict[str, float]:
+        """The gradient norm of modules' parameters by its key; {} without a loss."""
+        return {"gradient": self.gradients.norm(*modules)} if self.gradients.count else {}
 
 
 def layer_means(layer: int, rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Means over the sites of a layer, of the measures that a layer's row has."""
-    found = {}
+    means = {}
     for name in _MEAN_OF_LAYER:
         values = [row[name] for row in rows if row["layer"] == layer and name in row]
         if values:
-            found[name] = sum(values) / len(values)
-    return found
+            means[name] = sum(values) / len(values)
+    return means
 
 
 def finite(value: Any) -> Any:

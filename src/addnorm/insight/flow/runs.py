@@ -25,6 +25,8 @@ FORMAT = 5
 what layers add, version 3 counts constants in the shares of summed scores, and version 4 the column of a sink as a position in
 models of others; all are measured again."""
 
+Measure = Callable[[RunWeights, Windows], dict[str, Any]]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -49,36 +51,19 @@ class Settings:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
 
 
-def inspect(
-    target: Path, settings: Settings | None = None, *, say: Callable[[str], None] = lambda text: None
-) -> dict[str, Any]:
-    """Inspect a run, or every run of a study that has weights.
-
-    Args:
-        target: a run's or a study's folder.
-        settings: amount of held-out text.
-        say: called with a line of text before each run that is measured.
-
-    Returns:
-        `runs`, the content of their insight.json, and `skipped` runs with the reason.
-
-    Raises:
-        InputError: the folder holds neither a study nor a run, or none of its runs can be inspected.
-        Damaged, JobError: the files of a single run are damaged, or cannot be written.
-    """
-    settings = settings or Settings()
-    return over_runs(target, lambda run: inspect_run(run, settings, say=say))
-
-
 def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> dict[str, Any]:
     """Measure a run, or every run of a study that can be measured.
 
     Returns:
         `runs`, what the measurement returns, and `skipped` runs with the reason.
 
+    Args:
+        target: a run's or a study's folder.
+        measure: measures one run.
+
     Raises:
-        InputError: as `inspect`.
-        Damaged, JobError: as `inspect`.
+        InputError: the folder holds neither a study nor a run, or none of its runs can be measured.
+        Damaged, JobError: the files of a single run are damaged, or cannot be written.
     """
     if (target / "spec.json").is_file():
         return {"runs": [measure(RunFolder(target))], "skipped": {}}
@@ -99,9 +84,19 @@ def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> d
 
 
 def inspect_run(
-    run: RunFolder, settings: Settings, *, say: Callable[[str], None] = lambda text: None
+    run: RunFolder,
+    settings: Settings,
+    *,
+    say: Callable[[str], None] = lambda text: None,
+    measure: Measure | None = None,
 ) -> dict[str, Any]:
     """Measure a run and write its insight.json, unless the file already holds these measures.
+
+    Args:
+        run: the run.
+        settings: amount of held-out text.
+        say: receives a line of text before the run is measured.
+        measure: returns `start`, `end` and what else belongs into the file; None for that of a model of this library.
 
     Returns:
         The content of the file.
@@ -110,20 +105,35 @@ def inspect_run(
         InputError: no weights yet, a plug-in that is not loaded, or other data than in training.
         Damaged, JobError: the run's files are damaged, or cannot be written.
     """
-    found = newest_weights(run)
-    dataset = dataset_of(run, found)
-    head = {"format": FORMAT} | head_of(run, found, settings)
-    known = known_content(run.path / INSIGHT, head)
+
+    def measured(weights: RunWeights, windows: Windows) -> dict[str, Any]:
+        say(f"Inspecting {run.name}.")
+        return (measure or _flow_of)(weights, windows)
+
+    return measured_once(run, settings, INSIGHT, FORMAT, measured)
+
+
+def measured_once(run: RunFolder, settings: Settings, file: str, version: int, measure: Measure) -> dict[str, Any]:
+    """Measure the newest weights of a run and write a file in its folder, unless it already holds measures of these.
+
+    Raises:
+        InputError, Damaged, JobError: as `inspect_run`.
+    """
+    weights = newest_weights(run)
+    dataset = dataset_of(run, weights)
+    head = {"format": version} | head_of(run, weights, settings)
+    known = known_content(run.path / file, head)
     if known is not None:
         return known
-    say(f"Inspecting {run.name}.")
-    device = device_here()
-    windows = held_windows(found, dataset, settings, device)
-    start, end = found.initial_model().to(device), found.model().to(device)
-    with _threads(found.spec.training.threads):
-        content = {**head, "start": flow(start, windows), "end": flow(end, windows)}
-    write_json(run.path / INSIGHT, content)
+    content = head | measure(weights, held_windows(weights, dataset, settings, device_here()))
+    write_json(run.path / file, content)
     return content
+
+
+def _flow_of(weights: RunWeights, windows: Windows) -> dict[str, Any]:
+    start, end = (model.to(device_here()) for model in (weights.initial_model(), weights.model()))
+    with _threads(weights.spec.training.threads):
+        return {"start": flow(start, windows), "end": flow(end, windows)}
 
 
 @contextmanager

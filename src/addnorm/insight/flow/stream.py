@@ -1,12 +1,13 @@
-"""Size of the stream at every site, and the share that each branch adds."""
+"""Size of the stream at every site and after every layer, and the share that each branch adds."""
 
 import math
 from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from addnorm.model.trace import SiteTrace, Trace
+from addnorm.insight.flow.recording import RecordedLayer, RecordedSite
+from addnorm.shape import Role
 
 
 @dataclass
@@ -33,55 +34,47 @@ class Squares:
 
 
 @dataclass
-class StreamTally:
-    """Sums over batches."""
+class SiteTally:
+    """Sums of a site over passes."""
 
-    entry: Squares = field(default_factory=Squares)
-    after: dict[int, Squares] = field(default_factory=dict)
-    written: dict[int, Squares] = field(default_factory=dict)
-    added: dict[int, Squares] = field(default_factory=dict)
+    role: Role
+    modules: tuple[nn.Module, ...] | None
+    """As in `RecordedSite`, whose tensors are not kept."""
+    after: Squares = field(default_factory=Squares)
+    written: Squares = field(default_factory=Squares)
+    added: Squares = field(default_factory=Squares)
+    gradient: Squares = field(default_factory=Squares)
+    """Of the summed loss with respect to the stream after the site."""
 
-    def add(self, trace: Trace) -> None:
+    def add(self, site: RecordedSite) -> None:
         """Add one pass."""
-        if trace.entry is not None:
-            self.entry.add(trace.entry)
-        for place, site in enumerate(trace.sites):
-            self.after.setdefault(place, Squares()).add(site.after)
-            if comparable(site):
-                self.written.setdefault(place, Squares()).add(site.written)
-                self.added.setdefault(place, Squares()).add(site.written - site.before)
+        self.after.add(site.after)
+        if site.added is not None:
+            self.written.add(site.written)
+            self.added.add(site.added)
 
-    def of_site(self, place: int) -> dict[str, float]:
-        """Return `rms`, `update_rms` and `share` of a site; `rms` alone if its streams have different shapes."""
-        measures = {"rms": self.after[place].rms}
-        if place in self.added:
-            measures["update_rms"] = self.added[place].rms
-            measures["share"] = added_share(self.added[place], self.written[place])
+    def measures(self) -> dict[str, float]:
+        """Return `rms`, `update_rms` and `share`; `rms` alone if the site's streams have different shapes."""
+        measures = {"rms": self.after.rms}
+        if self.added.entries:
+            share = self.added.norm / self.written.norm if self.written.norm > 0 else math.nan
+            measures |= {"update_rms": self.added.rms, "share": share}
         return measures
 
 
-def layer_cosines(trace: Trace) -> dict[int, float]:
-    """Compute the cosine of every layer's input and output, mean over positions, by layer; without those of another shape."""
-    found: dict[int, float] = {}
-    entries: dict[int, Tensor] = {}
-    for site in trace.sites:
-        layer = site.site.layer
-        entry = entries.setdefault(layer, site.before)
-        if entry.shape == site.after.shape:
-            found[layer] = mean_cosine(entry, site.after)
-    return found
+@dataclass
+class LayerTally:
+    """Sums of a layer over passes."""
 
+    output: Squares = field(default_factory=Squares)
+    cosines: list[float] = field(default_factory=list)
+    """One per pass, of input and output, mean over positions; none if these have different shapes."""
+    exit_nats: float | None = None
+    """Summed loss of a read-out after this layer; None if there is none."""
 
-def mean_cosine(x: Tensor, y: Tensor) -> float:
-    """Compute the cosine of two streams, mean over positions."""
-    return torch.cosine_similarity(x.double(), y.double(), dim=-1).mean().item()
-
-
-def added_share(added: Squares, written: Squares) -> float:
-    """The norm of what joins the stream over that of the stream after it; NaN if that is zero."""
-    return added.norm / written.norm if written.norm > 0 else math.nan
-
-
-def comparable(site: SiteTrace) -> bool:
-    """Return True if the streams before and after the branch have one shape, so that their difference is defined."""
-    return site.before.shape == site.written.shape
+    def add(self, layer: RecordedLayer) -> None:
+        """Add one pass, without a read-out."""
+        self.output.add(layer.output)
+        if layer.entry.shape == layer.output.shape:
+            cosine = torch.cosine_similarity(layer.entry.double(), layer.output.double(), dim=-1)
+            self.cosines.append(cosine.mean().item())

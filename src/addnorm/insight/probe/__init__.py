@@ -1,13 +1,65 @@
 """Flow through any model that maps tokens to logits, measured from recorded passes; see decision 0045.
 
-`probe` returns FLOW of `addnorm.insight.flow`, measured by the same code from another record. What only our models have is
-absent (own_share, depth matrices, gradients of sites and of the stream). Changes are branches' outputs that join the stream.
-The gradient of a layer is that of all modules in it: a sink belongs to the whole model in ours, and to its layer there.
+`probe` returns FLOW of `addnorm.insight.flow`, measured by the same code on a recording of another maker. What only our models
+have is absent (own_share, depth matrices, gradients of sites and of the stream). Changes are branches' outputs that join the
+stream. The gradient of a layer is that of all modules in it: a sink belongs to the whole model in ours, and to its layer there.
 
     missing          what could not be found in this model, each as one sentence; `missing_notes` in a file are their notes
 """
 
-from addnorm.insight.probe.measure import probe
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
 
-__all__ = ["probe"]
-"""Used by `addnorm.insight.inspect`."""
+from torch import nn
+
+from addnorm.insight.flow.measure import Windows, measures
+from addnorm.insight.probe.recording import Logits, recorded
+from addnorm.study.foreign import ForeignModel, logits_of
+from addnorm.training.numerics import device_here
+from addnorm.training.objective import Scored
+from addnorm.training.run_weights import RunWeights
+from addnorm.words import Sentence
+
+
+def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], logits_of: Logits) -> dict[str, Any]:
+    """Measure a model in evaluation mode; it is not changed.
+
+    Args:
+        model: reads tokens.
+        batches: batches for the loss, gradients, the stream and the read-out.
+        maps: batches for attention.
+        logits_of: applies the model.
+
+    Returns:
+        FLOW of `addnorm.insight.flow` without depth matrices, and `missing`. Without logits there is no loss, no gradient and
+        no early exit: `loss` is None, and the other keys are absent.
+
+    Raises:
+        InputError: the model has no list of layers that are called one after the other.
+    """
+    return measures(model, partial(recorded, model, logits_of), Windows(batches=batches, maps=maps))
+
+
+def notes_of(missing: Sequence[Sentence]) -> dict[str, Any]:
+    """The entries of a file that name parts which were not found."""
+    return {"missing": [*map(str, missing)], "missing_notes": [sentence.note for sentence in missing]}
+
+
+def probe_weights(weights: RunWeights, windows: Windows) -> dict[str, Any]:
+    """Measure the start and the end of a run, for `inspect_run`; `missing` names the parts that were not found at the start.
+
+    Raises:
+        InputError: user code that is not given, files that have changed, or a model without a list of layers.
+    """
+
+    def probed(model: nn.Module) -> dict[str, Any]:
+        foreign = cast(ForeignModel, model)
+        return probe(foreign.module.to(device_here()), windows.batches, windows.maps, logits_of)
+
+    start, end = probed(weights.any_initial_model()), probed(weights.any_model())
+    del end["missing"]  # the same model
+    return notes_of(start.pop("missing")) | {"start": start, "end": end}
+
+
+__all__ = ["notes_of", "probe", "probe_weights"]

@@ -1,16 +1,14 @@
 """Rows of the attention of a recorded pass, or the reason why a layer has no weights on positions."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from addnorm.anatomy.attention import HIDDEN, Attended
-from addnorm.insight.flow.attention import AttentionRows, blocks
-
-Reason = Literal["no_attention", "several_attentions", "combined_heads", "other_positions", "negative_weights"]
-"""Code of the sentence in `addnorm.words`."""
+from addnorm.insight.flow.attention import blocks
+from addnorm.insight.flow.recording import AttentionRows, Reason
 
 
 @torch.no_grad()

@@ -6,35 +6,25 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import addnorm
-from addnorm.data import held_batches
 from addnorm.errors import InputError
-from addnorm.insight.checkpoint_text import LENGTH, held_text
-from addnorm.insight.flow.checkpoint import scored
-from addnorm.insight.flow.runs import FORMAT, Settings
-from addnorm.insight.probe.measure import probe
+from addnorm.insight.checkpoint_text import held_text
+from addnorm.insight.flow.checkpoint import inspect_text
+from addnorm.insight.flow.measure import Windows
+from addnorm.insight.flow.runs import Settings
+from addnorm.insight.probe import notes_of, probe
 from addnorm.targets.checkpoint import load_checkpoint
 from addnorm.training.numerics import device_here
 from addnorm.words import Sentence, say
 
-_BATCH = 4
-"""Sequences of a forward pass."""
-
 
 def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settings: Settings) -> dict[str, Any]:
-    """Measure a checkpoint on a text.
-
-    Args:
-        folder: of the checkpoint.
-        text: a UTF-8 file, or token ids in a .json file.
-        length: tokens of a sequence; None for 512, or the model's own length if that is less.
-        settings: amount of text.
+    """Measure a checkpoint of any class; arguments and errors are those of `inspect_text`.
 
     Returns:
-        As `inspect_checkpoint`, with the keys of `addnorm.insight.probe`.
+        As `inspect_text`, with the keys of `addnorm.insight.probe`.
 
     Raises:
-        InputError: the checkpoint cannot be loaded, reads no tokens or has no layers; or no text, or one that is too short.
+        InputError: the checkpoint cannot be loaded, reads no tokens or has no layers.
     """
     if text is None:
         held_text(folder, text, vocab=0, masked=False)  # says so, before the model is loaded
@@ -42,35 +32,21 @@ def probe_checkpoint(folder: Path, text: Path | None, length: int | None, settin
     _require_tokens(folder, model)
     vocab = _vocab(model)
     longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    seq = (min(LENGTH, longest) if isinstance(longest, int) and longest > 0 else LENGTH) if length is None else length
-    causal = _is_causal(model, vocab)
-    held = held_text(folder, text, vocab=vocab, masked=not causal)
-    device = device_here()
 
-    def batches(size: int, sequences: int) -> list[Any]:
-        windows = held_batches(held.dataset, size, seq, sequences)
-        objective = "causal" if causal else "masked"
-        return [scored(objective, window, held, step, device) for step, window in enumerate(windows)]
+    def measure(windows: Windows) -> dict[str, Any]:
+        end = probe(model.to(device_here()), windows.batches, windows.maps, _logits)
+        return notes_of([*absent, *end.pop("missing")]) | {"end": end}
 
-    used, maps = batches(_BATCH, settings.sequences), batches(1, settings.map_sequences)
-    end = probe(model.to(device), used, maps, _logits)
-    missing = [*absent, *end.pop("missing")]
-    return {
-        "format": FORMAT,
-        "run": folder.name,
-        "addnorm": addnorm.__version__,
-        "weights": {"folder": str(folder)},
-        "data": {
-            "hash": held.dataset.hash,
-            "text": str(text),
-            "seq": seq,
-            "sequences": sum(len(batch.inputs) for batch in used),
-            "map_sequences": len(maps),
-        },
-        "missing": [str(sentence) for sentence in missing],
-        "missing_notes": [sentence.note for sentence in missing],
-        "end": end,
-    }
+    return inspect_text(
+        folder,
+        text,
+        length,
+        settings,
+        vocab=vocab,
+        longest=longest if isinstance(longest, int) and longest > 0 else None,
+        objective="causal" if _is_causal(model, vocab) else "masked",
+        measure=measure,
+    )
 
 
 def _reader(model: nn.Module) -> tuple[nn.Module, list[Sentence]]:

@@ -12,15 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from addnorm.anatomy.recording import Recording, same
+from addnorm.anatomy.recording import PassEvents, same
 from addnorm.anatomy.structure import LayerRecord
-
-ReadOut = Callable[[Tensor], Tensor]
+from addnorm.insight.flow.recording import ReadOut
 
 
 @torch.no_grad()
 def read_out_of(
-    recording: Recording, layers: Sequence[LayerRecord], logits: Tensor, again: Callable[[], Tensor]
+    events: PassEvents, layers: Sequence[LayerRecord], logits: Tensor, again: Callable[[], Tensor]
 ) -> ReadOut | None:
     """Find the read-out of a recorded pass; None if nothing found makes the model's own logits.
 
@@ -30,17 +29,17 @@ def read_out_of(
     last = layers[-1].call
     if last.output is None:
         return None
-    chain = _chain(recording, layers, logits)
+    chain = _chain(events, layers, logits)
     tries: list[ReadOut] = [] if chain is None else [partial(_through, chain)]
     tries.append(partial(_in_place, last.module, again))
     return next((read_out for read_out in tries if _makes(read_out, last.output, logits)), None)
 
 
-def _chain(recording: Recording, layers: Sequence[LayerRecord], logits: Tensor) -> tuple[nn.Module, ...] | None:
+def _chain(events: PassEvents, layers: Sequence[LayerRecord], logits: Tensor) -> tuple[nn.Module, ...] | None:
     now, time = layers[-1].call.output, layers[-1].call.ended
     chain: list[nn.Module] = []
     while now is not None and not same(now, logits):
-        later = [call for call in recording.calls if call.began > time]
+        later = [call for call in events.calls if call.began > time]
         call = next((call for call in later if call.input is not None and same(call.input, now)), None)
         if call is None:
             return None

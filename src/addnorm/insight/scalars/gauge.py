@@ -11,8 +11,7 @@ from functools import lru_cache
 import torch
 
 from addnorm.errors import InputError
-from addnorm.insight.depth.matrix import DepthMatrix, DepthRoom, depth_matrix
-from addnorm.insight.depth.record import joined_rooms
+from addnorm.insight.depth.matrix import DepthMatrix, DepthRoom, depth_matrix, joined_rooms
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 

@@ -7,8 +7,8 @@ isotropic. Here each term is measured per layer, head and sample, their sum is c
 and the isotropy is measured as the norm of the mean direction of q and of k.
 
     parts          factors of one layer's scores            ours, hugging_face     their sources
-    terms          terms by distance, check of the sum      isotropy               mean directions
-    measured       a model's terms as plain values          inspect                a run's terms, in RUN/terms.json
+    terms          terms by distance, check of the sum      measured               terms and isotropy as plain values
+    inspect        a run's terms, in RUN/terms.json
 
 Source: Su (2023), the expansion after "换成偏置".
 """

@@ -1,16 +1,14 @@
 """A layer's parts from a Transformers model with rotary position, recorded in one forward pass.
 
 Supported are attention modules with `q_proj` and `k_proj` that get `position_embeddings` and rotate q and k by
-`apply_rotary_pos_emb` of their own file (Llama, Qwen2, Mistral, Gemma and related models). The inputs of the attention itself
-are recorded by an attention function that is registered with Transformers during the pass and calls the model's own, so that
-sinks and capped scores keep their effect on later layers. At every pair it is checked that the scores, before a cap, consist of
-the four terms (those of Qwen3, with norms on q and k, do not).
+`apply_rotary_pos_emb` of their own file (Llama, Qwen2, Mistral, Gemma and related models). The model computes attention
+itself and is only recorded, so that sinks and capped scores keep their effect on later layers. At every pair it is checked that
+the scores, before a cap, consist of the four terms (those of Qwen3, with norms on q and k, do not).
 """
 
-import importlib
 import sys
-from collections.abc import Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,10 +17,10 @@ from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from addnorm.anatomy.attention import Attended
+from addnorm.anatomy.recording import record
 from addnorm.errors import InputError
 from addnorm.insight.score_terms.parts import Parts
-
-_NAME = "addnorm_score_terms"
 
 
 def parts_of(model: Any, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
@@ -67,74 +65,66 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
 class _Call:
-    """Inputs of one attention module, and of the attention function that it called."""
+    """Inputs of one attention module, and the factors of its scores."""
 
     hidden: Tensor
     angles: tuple[Tensor, Tensor]
     query: Tensor
     key: Tensor
-    scaling: float | None
-
-
-_Calls = dict[nn.Module, _Call]
-_recorded: ContextVar[_Calls] = ContextVar("recorded")
+    """Heads that serve several query heads may be repeated."""
+    scale: float | None
 
 
 @torch.no_grad()
-def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> _Calls:
-    calls: _Calls = {}
+def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Module, _Call]:
+    calls: dict[nn.Module, _Call] = {}
 
-    def enter(module: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
-        call = calls[module] = _Call()
-        call.hidden = arguments[0] if arguments else named["hidden_states"]
-        angles = named.get("position_embeddings")
-        if angles is None:
-            raise InputError(
-                f"{type(module).__name__}: expected position_embeddings, got none. Its rotation is not supported."
-            )
-        call.angles = angles
+    # One module at a time, since a record keeps all tensors alive, and with them the weights of attention.
+    def forward(module: nn.Module, own: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        events, output = record(module, partial(own, *arguments, **named))
+        hidden = arguments[0] if arguments else named["hidden_states"]
+        calls[module] = _call(module, hidden, named.get("position_embeddings"), events.attentions)
+        return output
 
-    handles = [module.register_forward_pre_hook(enter, with_kwargs=True) for module in modules]
-    token = _recorded.set(calls)
-    before = model.config._attn_implementation
-    _functions().register(_NAME, partial(_attend, before))
-    _masks().register(_NAME, _masks()[before])
-    model.set_attn_implementation(_NAME)
+    before = [(module, vars(module).get("forward")) for module in modules]
     try:
+        for module in modules:
+            vars(module)["forward"] = partial(forward, module, module.forward)
         model(input_ids=tokens, use_cache=False)
     finally:
-        model.set_attn_implementation(before)
-        _recorded.reset(token)
-        for handle in handles:
-            handle.remove()
-    for module, call in calls.items():
-        if not hasattr(call, "query"):
-            raise InputError(f"{type(module).__name__} does not attend through Transformers' attention interface.")
+        for module, given in before:
+            vars(module).pop("forward", None)
+            if given is not None:  # of a library that wraps the forward passes of a model
+                vars(module)["forward"] = given
     return calls
 
 
-def _attend(implementation: str, module: nn.Module, query: Tensor, key: Tensor, *rest: Any, **named: Any) -> Any:
-    """Call the attention that the model asks for, and record its inputs."""
-    call = _recorded.get().get(module)
-    if call is not None:
-        call.query, call.key, call.scaling = query, key, named.get("scaling")
-    eager = getattr(sys.modules[type(module).__module__], "eager_attention_forward", None)
-    return _functions().get_interface(implementation, eager)(module, query, key, *rest, **named)
-
-
-def _functions() -> Any:
-    return importlib.import_module("transformers.modeling_utils").ALL_ATTENTION_FUNCTIONS
-
-
-def _masks() -> Any:
-    return importlib.import_module("transformers.masking_utils").ALL_MASK_ATTENTION_FUNCTIONS
+def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[Attended]) -> _Call:
+    if angles is None:
+        raise InputError(
+            f"{type(module).__name__}: expected position_embeddings, got none. Its rotation is not supported."
+        )
+    query, key = (attentions[0].query, attentions[0].key) if attentions else (None, None)
+    if query is None or key is None:
+        raise InputError(
+            f"{type(module).__name__}: expected scores that are a product of queries and keys, got others."
+        )
+    scale = attentions[0].scale
+    return _Call(
+        hidden=hidden,
+        angles=angles,
+        query=query,
+        key=key,
+        scale=getattr(module, "scaling", None) if scale is None else scale,
+    )
 
 
 @torch.no_grad()
 def _parts(layer: int, module: Any, call: _Call) -> Parts:
     heads, head_dim = call.query.shape[1], call.query.shape[-1]
-    scaling = head_dim**-0.5 if call.scaling is None else call.scaling
+    scale = head_dim**-0.5 if call.scale is None else call.scale
     rotation = _rotation_of(module)
     cos, sin = (angle.double() for angle in call.angles)
 
@@ -147,7 +137,7 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
         """Return the projection without bias, the bias, and the sums of absolute values."""
         x, weight = call.hidden.double(), linear.weight.detach().double()
         bias = weight.new_zeros(len(weight)) if linear.bias is None else linear.bias.detach().double()
-        split = (F.linear(x, weight), F.linear(x.abs(), weight.abs()) + bias.abs())
+        split = (F.linear(x, weight), F.linear(x.abs(), weight.abs()))
         plain, size = (entries.unflatten(-1, (-1, head_dim)).transpose(1, 2) for entries in split)
         return plain, bias.view(-1, head_dim), size
 
@@ -161,8 +151,8 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
         key_bias=key_bias,
         rotate=rotate,
         attended_query=call.query,
-        attended_key=call.key,
-        scale=torch.full((heads,), scaling, dtype=torch.float64, device=query.device),
+        attended_key=call.key[:, :: call.key.shape[1] // key.shape[1]],
+        scale=torch.full((heads,), scale, dtype=torch.float64, device=query.device),
         query_size=query_size,
         key_size=key_size,
         summands=module.q_proj.in_features,

@@ -111,8 +111,8 @@ def _parts(
         attended_query=query,
         attended_key=key,
         scale=own_weight(model, body.layer, heads),
-        query_size=made.query_size + query_bias.abs()[:, None],
-        key_size=made.key_size + key_bias.abs()[:, None],
+        query_size=made.query_size,
+        key_size=made.key_size,
         summands=made.summands,
     )
 

@@ -34,7 +34,7 @@ class Parts:
     scale: Float[Tensor, " heads"]
     """Factor on the scores of each head."""
     query_size: Float[Tensor, "sample heads seq head_dim"]
-    """Sum of the absolute values of the summands of each entry of q + a, which bounds its rounding."""
+    """Sum of the absolute values of the summands of each entry of q, which bounds its rounding."""
     key_size: Float[Tensor, "sample kv_heads seq head_dim"]
     summands: int
     """Number of products in the sum of each entry."""
@@ -72,7 +72,11 @@ class Parts:
             -1, 1, self.seq, -1
         )
         query, key = (turned[:, 0].abs() for turned in self.rotate(unit, unit))  # [from, seq, to]
+        query_size, key_size = (
+            self.query_size + self.query_bias.abs()[:, None],
+            self.key_size + self.key_bias.abs()[:, None],
+        )
         return (
-            torch.einsum("bhsi,isj->bhsj", self.query_size, query),
-            self.repeated(torch.einsum("bhsi,isj->bhsj", self.key_size, key)),
+            torch.einsum("bhsi,isj->bhsj", query_size, query),
+            self.repeated(torch.einsum("bhsi,isj->bhsj", key_size, key)),
         )

@@ -1,0 +1,88 @@
+"""A recorded pass of a model of others, from its calls of modules, additions and attentions."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import cast
+
+from torch import Tensor, nn
+
+from addnorm.anatomy.recording import PassEvents, record, same
+from addnorm.anatomy.structure import LayerRecord, find_layers
+from addnorm.errors import InputError
+from addnorm.insight.flow.recording import RecordedAttention, RecordedLayer, RecordedSite, Recording
+from addnorm.insight.probe.attention import rows_of
+from addnorm.insight.probe.read_out import read_out_of
+from addnorm.training.objective import Scored
+from addnorm.words import Sentence, say
+
+Logits = Callable[[nn.Module, Tensor], Tensor | None]
+"""Applies a model to tokens; None if it has no logits."""
+
+
+def recorded(model: nn.Module, logits_of: Logits, batch: Scored) -> Recording:
+    """Record a pass of any model that reads tokens.
+
+    Raises:
+        InputError: the model has no list of layers that are called one after the other.
+    """
+    again = partial(logits_of, model, batch.inputs)
+    events, logits = record(model, again)
+    layers = find_layers(events)
+    if not layers:
+        raise InputError(
+            f"{type(model).__name__}: expected a list of layers that are called one after the other, got none. Nothing can be "
+            "measured layer by layer."
+        )
+    streams = [
+        RecordedLayer(
+            module=layer.call.module, entry=cast(Tensor, layer.call.input), output=cast(Tensor, layer.call.output)
+        )
+        for layer in layers
+    ]
+    missing = dict[str, Sentence]()
+    for number, layer in enumerate(layers):
+        if not layer.complete:
+            missing["joints"] = say("no_branches", layer=number, path=layer.call.path, count=len(layer.joints))
+    return Recording(
+        logits=logits,
+        embedding=_embedding(events, batch.inputs),
+        entry=streams[0].entry,
+        layers=streams,
+        sites=[site for number, layer in enumerate(layers) for site in _sites(number, layer)],
+        attentions=[_attention(number, layer, *batch.inputs.shape) for number, layer in enumerate(layers)],
+        read_out=lambda: read_out_of(events, layers, cast(Tensor, logits), cast(Callable[[], Tensor], again)),
+        missing=missing,
+    )
+
+
+def _sites(number: int, layer: LayerRecord) -> Iterator[RecordedSite]:
+    # The stream after a joint, and after a norm on it: what the next one reads.
+    ends = [*(joint.before for joint in layer.joints[1:]), layer.call.output if layer.complete else None]
+    for order, (joint, after) in enumerate(zip(layer.joints, ends, strict=False)):
+        yield RecordedSite(
+            layer=number,
+            order=order,
+            role=joint.role,
+            added=joint.update,
+            written=joint.written,
+            after=joint.written if after is None else after,
+            modules=None,
+        )
+
+
+def _attention(number: int, layer: LayerRecord, batch: int, seq: int) -> RecordedAttention:
+    stream = cast(Tensor, layer.call.input)
+    # Of some models the stream is [seq, batch, width]; of some it has further positions, such as prompts.
+    whole = tuple(stream.shape[:2]) in ((batch, seq), (seq, batch))
+    return RecordedAttention(
+        layer=number,
+        order=next((order for order, joint in enumerate(layer.joints) if joint.attention is not None), None),
+        rows=lambda: rows_of(layer.attentions, batch, seq) if whole else "other_positions",
+    )
+
+
+def _embedding(events: PassEvents, tokens: Tensor) -> nn.Module | None:
+    """The module that embeds tokens: of several embeddings, the one that is called with them."""
+    embeddings = [call for call in events.calls if isinstance(call.module, nn.Embedding)]
+    of_tokens = [call for call in embeddings if call.input is not None and same(call.input, tokens)]
+    return next((call.module for call in [*of_tokens, *embeddings]), None)
