@@ -27,34 +27,13 @@ _COMBINATIONS = {
     *(torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__iadd__, Tensor.__radd__),
     *(torch.sub, Tensor.sub, Tensor.sub_, Tensor.__sub__, Tensor.__isub__, Tensor.__rsub__),
 }
+_SHAPE_NAMES = (
+    "view reshape transpose permute flatten unflatten squeeze unsqueeze expand narrow contiguous "
+    "swapaxes swapdims movedim chunk split unbind select repeat index_select repeat_interleave expand_as view_as reshape_as"
+)
 _SHAPES = {
     function
-    for name in [
-        "view",
-        "reshape",
-        "transpose",
-        "permute",
-        "flatten",
-        "unflatten",
-        "squeeze",
-        "unsqueeze",
-        "expand",
-        "narrow",
-        "contiguous",
-        "swapaxes",
-        "swapdims",
-        "movedim",
-        "chunk",
-        "split",
-        "unbind",
-        "select",
-        "repeat",
-        "index_select",
-        "repeat_interleave",
-        "expand_as",
-        "view_as",
-        "reshape_as",
-    ]
+    for name in _SHAPE_NAMES.split()
     for function in (getattr(torch, name, None), getattr(Tensor, name, None))
     if function is not None
 } | {Tensor.__getitem__, Tensor.mT.__get__, Tensor.T.__get__}  # type: ignore[attr-defined]
