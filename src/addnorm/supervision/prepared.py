@@ -1,0 +1,171 @@
+"""Preparation of a study before its first training step: sizes, steps, checks, data, and the frozen plan.
+
+`addnorm plan` and `addnorm run` fit a study here, before anything is written, so that no worker refuses a spec.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import addnorm
+from addnorm.data import Dataset, prepare
+from addnorm.data.preparation import prepared
+from addnorm.data.token_files import Tell, silent
+from addnorm.errors import InputError
+from addnorm.fields import FieldError
+from addnorm.model.spec import ModelSpec
+from addnorm.statistics.seeds_in_stages import SeedsInStages
+from addnorm.store import StudyFolder
+from addnorm.study.definition import Study, Training
+from addnorm.study.encoding import digest, encode
+from addnorm.study.expansion import expand, fit_models, plugins_in, run_name, validate
+from addnorm.study.points import points, trained_first
+from addnorm.study.problems import Problems
+from addnorm.study.shards import resolve_shards
+from addnorm.supervision.budget import budgets, resolve_budgets
+from addnorm.supervision.trial_step import call_plugin
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedStudy:
+    """A study whose models have the sizes of the data, and whose runs have their steps."""
+
+    given: Study
+    """The study as it was read; of one with `tune`, its points."""
+    study: Study
+    """The same with all sizes, shards and steps."""
+    vocab: int
+    """Ids of the tokenizer that the models were fitted to."""
+    budgets: dict[str, dict[str, int | float]]
+    """The budget of each variant whose steps follow from one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything that is decided before the first training step."""
+
+    fitted: FittedStudy
+    dataset: Dataset
+    plan: dict[str, Any]
+    """The content of `study.json`; `plan_hash` covers every other entry except the version."""
+
+
+def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = None) -> FittedStudy:
+    """Fit a study to its data and check it.
+
+    Args:
+        study: the study; of one with `tune`, its points.
+        vocab: number of ids of the tokenizer.
+        earlier: the frozen plan of the study's folder, if there is one.
+
+    Raises:
+        InputError: a variant cannot be built or applied, a schedule does not fit the steps; each with its path.
+    """
+    fitted = resolve_shards(fit_models(study, vocab), earlier)
+    validate(fitted)
+    given = budgets(fitted)
+    if given:
+        fitted = resolve_budgets(fitted, earlier)
+        validate(fitted)
+    problems = Problems()
+    for name in fitted.variants:
+        _check_schedule(fitted, name, problems)
+        _check_pass(fitted, name, problems)
+    problems.raise_any(f"study '{fitted.name}'")
+    return FittedStudy(given=study, study=fitted, vocab=vocab, budgets=given)
+
+
+def _check_schedule(study: Study, name: str, problems: Problems) -> None:
+    training = study.training_of(name)
+    if not training.steps:
+        return  # evaluated as it starts
+    place = f"$.variants.{name}.training" if name in study.variant_training else "$.training"
+    try:
+        call_plugin(training.schedule, partial(training.schedule.factor, 0, training.steps))
+    except FieldError as error:
+        problems.add(f"{place}.schedule.{error.field}", error.problem)
+    except InputError as error:
+        problems.add(f"{place}.schedule", str(error))
+
+
+def _check_pass(study: Study, name: str, problems: Problems) -> None:
+    """Apply a model to one sequence without numbers: positions and implementations of attention refuse what they cannot do.
+
+    Models of others are applied by the check of their contract, those with plugins by the contract of their mechanisms.
+    """
+    model, training = study.variants[name], study.training_of(name)
+    if not isinstance(model, ModelSpec) or any(plugins_in(model)):
+        return
+    try:
+        _apply(model, training)
+    except InputError as error:
+        problems.add(f"$.variants.{name}", str(error))
+
+
+def _apply(model: ModelSpec, training: Training) -> None:
+    with torch.device("meta"):
+        built = model.build().train()
+        built.recompute = training.recompute
+        built(torch.zeros(1, training.seq, dtype=torch.int64))
+
+
+def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> Prepared:
+    """Prepare the data set in `out` and plan the runs of a study; of one with `tune`, those of tuning.
+
+    Args:
+        study: the study; with a design, its seeds are those of the first stage.
+        out: folder of the study.
+        design: the seeds and looks of a study that adds seeds in stages.
+        tell: called with the progress of preparing the data.
+
+    Raises:
+        InputError: the corpus cannot be read or is too short, a variant cannot be built, or the axes of `tune` are wrong.
+    """
+    of_runs = trained_first(study)
+    earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    existing = prepared(study.corpus, study.tokenizer, out / "data")
+    # Before the data: what a worker would refuse is refused while nothing has been written.
+    fitted = fitted_study(of_runs, study.tokenizer.size if existing is None else existing.vocab, earlier)
+    dataset = prepare(study.corpus, study.tokenizer, out / "data", tell)
+    dataset.require(study.training.seq)
+    if dataset.vocab != fitted.vocab:  # of a user's tokenizer whose size is known only when it is trained
+        fitted = fitted_study(of_runs, dataset.vocab, earlier)
+    plan = _frozen_plan(study, fitted, dataset, design)
+    return Prepared(fitted=fitted, dataset=dataset, plan=plan)
+
+
+def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: SeedsInStages | None) -> dict[str, Any]:
+    plan: dict[str, Any] = {
+        "study": study.name,
+        "about": study.about,
+        "references": list(study.references),
+        "margin": study.margin,
+        "seeds": list(study.seeds),
+        "variants": list(study.variants),
+        "data_hash": dataset.hash,
+        "tokenizer_hash": dataset.tokenizer_hash,
+        "runs": [
+            {
+                "run": run_name(spec),
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "steps": spec.training.steps,
+                "spec": encode(spec),
+            }
+            for spec in expand(fitted.study, dataset.hash)
+        ],
+    }
+    if fitted.budgets:
+        plan["budgets"] = fitted.budgets
+    if study.titles:
+        plan["titles"] = dict(study.titles)
+    if study.tune is not None:
+        tuned = points(study)
+        plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
+    if design is not None:
+        plan["design"] = design.to_json()
+    return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}
