@@ -16,10 +16,10 @@ from addnorm.study.grid import expand_grid, require_distinct
 from addnorm.study.origin import with_runs_as_specs
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
-from addnorm.study.points import read_points, read_tuning, tuning_content
+from addnorm.study.points import expand_points, read_tuning, tuning_content
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import lines_of, read_yaml_file
-from addnorm.study.variants import read_training, read_variants, training_content
+from addnorm.study.variants import read_training, training_content
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (
@@ -107,7 +107,8 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
         where += f", profile {profile}"
         content = lay_over_study(content, profiles[profile], where)
     locate = _locator(file, profile, settings)
-    return _decode_study(apply_settings(content, settings), file.parent, _with_settings(where, settings), locate)
+    where = _with_settings(where, settings)
+    return _decode_study(apply_settings(content, settings), file.parent, where, Problems(where, locate))
 
 
 def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Callable[[str], str]:
@@ -144,7 +145,7 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
     # The content of a study in Python has every field; the vocab of a model is its own where the study says so.
     set_here = (setting.names[1] for setting in settings if setting.names[0] == "variants" and "vocab" in setting.names)
     where, own_vocab = _with_settings(name, settings), (*study.own_vocab, *set_here)
-    return _decode_study(apply_settings(_as_file(study), settings), folder, where, own_vocab=own_vocab)
+    return _decode_study(apply_settings(_as_file(study), settings), folder, where, Problems(where), own_vocab)
 
 
 def _as_file(study: Study) -> dict[str, Any]:
@@ -174,7 +175,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
             f"Built-in studies are given by name alone: {', '.join(study_names())}."
         )
     content = read_yaml_file(file)
-    problems = Problems()
+    problems = Problems(where)
     if not isinstance(content, dict):
         raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.")
     _check_names(content, FILE_FIELDS, "$", problems)
@@ -187,7 +188,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
                 problems.add(f"$.profiles.{name}", f"expected a mapping, got {shown(profile)}.")
     elif profiles is not None:
         problems.add("$.profiles", f"expected a mapping from names to profiles, got {shown(profiles)}.")
-    problems.raise_any(where)
+    problems.raise_any()
     return content
 
 
@@ -198,11 +199,7 @@ def _check_names(content: Mapping[Any, object], known: Sequence[str], path: str,
 
 
 def _decode_study(
-    content: Mapping[str, Any],
-    folder: Path,
-    where: str,
-    locate: Callable[[str], str] = lambda path: path,
-    own_vocab: Collection[str] | None = None,
+    content: Mapping[str, Any], folder: Path, where: str, problems: Problems, own_vocab: Collection[str] | None = None
 ) -> Study:
     """Decode the content of a study file.
 
@@ -210,13 +207,12 @@ def _decode_study(
         content: the content.
         folder: that paths are relative to.
         where: the file, for messages.
-        locate: adds the line of the file to the path of a problem.
+        problems: of this file; none yet.
         own_vocab: variants that keep their `vocab`; None for those that have the field.
     """
-    problems = Problems()
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
-    problems.raise_any(where)
+    problems.raise_any()
     # Plugins are loaded first, because any other field may name a sibling that they define.
     try:
         files = load_plugins(plugins, folder)
@@ -224,7 +220,7 @@ def _decode_study(
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
     content = with_runs_as_specs(content, folder, problems)
-    problems.raise_any(where)
+    problems.raise_any()
     names = [
         name
         for name in hints
@@ -234,18 +230,16 @@ def _decode_study(
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
     training = read_training(content["training"], "$.training", problems) if "training" in content else Training()
-    known_training = None if training is UNREADABLE else training
-    before = len(problems)
-    grid = expand_grid(content, known_training, locate, problems)
-    if len(problems) > before:
-        problems.raise_any(where)
+    grid = expand_grid(content, None if training is UNREADABLE else training, problems)
     if "references" in decoded:
         decoded["references"] = grid.references(decoded["references"])
-    variants = read_variants(content.get("model"), grid.variants, known_training, problems)
-    tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), locate, problems)
-    problems.raise_any(where)
-    models, references = _of_others(variants.models, folder, files, problems)
-    problems.raise_any(where)
+    variants = grid.variants
+    tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), problems)
+    problems.raise_any()
+    models, references = _of_others(
+        {name: variant.model for name, variant in variants.items()}, folder, files, problems
+    )
+    problems.raise_any()
     if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
         decoded["tokenizer"] = theirs
     study: Study = construct(
@@ -253,24 +247,28 @@ def _decode_study(
             **decoded,
             training=_located(training, folder),
             variants=models,
-            variant_training={name: _located(own, folder) for name, own in variants.training.items()},
+            variant_training={
+                name: _located(variant.training, folder)
+                for name, variant in variants.items()
+                if variant.training is not None
+            },
             own_vocab=tuple(
                 name
-                for name in (variants.own_vocab if own_vocab is None else models)
-                if own_vocab is None or name.partition(", ")[0] in own_vocab
+                for name, variant in variants.items()
+                if (variant.has_own_vocab if own_vocab is None else name.partition(", ")[0] in own_vocab)
             ),
-            titles=variants.titles,
+            titles={name: variant.title for name, variant in variants.items() if variant.title is not None},
             tune=tune,
             plugins=tuple(dict.fromkeys((*files, *references))),
         ),
         "$",
         problems,
     )
-    problems.raise_any(where)
-    require_distinct(study, grid, locate, problems)
+    problems.raise_any()
+    require_distinct(study, grid, problems)
     if study.tune is not None:
-        read_points(study, locate, problems)
-    problems.raise_any(where)
+        expand_points(study, problems)
+    problems.raise_any()
     return study
 
 

@@ -71,11 +71,11 @@ def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = N
     if given:
         fitted = resolve_budgets(fitted, earlier)
         validate(fitted)
-    problems = Problems()
+    problems = Problems(f"study '{fitted.name}'")
     for name in fitted.variants:
         _check_schedule(fitted, name, problems)
         _check_pass(fitted, name, problems)
-    problems.raise_any(f"study '{fitted.name}'")
+    problems.raise_any()
     return FittedStudy(given=study, study=fitted, vocab=vocab, budgets=given)
 
 
