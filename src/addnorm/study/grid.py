@@ -99,16 +99,14 @@ def expand_grid(content: Mapping[str, Any], training: Training | None, problems:
     if whole is None and not own:
         return Grid(decoded)
     shared = axes_of(whole, "$.grid", problems)
-    if len(problems) > before:
-        problems.raise_any()
+    problems.raise_any(since=before)
     if training is None or not isinstance(variants, Mapping):
         return Grid(decoded)
     axes = {}
     for name in variants:
         of_variant = axes_of(own.get(name), f"$.variants.{name}.grid", problems)
         axes[name] = [*({axis.names: axis for axis in (*shared, *of_variant)}).values()]
-    if len(problems) > before:
-        problems.raise_any()
+    problems.raise_any(since=before)
     return expanded(variants, axes, reader, problems, decoded)
 
 
@@ -133,8 +131,7 @@ def expanded(
     """
     before = len(problems)
     single = _single_values(entries, axes, reader, problems)
-    if len(problems) > before:
-        problems.raise_any()
+    problems.raise_any(since=before)
     points: dict[str, Point] = {}
     for point in _points(entries, axes):
         if point.name in points or (point.at and point.name in entries):
@@ -143,8 +140,7 @@ def expanded(
                 f"expected a name for each variant, got {point.name!r} twice. Remove one of the values.",
             )
         points[point.name] = point
-    if len(problems) > before:
-        problems.raise_any()
+    problems.raise_any(since=before)
     variants = {}
     for name, point in points.items():
         if len(point.at) > 1:

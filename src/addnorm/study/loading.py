@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError, did_you_mean
-from addnorm.study.built_in import study_file, study_names, study_profiles
+from addnorm.study.built_in import study_file, study_names
 from addnorm.study.decoding import UNREADABLE, construct, read
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.encoding import encode
@@ -19,7 +19,7 @@ from addnorm.study.plugins import load_plugins
 from addnorm.study.points import expand_points, read_tuning, tuning_content
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import lines_of, read_yaml_file
-from addnorm.study.variants import read_training, training_content
+from addnorm.study.variants import Variant, read_training, training_content
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (
@@ -63,18 +63,6 @@ def load_study(path_or_name: str | Path, *, profile: str | None = None, settings
             "Give a study of your own as a file (.yaml, .py) or as module:function."
         )
     return _load_file(study_file(name), f"study '{name}'", profile, changes)
-
-
-def profile_names(path_or_name: str | Path) -> tuple[str, ...]:
-    """The names of the profiles of a built-in study or a study file.
-
-    Raises:
-        InputError: no such study, or the file is not readable.
-    """
-    name = str(path_or_name)
-    if name in study_names():
-        return study_profiles(name)
-    return tuple(_read_file(Path(name), name).get("profiles") or {})
 
 
 def located(path_or_name: str | Path, path: str, *, profile: str | None = None, settings: Sequence[str] = ()) -> str:
@@ -236,9 +224,7 @@ def _decode_study(
     variants = grid.variants
     tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), problems)
     problems.raise_any()
-    models, references = _of_others(
-        {name: variant.model for name, variant in variants.items()}, folder, files, problems
-    )
+    models, references = _located_models(variants, folder, files, problems)
     problems.raise_any()
     if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
         decoded["tokenizer"] = theirs
@@ -279,20 +265,20 @@ def _located(training: Training, folder: Path) -> Training:
     return replace(training, init_from=str((folder / Path(training.init_from).expanduser()).resolve()))
 
 
-def _of_others(
-    models: Mapping[str, AnyModel], folder: Path, plugins: Sequence[str], problems: Problems
+def _located_models(
+    variants: Mapping[str, Variant], folder: Path, plugins: Sequence[str], problems: Problems
 ) -> tuple[dict[str, AnyModel], list[str]]:
     """The models, those of others with absolute paths, and references to the user's code that they need."""
-    located, references = dict(models), list[str]()
-    for name, model in models.items():
-        if isinstance(model, ForeignSpec):
+    models, references = dict[str, AnyModel](), list[str]()
+    for name, variant in variants.items():
+        models[name] = variant.model
+        if isinstance(variant.model, ForeignSpec):
             try:
-                located[name], needed = model.located(folder, plugins)
+                models[name], needed = variant.model.located(folder, plugins)
+                references += needed
             except InputError as error:
                 problems.add(f"$.variants.{name}", str(error))
-            else:
-                references += needed
-    return located, references
+    return models, references
 
 
 def _their_tokenizer(models: Mapping[str, AnyModel]) -> TokenizerSpec | None:

@@ -73,8 +73,7 @@ def expand_points(study: Study, problems: Problems) -> Points:
         raise ValueError(f"study {study.name!r} is not tuned.")
     before = len(problems)
     axes = _axes(study, study.tune, problems)
-    if len(problems) > before:
-        problems.raise_any()
+    problems.raise_any(since=before)
     entries = {
         name: {**encode(model), "training": training_content(study.training_of(name))}
         for name, model in study.variants.items()

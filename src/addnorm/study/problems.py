@@ -41,13 +41,16 @@ class Problems:
     def __len__(self) -> int:
         return len(self._problems)
 
-    def raise_any(self) -> None:
-        """Raise the problems as one error, if there are any.
+    def raise_any(self, since: int = 0) -> None:
+        """Raise all problems as one error, if there are any.
+
+        Args:
+            since: number of problems that do not raise it alone.
 
         Raises:
             InputError: one line per problem, `$.path: expected …, got …`.
         """
-        if not self._problems:
+        if len(self._problems) <= since:
             return
         lines = [f"{path}: {text}" for path, text in dict.fromkeys(self._problems)]
         if len(lines) > _LARGEST_REPORT:

@@ -19,14 +19,16 @@ from addnorm.errors import InputError
 from addnorm.fields import FieldError
 from addnorm.model.spec import ModelSpec
 from addnorm.statistics.seeds_in_stages import SeedsInStages
-from addnorm.store import StudyFolder
-from addnorm.study.definition import Study, Training
+from addnorm.store import StudyFolder, write_json
+from addnorm.store.study import COSTS
+from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
 from addnorm.study.expansion import expand, fit_models, plugins_in, run_name, validate
 from addnorm.study.points import points, trained_first
 from addnorm.study.problems import Problems
 from addnorm.study.shards import resolve_shards
 from addnorm.supervision.budget import budgets, resolve_budgets
+from addnorm.supervision.cost_estimate import step_cost
 from addnorm.supervision.trial_step import call_plugin
 
 
@@ -101,16 +103,12 @@ def _check_pass(study: Study, name: str, problems: Problems) -> None:
     if not isinstance(model, ModelSpec) or any(plugins_in(model)):
         return
     try:
-        _apply(model, training)
+        with torch.device("meta"):
+            built = model.build().train()
+            built.recompute = training.recompute
+            built(torch.zeros(1, training.seq, dtype=torch.int64))
     except InputError as error:
         problems.add(f"$.variants.{name}", str(error))
-
-
-def _apply(model: ModelSpec, training: Training) -> None:
-    with torch.device("meta"):
-        built = model.build().train()
-        built.recompute = training.recompute
-        built(torch.zeros(1, training.seq, dtype=torch.int64))
 
 
 def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> Prepared:
@@ -169,3 +167,34 @@ def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: Se
     if design is not None:
         plan["design"] = design.to_json()
     return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}
+
+
+def record_costs(study: Study, out: Path) -> None:
+    """Count the cost of every variant and write `costs.json`, unless the file is there already.
+
+    The numbers follow from the plan, so they are not part of it. Pages and reports show them without torch:
+
+        {"variants": {NAME: {"parameters", "flops_per_token", "peak_bytes"} or {"reason"}}}
+
+    Args:
+        study: a fitted study.
+        out: the study's folder.
+
+    Raises:
+        DiskFull, JobError: the file cannot be written.
+    """
+    if not (out / COSTS).exists():
+        write_json(out / COSTS, {"variants": {name: _cost(study, name) for name in study.variants}})
+
+
+def _cost(study: Study, variant: str) -> dict[str, Any]:
+    training = study.training_of(variant)
+    try:
+        step = step_cost(study.variants[variant], training)
+    except (RuntimeError, TypeError, ValueError) as error:  # a plugin may not support the meta device
+        return {"reason": f"{type(error).__name__}: {error}"}
+    return {
+        "parameters": step.parameters,
+        "flops_per_token": step.flops / (training.batch * training.seq),
+        "peak_bytes": step.peak_bytes,
+    }

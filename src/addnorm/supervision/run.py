@@ -16,10 +16,9 @@ from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.points import trained_first
-from addnorm.supervision.cost_record import record_costs
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
 from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
-from addnorm.supervision.prepared import prepare_study
+from addnorm.supervision.prepared import prepare_study, record_costs
 from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.study_notes import study_notes
 from addnorm.supervision.supervisor import supervise
@@ -161,11 +160,7 @@ def run(
 
 
 def require_precision_here(study: Study, executor: ExecutorSpec) -> None:
-    """Refuse a precision that this machine's device lacks, if the study is trained here.
-
-    Raises:
-        InputError: a variant's precision is not one of the device.
-    """
+    """Raise an `InputError` for a precision that this machine's device lacks, if the study is trained here."""
     if executor.kind == "local":  # the machines of others may have other devices
         for variant in study.variants:
             require_precision(study.training_of(variant), device_here())
