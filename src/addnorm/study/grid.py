@@ -83,10 +83,10 @@ def expand_grid(content: Mapping[str, Any], training: Training | None, problems:
     Args:
         content: the study file's content.
         training: the study's training; None if it has problems.
-        problems: receives the problems of variants.
+        problems: receives the problems.
 
     Raises:
-        InputError: an unknown field, an empty axis, a value that a variant does not take, two points of one name.
+        InputError: in a grid: an unknown field, an empty axis, a value that a variant does not take, two points of one name.
     """
     before, whole, variants = len(problems), content.get("grid"), content.get("variants")
     reader = VariantReader(content.get("model"), training, problems)
@@ -117,14 +117,12 @@ def expanded(
     problems: Problems,
     decoded: Mapping[str, Variant],
 ) -> Grid:
-    """Expand variants to the product of their axes, and decode every point.
+    """Expand the entries of variants to the product of their axes, and decode every point.
 
     Args:
         entries: content of the variants.
-        axes: those of each variant.
-        reader: decodes them.
-        problems: receives the problems of values that do not fit each other.
-        decoded: the variants without axes.
+        axes: those of each variant; without any, it is taken from `decoded`.
+        reader, problems: decode them, and receive the problems of values that do not fit each other.
 
     Raises:
         InputError: a value that a variant does not take, at its axis; or two points of one name.
@@ -156,31 +154,29 @@ def expanded(
 def _single_values(
     entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]], reader: VariantReader, problems: Problems
 ) -> dict[tuple[str, str, int], Variant | None]:
-    """Decode every variant with every single value, so that a problem is reported at its axis.
+    """Decode every variant with every single value, by variant, path of the axis and index of the value.
 
-    Returns:
-        Decoded variants by variant, path of the axis and index of the value.
+    A problem of a point would name several values; that of a single one is reported at its axis.
     """
     single: dict[tuple[str, str, int], Variant | None] = {}
     refused: dict[str, dict[str, dict[int, set[str]]]] = {}
     """Variants by axis, text and index of the value."""
-    users: dict[str, set[str]] = {}
-    sizes: dict[str, int] = {}
+    users: dict[str, dict[str, Axis]] = {}
     for name, of in axes.items():
         for axis in of:
-            users.setdefault(axis.path, set()).add(name)
-            sizes[axis.path] = len(axis.values)
+            users.setdefault(axis.path, {})[name] = axis
             for index, value in enumerate(axis.values):
                 attempt = Problems()
                 single[name, axis.path, index] = reader.read(name, axis.over(entries[name], value), attempt)
                 for text in attempt.texts():
                     refused.setdefault(axis.path, {}).setdefault(text, {}).setdefault(index, set()).add(name)
     for path, texts in refused.items():
+        (axis, *_) = users[path].values()
         for text, by_index in texts.items():
             variants = set.union(*by_index.values())
-            whose = "" if variants == users[path] else f"variant {', '.join(sorted(variants))}: "
-            places = [path] if len(by_index) == sizes[path] else [f"{path}[{index}]" for index in by_index]
-            for place in places:
+            whose = "" if variants == users[path].keys() else f"variant {', '.join(sorted(variants))}: "
+            # A text that every value gets is about the field, so it stands once, at the axis.
+            for place in [path] if len(by_index) == len(axis.values) else [f"{path}[{index}]" for index in by_index]:
                 problems.add_with_line(place, whose + text)
     return single
 

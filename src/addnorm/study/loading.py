@@ -53,34 +53,34 @@ def load_study(path_or_name: str | Path, *, profile: str | None = None, settings
     """
     name = str(path_or_name)
     changes = [parse_setting(text) for text in settings]
-    if name.endswith((".yaml", ".yml")):
-        return _load_file(Path(name), name, profile, changes)
+    if (file := _yaml_file(name)) is not None:
+        return _load_file(*file, profile, changes)
     if name.endswith(".py") or ":" in name:
         return _load_python(name, profile, changes)
-    if name not in study_names():
-        raise InputError(
-            f"no study {name!r}.{did_you_mean(name, study_names())} Known: {', '.join(study_names())}. "
-            "Give a study of your own as a file (.yaml, .py) or as module:function."
-        )
-    return _load_file(study_file(name), f"study '{name}'", profile, changes)
+    raise InputError(
+        f"no study {name!r}.{did_you_mean(name, study_names())} Known: {', '.join(study_names())}. "
+        "Give a study of your own as a file (.yaml, .py) or as module:function."
+    )
+
+
+def _yaml_file(name: str) -> tuple[Path, str] | None:
+    """The YAML file of a study, and what messages call it; None for a study in Python, or an unknown name."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name), name
+    return (study_file(name), f"study '{name}'") if name in study_names() else None
 
 
 def located(path_or_name: str | Path, path: str, *, profile: str | None = None, settings: Sequence[str] = ()) -> str:
     """The place of a field for a message about a study that is loaded: `mine.yaml: $.tune (line 9)`.
 
     Args:
-        path_or_name: as for `load_study`.
+        path_or_name, profile, settings: as for `load_study`.
         path: the field's path, such as `$.tune`.
-        profile: as for `load_study`.
-        settings: as for `load_study`.
     """
     name = str(path_or_name)
-    if name in study_names():
-        file, where = study_file(name), f"study '{name}'"
-    elif name.endswith((".yaml", ".yml")):
-        file, where = Path(name), name
-    else:
+    if (source := _yaml_file(name)) is None:
         return f"{name}: {path}"
+    file, where = source
     return f"{where}: {_locator(file, profile, [parse_setting(text) for text in settings])(path)}"
 
 

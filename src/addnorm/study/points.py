@@ -69,10 +69,10 @@ def expand_points(study: Study, problems: Problems) -> Points:
     Raises:
         InputError: as `points`.
     """
-    if study.tune is None:
+    tune, before = study.tune, len(problems)
+    if tune is None:
         raise ValueError(f"study {study.name!r} is not tuned.")
-    before = len(problems)
-    axes = _axes(study, study.tune, problems)
+    axes = _axes(study, tune, problems)
     problems.raise_any(since=before)
     entries = {
         name: {**encode(model), "training": training_content(study.training_of(name))}
@@ -87,7 +87,7 @@ def expand_points(study: Study, problems: Problems) -> Points:
         lambda: replace(
             study,
             variants={name: variant.model for name, variant in grid.variants.items()},
-            variant_training={name: variant.training for name, variant in grid.variants.items()},
+            variant_training={name: own for name, variant in grid.variants.items() if (own := variant.training)},
             references=(),
             own_vocab=tuple(
                 point.name
@@ -95,7 +95,7 @@ def expand_points(study: Study, problems: Problems) -> Points:
                 if point.base in study.own_vocab or any(axis.names[-1] == "vocab" for axis in axes[point.base])
             ),
             titles={},
-            seeds=study.tune.seeds if study.tune is not None else (),
+            seeds=tune.seeds,
             tune=None,
         ),
         "$",

@@ -3,6 +3,7 @@
 `addnorm plan` and `addnorm run` fit a study here, before anything is written, so that no worker refuses a spec.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -19,16 +20,17 @@ from addnorm.errors import InputError
 from addnorm.fields import FieldError
 from addnorm.model.spec import ModelSpec
 from addnorm.statistics.seeds_in_stages import SeedsInStages
-from addnorm.store import StudyFolder, write_json
+from addnorm.store import Damaged, StudyFolder, write_json
 from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.encoding import digest, encode
+from addnorm.study.executor import ExecutorSpec
 from addnorm.study.expansion import expand, fit_models, plugins_in, run_name, validate
 from addnorm.study.points import points, trained_first
 from addnorm.study.problems import Problems
 from addnorm.study.shards import resolve_shards
 from addnorm.supervision.budget import budgets, resolve_budgets
-from addnorm.supervision.cost_estimate import step_cost
+from addnorm.supervision.cost_estimate import measured_speed, step_cost
 from addnorm.supervision.trial_step import call_plugin
 
 
@@ -198,3 +200,60 @@ def _cost(study: Study, variant: str) -> dict[str, Any]:
         "flops_per_token": step.flops / (training.batch * training.seq),
         "peak_bytes": step.peak_bytes,
     }
+
+
+def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) -> None:
+    """Refuse a time limit within which a run would not reach its next checkpoint.
+
+    The time of a step is that of the folder's earlier attempts. Without any, it is measured here, as `addnorm plan` does,
+    for executors that train on the same kind of device.
+
+    Args:
+        study: a fitted study.
+        executor: the executor's settings.
+        out: the study's folder, which need not exist.
+
+    Raises:
+        InputError: the limit is shorter than one checkpoint interval of a variant.
+    """
+    limit_s = executor.longest_attempt_s
+    if math.isinf(limit_s):
+        return
+    recorded = _recorded_speeds(out)
+    flops_per_s = 0.0
+    for variant, model in study.variants.items():
+        training = study.training_of(variant)
+        steps = min(training.checkpoint_every, training.steps)
+        if variant in recorded:
+            step_s, source = training.batch * training.seq / recorded[variant], "in its earlier attempts"
+        elif executor.trains_on_gpus:
+            continue  # this machine's speed says nothing about theirs
+        else:
+            flops = step_cost(model, training).flops
+            flops_per_s = flops_per_s or measured_speed(model, training, flops)
+            step_s, source = flops / flops_per_s, "at the speed measured on this machine"
+        _require_interval(executor, variant, steps, steps * step_s, source)
+
+
+def _require_interval(executor: ExecutorSpec, variant: str, steps: int, interval_s: float, source: str) -> None:
+    if interval_s > executor.longest_attempt_s:
+        raise InputError(
+            f"executor.time_limit: expected at least one checkpoint interval, got {executor.longest_attempt_s:.0f} s of "
+            f"training: variant {variant!r} takes {interval_s:.0f} s for {steps} steps {source}. Raise "
+            "the time limit or lower training.checkpoint_every."
+        )
+
+
+def _recorded_speeds(out: Path) -> dict[str, float]:
+    """Tokens per second by variant, from the newest training event of its fastest run."""
+    speeds: dict[str, float] = {}
+    for run in StudyFolder(out).all_runs() if (out / "study.json").exists() else ():
+        try:
+            newest = run.newest("train") or {}
+        except Damaged:
+            continue  # the supervisor tells about it
+        speed = float(newest.get("tokens_per_s", 0.0))
+        if speed > 0:
+            variant = run.spec["variant"]
+            speeds[variant] = max(speeds.get(variant, 0.0), speed)
+    return speeds

@@ -18,11 +18,10 @@ from addnorm.study.executor import ExecutorSpec
 from addnorm.study.points import trained_first
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
 from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
-from addnorm.supervision.prepared import prepare_study, record_costs
+from addnorm.supervision.prepared import prepare_study, record_costs, require_checkpoint_in_time
 from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.study_notes import study_notes
 from addnorm.supervision.supervisor import supervise
-from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
 from addnorm.training.numerics import device_here, require_precision
