@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study
-from addnorm.supervision.run import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 from addnorm.targets import study as audited
 
 pytestmark = pytest.mark.compiled
@@ -83,7 +83,7 @@ def planned(tmp_path: Path) -> StudyFolder:
     """The study's folder, with no run begun."""
     (tmp_path / "biases.yaml").write_text(STUDY, encoding="utf-8")
     study = load_study(tmp_path / "biases.yaml")
-    plan = frozen_plan(study, tmp_path / "runs")
+    plan = prepare_study(study, tmp_path / "runs").plan
     return StudyFolder.create(tmp_path / "runs", plan)
 
 

@@ -9,7 +9,7 @@ import pytest
 from addnorm.cli import main
 from addnorm.study.loading import load_study
 from addnorm.study.points import points
-from addnorm.supervision.fitted_study import fitted_study
+from addnorm.supervision.prepared import fitted_study
 from addnorm.supervision.study_notes import study_notes
 
 STUDY = """name: s
@@ -149,9 +149,9 @@ class TestVocab:
             "    return Study(name='p', variants=variants, own_vocab=('kept',))\n"
         )
         study = load_study("p.py")
-        fitted = fitted_study(study, 256).study
-        assert {name: model.vocab for name, model in fitted.variants.items()} == {"kept": 512, "not": 256}
-        (note,) = (note for note in study_notes(study, fitted) if note.startswith("vocab"))
+        fitted = fitted_study(study, 256)
+        assert {name: model.vocab for name, model in fitted.study.variants.items()} == {"kept": 512, "not": 256}
+        (note,) = (note for note in study_notes(fitted) if note.startswith("vocab"))
         assert note.startswith("vocab: 511 is replaced by 256")
         assert note.endswith("Variants: not.")
         one = load_study("p.py", settings=["variants.not.vocab=640"])

@@ -17,8 +17,8 @@ from addnorm.study.loading import load_study
 from addnorm.supervision.executors import _slurm_commands, ray
 from addnorm.supervision.executors.local import Local
 from addnorm.supervision.executors.slurm import Slurm
+from addnorm.supervision.prepared import require_checkpoint_in_time
 from addnorm.supervision.run import executor_spec
-from addnorm.supervision.time_limit import require_checkpoint_in_time
 from train_here import workers_here
 
 EXECUTOR = "executor: {kind: slurm, partition: gpu, at_once: 8}\n"

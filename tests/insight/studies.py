@@ -6,7 +6,7 @@ from addnorm.store import RunFolder, StudyFolder
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec
 from addnorm.study.loading import load_study
-from addnorm.supervision.run import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 from addnorm.training.checkpoint import save_final
 
 TEXT = """
@@ -37,7 +37,7 @@ def untrained(folder: Path, variants: str = "", **changes: str) -> StudyFolder:
     file = folder / "study.yaml"
     file.write_text("\n".join(lines) + "\n" + variants, encoding="utf-8")
     study = load_study(file)
-    found = StudyFolder.create(folder / "runs", frozen_plan(study, folder / "runs"))
+    found = StudyFolder.create(folder / "runs", prepare_study(study, folder / "runs").plan)
     for run in found.runs():
         finish(run)
     return found

@@ -22,9 +22,9 @@ from addnorm.model.presets import PRESETS, preset
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.reporting.sections.model import mechanisms
-from addnorm.study.built_in import study_names
+from addnorm.study.built_in import study_names, study_profiles
 from addnorm.study.encoding import encode
-from addnorm.study.loading import load_study, profile_names
+from addnorm.study.loading import load_study
 from addnorm.testing.contract import shrunk
 
 PRESETS_THEMSELVES = "presets"
@@ -37,7 +37,7 @@ def built_in() -> dict[str, dict[str, ModelSpec]]:
     for study in study_names():
         found[study] = {
             f"{profile}-{name}": spec
-            for profile in profile_names(study)
+            for profile in study_profiles(study)
             for name, spec in load_study(study, profile=profile).variants.items()
         }
     seen: set[str] = set()

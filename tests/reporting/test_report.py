@@ -25,7 +25,7 @@ from addnorm.reporting.sections.report.reproduce import reproduction, study_cont
 from addnorm.store import StudyFolder
 from addnorm.store.peeks import peeks
 from addnorm.study.loading import load_study
-from addnorm.supervision.run import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 from addnorm.words import phrases
 
 FIGURES = [figure.name for figure in all_figures() if not figure.is_on_demand]
@@ -164,7 +164,7 @@ def test_figures_and_tables_stand_beside_it(study: Path) -> None:
 
 
 def test_the_study_file_gives_the_same_plan(study: Path, tmp_path: Path) -> None:
-    plan = frozen_plan(load_study(study / "report" / "study.yaml"), tmp_path / "again")
+    plan = prepare_study(load_study(study / "report" / "study.yaml"), tmp_path / "again").plan
     assert plan["plan_hash"] == StudyFolder(study).plan_hash
 
 

@@ -17,7 +17,7 @@ from addnorm.statistics import Result, rank
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study
-from addnorm.supervision.run import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 from addnorm.training.attempt import Attempt
 from addnorm.training.exit_code import ExitCode
 
@@ -42,7 +42,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     folder = tmp_path_factory.mktemp("shapes")
     (folder / "study.yaml").write_text(STUDY, encoding="utf-8")
     out = folder / "runs"
-    study = StudyFolder.create(out, frozen_plan(load_study(folder / "study.yaml"), out))
+    study = StudyFolder.create(out, prepare_study(load_study(folder / "study.yaml"), out).plan)
     for run in study.runs():
         with run.claim() as events:
             assert Attempt(run, events, lambda: False, ()).train() == ExitCode.DONE

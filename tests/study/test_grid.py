@@ -15,7 +15,7 @@ from addnorm.optimization.optimizers.sgd import Sgd
 from addnorm.residual.scale import Scale
 from addnorm.study.expansion import expand, run_name
 from addnorm.study.loading import load_study
-from addnorm.supervision.frozen_plan import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 from train_here import train_here
 
 HEAD = """name: tiny
@@ -198,7 +198,7 @@ def test_plan_counts_the_points_and_a_grid_is_trained_and_ranked(write: Any, tmp
     assert "base, learning_rate 1e-2" in capsys.readouterr().out
     assert main(["report", str(folder.path), "--no-inspect"]) == 0
     again = load_study(folder.path / "report" / "study.yaml")
-    assert frozen_plan(again, tmp_path / "again")["plan_hash"] == folder.plan_hash
+    assert prepare_study(again, tmp_path / "again").plan["plan_hash"] == folder.plan_hash
     assert yaml.safe_load((folder.path / "report" / "study.yaml").read_text(encoding="utf-8"))[
         "variants"
     ].keys() == set(load_study(file).variants)

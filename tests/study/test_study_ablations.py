@@ -20,9 +20,10 @@ from addnorm.residual.scale import Scale
 from addnorm.scores.accumulated_projections import AccumulatedProjections
 from addnorm.scores.mean import Mean
 from addnorm.scores.sum import Sum
+from addnorm.study.built_in import study_profiles
 from addnorm.study.definition import Study
 from addnorm.study.expansion import fit_models
-from addnorm.study.loading import load_study, profile_names
+from addnorm.study.loading import load_study
 
 SWITCHES = {"q": "q", "k": "k", "v": "v", "o": "o", "up": "up", "down": "down", "shift": "norm"}
 FOLDED = {"qkv": "q k v", "kv_shift": "k v norm", "qkv_down": "q k v down", "kvo_down": "k v o down"}
@@ -84,7 +85,7 @@ def test_what_is_left_out_is_not_built(variant: str) -> None:
 @pytest.mark.parametrize("name", ["bias-ablation", "norm-placement", "realformer"])
 def test_quick_profiles_have_seeds_enough_and_leave_biases_alone(name: str) -> None:
     """Five seeds; decay would hide how far unused biases walk."""
-    for profile in profile_names(name):
+    for profile in study_profiles(name):
         study = load_study(name, profile=profile)
         assert len(study.seeds) == 5, profile
         assert isinstance(study.training.optimizer, AdamW)

@@ -19,14 +19,14 @@ from addnorm.optimization.schedules.cosine import Cosine
 from addnorm.position.learned import Learned
 from addnorm.residual.schedule import Schedule
 from addnorm.statistics import FEWEST_SEEDS
-from addnorm.study.built_in import study_names, study_source
+from addnorm.study.built_in import study_names, study_profiles, study_source
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.expansion import expand, fit_models, run_identity, run_name, validate
-from addnorm.study.loading import load_study, profile_names
+from addnorm.study.loading import load_study
 
-ALL = [(name, profile) for name in study_names() for profile in profile_names(name)]
+ALL = [(name, profile) for name in study_names() for profile in study_profiles(name)]
 
 
 def small() -> Study:
@@ -88,7 +88,7 @@ def test_joints_with_parameters_of_their_own_have_a_plain_sum_as_large(profile: 
 
 @pytest.mark.parametrize("name", [name for name in study_names() if name not in ("demo", "depth-mixing")])
 def test_every_study_of_a_source_is_quick_unless_told_otherwise(name: str) -> None:
-    assert {"quick", "paper"} <= set(profile_names(name))
+    assert {"quick", "paper"} <= set(study_profiles(name))
     assert load_study(name) == load_study(name, profile="quick")
 
 

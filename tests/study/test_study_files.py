@@ -21,7 +21,7 @@ from addnorm.residual.rezero import ReZero
 from addnorm.residual.scale import Scale
 from addnorm.scores.mean import Mean
 from addnorm.study.definition import Study, Training
-from addnorm.study.loading import load_study, profile_names
+from addnorm.study.loading import load_study
 
 FILE = """
 name: mine
@@ -96,7 +96,6 @@ def test_a_profile_is_laid_over_the_file(file: Path) -> None:
     assert study.seeds == (1,)
     assert {spec.depth for spec in study.variants.values()} == {2}
     assert {spec.width for spec in study.variants.values()} == {64}
-    assert profile_names(file) == ("small", "two", "more")
 
 
 def test_a_profile_may_name_the_variants_it_keeps(file: Path) -> None:

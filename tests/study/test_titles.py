@@ -10,7 +10,7 @@ import made_study
 from addnorm.cli import main
 from addnorm.reporting.sections.report.reproduce import study_content
 from addnorm.study.loading import load_study
-from addnorm.supervision.frozen_plan import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 
 FILE = """name: tiny
 seeds: [0]
@@ -35,11 +35,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_titles_are_decoded_and_recorded(file: str, tmp_path: Path, capsys: Any) -> None:
     study = load_study(file)
     assert study.titles == {"base": "基准模型", "zero": "Zéro <b>"}
-    plan = frozen_plan(study, tmp_path / "out")
+    plan = prepare_study(study, tmp_path / "out").plan
     assert plan["titles"] == study.titles
-    assert "titles" not in frozen_plan(load_study(file, settings=["variants=[plain]"]), tmp_path / "out")
+    assert "titles" not in prepare_study(load_study(file, settings=["variants=[plain]"]), tmp_path / "out").plan
     Path("again.yaml").write_text(yaml.safe_dump(study_content(plan), sort_keys=False), encoding="utf-8")
-    assert frozen_plan(load_study("again.yaml"), tmp_path / "again")["plan_hash"] == plan["plan_hash"]
+    assert prepare_study(load_study("again.yaml"), tmp_path / "again").plan["plan_hash"] == plan["plan_hash"]
     assert main(["plan", file]) == 0
     assert "base     基准模型" in capsys.readouterr().out
 

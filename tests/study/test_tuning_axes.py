@@ -105,6 +105,14 @@ def test_a_setting_may_change_it(write: Callable[[str], Path]) -> None:
     assert (found.study.seeds, len(found.values["base"])) == ((7, 8), 6)
 
 
+def test_a_point_keeps_what_its_variant_sets_back(write: Callable[[str], Path]) -> None:
+    text = TUNED.replace("base: {}", "base: {training: {recompute: false}}")
+    study = load_study(write(text), settings=["training.recompute=true"])
+    first = points(study).study
+    assert {first.training_of(name).recompute for name in points(study).values["base"]} == {False}
+    assert {first.training_of(name).recompute for name in points(study).values["scaled"]} == {True}
+
+
 def test_the_cost_is_that_of_tuning_and_comparison(write: Callable[[str], Path]) -> None:
     axes = "tune: {seeds: [100, 101, 102], over: {training.steps: [6, 12]}}"
     study = load_study(write(f"variants: {{base: {{}}, scaled: {{residual: scale}}}}\n{axes}\n"))

@@ -25,7 +25,7 @@ from addnorm.reporting.sections.report.setup import own_settings, setup
 from addnorm.store import StudyFolder
 from addnorm.study.definition import Study, Training
 from addnorm.study.loading import load_study
-from addnorm.supervision.frozen_plan import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 from train_here import train_here
 
 FILE = """
@@ -87,13 +87,13 @@ def test_settings_and_profiles_reach_a_variants_training(write: Callable[[str], 
 
 
 def test_a_study_without_own_training_keeps_its_plan_hash(write: Callable[[str], Path], tmp_path: Path) -> None:
-    plan = frozen_plan(load_study(write(FILE + "  v4m5: {preset: v4m5}\n")), tmp_path)
+    plan = prepare_study(load_study(write(FILE + "  v4m5: {preset: v4m5}\n")), tmp_path).plan
     assert plan["plan_hash"] == PLAN_HASH
 
 
 def test_own_training_is_part_of_the_runs_identity(write: Callable[[str], Path], tmp_path: Path) -> None:
-    shared = frozen_plan(load_study(write(FILE + "  high: {}\n")), tmp_path)
-    own = frozen_plan(load_study(write(FILE + OWN.splitlines()[0] + "\n")), tmp_path)
+    shared = prepare_study(load_study(write(FILE + "  high: {}\n")), tmp_path).plan
+    own = prepare_study(load_study(write(FILE + OWN.splitlines()[0] + "\n")), tmp_path).plan
     assert shared["plan_hash"] != own["plan_hash"]
     assert shared["runs"][0] == own["runs"][0]
     high = own["runs"][1]
@@ -173,5 +173,5 @@ def test_page_and_report_show_what_differs(write: Callable[[str], Path], tmp_pat
     assert "do not see the same batches" in said
     content = study_content(folder.plan)
     Path("again.yaml").write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    again = frozen_plan(load_study("again.yaml"), tmp_path / "again")
+    again = prepare_study(load_study("again.yaml"), tmp_path / "again").plan
     assert again["plan_hash"] == StudyFolder(folder.path).plan_hash

@@ -22,7 +22,7 @@ from addnorm.study.loading import load_study
 from addnorm.supervision import budget as budget_room
 from addnorm.supervision.budget import resolve_budgets
 from addnorm.supervision.cost_estimate import step_cost
-from addnorm.supervision.frozen_plan import frozen_plan
+from addnorm.supervision.prepared import prepare_study
 
 FILE = """name: tiny
 seeds: [0]
@@ -158,7 +158,7 @@ def test_plan_shows_budgets(write: Callable[..., Path], capsys: Any) -> None:
 
 def test_the_plan_records_budgets_and_resolved_steps(write: Callable[..., Path], tmp_path: Path) -> None:
     file = write("flops: 1e8", "  short: {training: {steps: 3}}\n")
-    plan = frozen_plan(load_study(file), tmp_path / "out")
+    plan = prepare_study(load_study(file), tmp_path / "out").plan
     assert plan["budgets"] == {"base": {"flops": 1e8}, "deep": {"flops": 1e8}}
     steps = steps_of(file)
     for run in plan["runs"]:
@@ -167,19 +167,19 @@ def test_the_plan_records_budgets_and_resolved_steps(write: Callable[..., Path],
     folder = StudyFolder.create(tmp_path / "out", plan)
     assert plan_section(Reader(folder.path).look()).budgets == (("flops", 1e8),)
     Path("again.yaml").write_text(yaml.safe_dump(study_content(plan), sort_keys=False), encoding="utf-8")
-    assert frozen_plan(load_study("again.yaml"), tmp_path / "again")["plan_hash"] == plan["plan_hash"]
+    assert prepare_study(load_study("again.yaml"), tmp_path / "again").plan["plan_hash"] == plan["plan_hash"]
 
 
 def test_frozen_steps_are_kept_when_flops_are_counted_otherwise(
     write: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write("flops: 1e8")
-    plan = frozen_plan(load_study(file), tmp_path / "out")
+    plan = prepare_study(load_study(file), tmp_path / "out").plan
     StudyFolder.create(tmp_path / "out", plan)
     monkeypatch.setattr(budget_room, "step_cost", lambda model, training: pytest.fail("counted again"))
-    assert frozen_plan(load_study(file), tmp_path / "out")["plan_hash"] == plan["plan_hash"]
+    assert prepare_study(load_study(file), tmp_path / "out").plan["plan_hash"] == plan["plan_hash"]
     with pytest.raises(pytest.fail.Exception):
-        frozen_plan(load_study(write("flops: 2e8")), tmp_path / "out")
+        prepare_study(load_study(write("flops: 2e8")), tmp_path / "out")
 
 
 def test_the_baseline_at_equal_compute_is_the_one_at_equal_tokens() -> None:

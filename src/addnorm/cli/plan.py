@@ -59,24 +59,20 @@ def command(options: Options) -> int:
     from addnorm.supervision.cost_estimate import estimate_cost, with_comparison
     from addnorm.supervision.data_check import check_data
     from addnorm.supervision.executors.local import LocalExecutor
-    from addnorm.supervision.fitted_study import fitted_study
-    from addnorm.supervision.run import executor_spec
+    from addnorm.supervision.prepared import fitted_study
+    from addnorm.supervision.run import executor_spec, require_precision_here
     from addnorm.supervision.study_notes import seeds_note, study_notes
-    from addnorm.training.numerics import device_here, require_precision
 
     study = load_study(options.study, profile=options.profile, settings=options.set)
     tuned = None if study.tune is None else points(study)
-    of_runs = study if tuned is None else tuned.study
-    whole = fitted_study(of_runs, study.tokenizer.size)
+    whole = fitted_study(study if tuned is None else tuned.study, study.tokenizer.size)
     fitted, given = whole.study, whole.budgets
     training = study.training
     cluster = Cluster.parse(options.cluster) if options.cluster is not None else None
     if cluster is not None:
         return _on_cluster(fitted, cluster, as_json=options.json)
-    if executor_spec(study, None, None).kind == "local":  # the machines of others may have other devices
-        for name in fitted.variants:
-            require_precision(fitted.training_of(name), device_here())
-    notes = [*study_notes(of_runs, fitted), *seeds_note(study), *check_data(fitted)]
+    require_precision_here(fitted, executor_spec(study, None, None))
+    notes = [*study_notes(whole), *seeds_note(study), *check_data(fitted)]
     slots = LocalExecutor.create(training.threads, slots=options.workers, devices=training.devices).slots
     first = estimate_cost(fitted, workers=slots)
     estimate = first if tuned is None else with_comparison(first, study, tuned.values)

@@ -207,30 +207,23 @@ def _print_summary(
 def _same_command(out: Path, options: Options) -> str:
     # A study that is a file is a path: its name may begin with a dash.
     study: str | Path = Path(options.study) if options.study.startswith("-") else options.study
+    given: list[tuple[str, object]] = [
+        ("--profile", options.profile),
+        *(("--set", setting) for setting in options.set),
+        ("--out", out),
+        ("--until", options.until),
+        ("--most", options.most),
+        ("--workers", options.workers),
+        ("--retry", options.retry),
+        *(("--tracker", name) for name in options.tracker),
+        ("--executor", options.executor),
+        *((f"--executor.{name}", value) for name, _, value in (set_.partition("=") for set_ in options.executor_set)),
+        ("--on-failure", options.on_failure),
+        ("--on-end", options.on_end),
+        ("--watch", options.watch),
+    ]
     words: list[str | Path] = ["addnorm", "run", study]
-    if options.profile is not None:
-        words += ["--profile", options.profile]
-    for setting in options.set:
-        words += ["--set", setting]
-    words += ["--out", out]
-    if options.until is not None:
-        words += ["--until", options.until]
-    if options.most is not None:
-        words += ["--most", str(options.most)]
-    if options.workers is not None:
-        words += ["--workers", str(options.workers)]
-    if options.retry:
-        words += ["--retry"]
-    for name in options.tracker:
-        words += ["--tracker", name]
-    if options.executor is not None:
-        words += ["--executor", options.executor]
-    for setting in options.executor_set:
-        name, _, value = setting.partition("=")
-        words += [f"--executor.{name}", value]
-    for option, shell_command in (("--on-failure", options.on_failure), ("--on-end", options.on_end)):
-        if shell_command is not None:
-            words += [option, shell_command]
-    if options.watch:
-        words += ["--watch"]
+    for option, value in given:
+        if value is not None and value is not False:
+            words += [option] if value is True else [option, value if isinstance(value, Path) else str(value)]
     return command_line(*words)

@@ -33,7 +33,7 @@ def fit_models(study: Study, vocab: int) -> Study:
     Raises:
         InputError: a variant's own `vocab` is smaller.
     """
-    problems = Problems()
+    problems = Problems(f"study '{study.name}'")
 
     def fit(name: str, model: AnyModel) -> AnyModel:
         ids = vocab + (model.objective == "masked")
@@ -50,7 +50,7 @@ def fit_models(study: Study, vocab: int) -> Study:
         return replace(model, vocab=rows, max_seq=max(model.max_seq, study.training.seq))
 
     fitted = {name: fit(name, model) for name, model in study.variants.items()}
-    problems.raise_any(f"study '{study.name}'")
+    problems.raise_any()
     return replace(study, variants=fitted)
 
 
@@ -60,7 +60,7 @@ def validate(study: Study) -> None:
     Raises:
         InputError: variants that cannot be built, each with its path.
     """
-    problems = Problems()
+    problems = Problems(f"study '{study.name}'")
     for name, model in study.variants.items():
         try:
             training = study.training_of(name)
@@ -83,7 +83,7 @@ def validate(study: Study) -> None:
             if not any(plugins_in(model)):
                 raise
             problems.add(f"$.variants.{name}", f"cannot be built: {type(error).__name__}: {error}")
-    problems.raise_any(f"study '{study.name}'")
+    problems.raise_any()
 
 
 def _require_trainable(model: ForeignSpec, training: Training, tokenizer: TokenizerSpec) -> None:

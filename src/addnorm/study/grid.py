@@ -5,11 +5,13 @@
 An axis names a field by its path: below `training`, below `model`, or a field of a model directly (`residual.alpha`). The
 grid of the study applies to every variant, the grid of a variant to that one; an axis of the variant's own grid replaces the
 study's axis of the same field. A point is named after its values: `base, learning_rate 1e-3, depth 2`.
+
+Axes are expanded as plain data, each point with its place on the axes; a point is decoded once.
 """
 
 import itertools
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,7 +19,7 @@ from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import digest
 from addnorm.study.overlay import lay_over
 from addnorm.study.problems import Problems, nearest, shown
-from addnorm.study.variants import ALL_MODEL_FIELDS, read_variants
+from addnorm.study.variants import ALL_MODEL_FIELDS, Variant, VariantReader
 
 _UNWRITTEN = re.compile(r"[^A-Za-z0-9._+-]+")
 """Characters that a variant's name cannot hold."""
@@ -41,57 +43,158 @@ class Axis:
 
 
 @dataclass(frozen=True)
+class Point:
+    """A variant at one value of each of its axes, not yet decoded."""
+
+    name: str
+    base: str
+    """The variant."""
+    entry: Any
+    """The variant's entry with the values."""
+    at: Mapping[str, int]
+    """Index of the value on every axis, by the axis's path."""
+
+
+@dataclass(frozen=True)
 class Grid:
     """A study's variants with every axis expanded."""
 
-    variants: Any
-    """Content of `variants`, with an entry per point."""
-    points: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """For each expanded variant, the index of its value on every axis, by the axis's path."""
-    expanded: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Names of the points of each variant of the file that has axes."""
+    variants: Mapping[str, Variant]
+    """The decoded variants, one for each point."""
+    points: Mapping[str, Point] = field(default_factory=dict)
+    """The points of the variants that have axes, by name."""
+
+    def points_of(self, base: str) -> tuple[str, ...]:
+        """Names of the points of a variant of the file; its own name if it has no axes."""
+        return tuple(point.name for point in self.points.values() if point.base == base) or (base,)
 
     def references(self, references: object) -> object:
         """Content of `references`, where a variant with axes stands for all of its points."""
         if not isinstance(references, list | tuple):
             return references
-        return type(references)(point for name in references for point in self._points_of(name))
+        return type(references)(
+            point for name in references for point in (self.points_of(name) if isinstance(name, str) else (name,))
+        )
 
-    def _points_of(self, name: object) -> tuple[object, ...]:
-        return self.expanded.get(name, (name,)) if isinstance(name, str) else (name,)
 
-
-def expand_grid(
-    content: Mapping[str, Any], training: Training | None, locate: Callable[[str], str], problems: Problems
-) -> Grid:
-    """Expand the variants of a study file; without any axis they are returned unchanged.
+def expand_grid(content: Mapping[str, Any], training: Training | None, problems: Problems) -> Grid:
+    """Decode the variants of a study file, and expand its grid.
 
     Args:
         content: the study file's content.
         training: the study's training; None if it has problems.
-        locate: adds the line of the file to the path of a problem.
-        problems: receives the problems: an unknown field, an empty axis, a value that a variant does not take, two points of
-            one name.
+        problems: receives the problems.
+
+    Raises:
+        InputError: in a grid: an unknown field, an empty axis, a value that a variant does not take, two points of one name.
     """
-    variants = content.get("variants")
-    whole = content.get("grid")
-    if whole is None and not any(_own_grid(entry) is not None for entry in _entries(variants)):
-        return Grid(variants)
-    before = len(problems)
-    read_variants(content.get("model"), variants, training, problems)
-    shared = axes_of(whole, "$.grid", locate, problems)
-    if len(problems) > before or training is None or not isinstance(variants, Mapping):
-        return Grid(variants)
+    before, whole, variants = len(problems), content.get("grid"), content.get("variants")
+    reader = VariantReader(content.get("model"), training, problems)
+    decoded = reader.read_all(variants, problems)
+    own = {
+        name: entry["grid"]
+        for name, entry in (variants.items() if isinstance(variants, Mapping) else ())
+        if isinstance(entry, Mapping) and entry.get("grid") is not None
+    }
+    if whole is None and not own:
+        return Grid(decoded)
+    shared = axes_of(whole, "$.grid", problems)
+    problems.raise_any(since=before)
+    if training is None or not isinstance(variants, Mapping):
+        return Grid(decoded)
     axes = {}
-    for name, entry in variants.items():
-        own = axes_of(_own_grid(entry), f"$.variants.{name}.grid", locate, problems)
-        axes[name] = [*({axis.names: axis for axis in (*shared, *own)}).values()]
-    if len(problems) == before:
-        check_values(content, axes, training, locate, problems)
-    return Grid(variants) if len(problems) > before else expanded_over(variants, axes, locate, problems)
+    for name in variants:
+        of_variant = axes_of(own.get(name), f"$.variants.{name}.grid", problems)
+        axes[name] = [*({axis.names: axis for axis in (*shared, *of_variant)}).values()]
+    problems.raise_any(since=before)
+    return expanded(variants, axes, reader, problems, decoded)
 
 
-def require_distinct(study: Study, grid: Grid, locate: Callable[[str], str], problems: Problems) -> None:
+def expanded(
+    entries: Mapping[str, Any],
+    axes: Mapping[str, Sequence[Axis]],
+    reader: VariantReader,
+    problems: Problems,
+    decoded: Mapping[str, Variant],
+) -> Grid:
+    """Expand the entries of variants to the product of their axes, and decode every point.
+
+    Args:
+        entries: content of the variants.
+        axes: those of each variant; without any, it is taken from `decoded`.
+        reader, problems: decode them, and receive the problems of values that do not fit each other.
+
+    Raises:
+        InputError: a value that a variant does not take, at its axis; or two points of one name.
+    """
+    before = len(problems)
+    single = _single_values(entries, axes, reader, problems)
+    problems.raise_any(since=before)
+    points: dict[str, Point] = {}
+    for point in _points(entries, axes):
+        if point.name in points or (point.at and point.name in entries):
+            problems.add_with_line(
+                axes[point.base][0].path,
+                f"expected a name for each variant, got {point.name!r} twice. Remove one of the values.",
+            )
+        points[point.name] = point
+    problems.raise_any(since=before)
+    variants = {}
+    for name, point in points.items():
+        if len(point.at) > 1:
+            variant = reader.read(name, point.entry, problems)
+        else:  # with one axis, the points are the single values
+            variant = single[point.base, *next(iter(point.at.items()))] if point.at else decoded[name]
+        if variant is not None:
+            title = None if variant.title is None else variant.title + name.removeprefix(point.base)
+            variants[name] = replace(variant, title=title)
+    return Grid(variants, {name: point for name, point in points.items() if point.at})
+
+
+def _single_values(
+    entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]], reader: VariantReader, problems: Problems
+) -> dict[tuple[str, str, int], Variant | None]:
+    """Decode every variant with every single value, by variant, path of the axis and index of the value.
+
+    A problem of a point would name several values; that of a single one is reported at its axis.
+    """
+    single: dict[tuple[str, str, int], Variant | None] = {}
+    refused: dict[str, dict[str, dict[int, set[str]]]] = {}
+    """Variants by axis, text and index of the value."""
+    users: dict[str, dict[str, Axis]] = {}
+    for name, of in axes.items():
+        for axis in of:
+            users.setdefault(axis.path, {})[name] = axis
+            for index, value in enumerate(axis.values):
+                attempt = Problems()
+                single[name, axis.path, index] = reader.read(name, axis.over(entries[name], value), attempt)
+                for text in attempt.texts():
+                    refused.setdefault(axis.path, {}).setdefault(text, {}).setdefault(index, set()).add(name)
+    for path, texts in refused.items():
+        (axis, *_) = users[path].values()
+        for text, by_index in texts.items():
+            variants = set.union(*by_index.values())
+            whose = "" if variants == users[path].keys() else f"variant {', '.join(sorted(variants))}: "
+            # A text that every value gets is about the field, so it stands once, at the axis.
+            for place in [path] if len(by_index) == len(axis.values) else [f"{path}[{index}]" for index in by_index]:
+                problems.add_with_line(place, whose + text)
+    return single
+
+
+def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]]) -> Iterator[Point]:
+    """The product of the axes of every variant, as plain data."""
+    for base, entry in entries.items():
+        labels = _labels(axes[base])
+        for indices in itertools.product(*(range(len(axis.values)) for axis in axes[base])):
+            point, name = entry, base
+            for axis, label, index in zip(axes[base], labels, indices, strict=True):
+                point = axis.over(point, axis.values[index])
+                name += f", {label} {_written(axis.values[index])}"
+            at = {axis.path: index for axis, index in zip(axes[base], indices, strict=True)}
+            yield Point(name, base, point, at)
+
+
+def require_distinct(study: Study, grid: Grid, problems: Problems) -> None:
     """Add a problem for every variant of a grid that equals an earlier variant after its sizes are fitted to the data."""
     first: dict[str, str] = {}
     for name, model in study.variants.items():
@@ -101,31 +204,22 @@ def require_distinct(study: Study, grid: Grid, locate: Callable[[str], str], pro
         fitted = replace(model, vocab=vocab, max_seq=max(model.max_seq, training.seq))
         other = first.setdefault(digest({"model": fitted, "training": training}), name)
         if other != name and {other, name} & grid.points.keys():
-            mine, theirs = grid.points.get(name, {}), grid.points.get(other, {})
-            differing = [path for path in {**mine, **theirs} if mine.get(path) != theirs.get(path)]
+            one, two = (grid.points[each].at if each in grid.points else {} for each in (name, other))
+            differing = [path for path in {**one, **two} if one.get(path) != two.get(path)]
             path = differing[0] if len(differing) == 1 else "$.grid" if differing else f"$.variants.{name}"
-            problems.add(
-                locate(path),
+            problems.add_with_line(
+                path,
                 f"expected different variants, got {other!r} and {name!r}, which are equal. Remove one of the "
                 f"{'values' if differing else 'variants'}.",
             )
 
 
-def _entries(variants: object) -> Iterator[object]:
-    yield from variants.values() if isinstance(variants, Mapping) else ()
-
-
-def _own_grid(entry: object) -> object:
-    return entry.get("grid") if isinstance(entry, Mapping) else None
-
-
-def axes_of(grid: object, path: str, locate: Callable[[str], str], problems: Problems) -> list[Axis]:
+def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
     """Axes of a grid, one for each field.
 
     Args:
         grid: a mapping from fields to lists of values; the paths of the fields have dots, or are nested mappings.
         path: its place, for messages.
-        locate: adds the line of the file to the path of a problem.
         problems: receives the problems.
     """
     axes: dict[tuple[str, ...], Axis] = {}
@@ -133,22 +227,22 @@ def axes_of(grid: object, path: str, locate: Callable[[str], str], problems: Pro
         known = ("model", "training", *ALL_MODEL_FIELDS)
         if not isinstance(values, list | tuple):
             advice = f" Write [{values}]." if isinstance(values, int | float | str) else ""
-            problems.add(locate(place), f"expected a list of values, got {shown(values)}.{advice}")
+            problems.add_with_line(place, f"expected a list of values, got {shown(values)}.{advice}")
         elif not values:
-            problems.add(
-                locate(place), "expected at least one value, got an empty list. Add values, or remove the axis."
+            problems.add_with_line(
+                place, "expected at least one value, got an empty list. Add values, or remove the axis."
             )
         elif not names or (len(names) == 1 and names[0] in ("model", "training")):
-            problems.add(locate(place), "expected the path of a field, such as training.steps or model.depth.")
+            problems.add_with_line(place, "expected the path of a field, such as training.steps or model.depth.")
         elif names[0] not in known:
-            problems.add(locate(place), f"no field {names[0]!r}{nearest(names[0], known)}")
+            problems.add_with_line(place, f"no field {names[0]!r}{nearest(names[0], known)}")
         elif names[0] == "model" and names[1] not in ALL_MODEL_FIELDS:
-            problems.add(locate(place), f"no field {names[1]!r}{nearest(names[1], ALL_MODEL_FIELDS)}")
+            problems.add_with_line(place, f"no field {names[1]!r}{nearest(names[1], ALL_MODEL_FIELDS)}")
         else:
             field_path = names[1:] if names[0] == "model" else names
             if field_path in axes:
-                problems.add(
-                    locate(place), f"expected one axis for each field, got {axes[field_path].path} too. Keep one."
+                problems.add_with_line(
+                    place, f"expected one axis for each field, got {axes[field_path].path} too. Keep one."
                 )
             axes[field_path] = Axis(place, field_path, tuple(values))
     return list(axes.values())
@@ -165,76 +259,7 @@ def _leaves(grid: object, path: str, names: tuple[str, ...] = ()) -> Iterator[tu
         yield path, names, grid
 
 
-def check_values(
-    content: Mapping[str, Any],
-    axes: Mapping[str, list[Axis]],
-    training: Training,
-    locate: Callable[[str], str],
-    problems: Problems,
-) -> None:
-    """Read every variant with every single value, so that a problem is reported at its axis."""
-    refused: dict[str, dict[str, dict[int, set[str]]]] = {}
-    """Variants by axis, text and index of the value."""
-    users: dict[str, set[str]] = {}
-    sizes: dict[str, int] = {}
-    for name, of in axes.items():
-        for axis in of:
-            users.setdefault(axis.path, set()).add(name)
-            sizes[axis.path] = len(axis.values)
-            for index, value in enumerate(axis.values):
-                found = Problems()
-                entry = axis.over(content["variants"][name], value)
-                read_variants(content.get("model"), {name: entry}, training, found)
-                for text in found.texts():
-                    refused.setdefault(axis.path, {}).setdefault(text, {}).setdefault(index, set()).add(name)
-    for path, texts in refused.items():
-        for text, by_index in texts.items():
-            variants = set.union(*by_index.values())
-            whose = "" if variants == users[path] else f"variant {', '.join(sorted(variants))}: "
-            places = [path] if len(by_index) == sizes[path] else [f"{path}[{index}]" for index in by_index]
-            for place in places:
-                problems.add(locate(place), whose + text)
-
-
-def expanded_over(
-    variants: Mapping[str, Any], axes: Mapping[str, list[Axis]], locate: Callable[[str], str], problems: Problems
-) -> Grid:
-    """Expand variants to the product of their axes.
-
-    Args:
-        variants: content of `variants`.
-        axes: those of each variant.
-        locate: adds the line of the file to the path of a problem.
-        problems: receives two points of one name.
-    """
-    entries: dict[str, Any] = {}
-    points: dict[str, dict[str, int]] = {}
-    expanded: dict[str, tuple[str, ...]] = {}
-    for base, entry in variants.items():
-        labels = _labels(axes[base])
-        names = []
-        for indices in itertools.product(*(range(len(axis.values)) for axis in axes[base])):
-            point, name = entry, base
-            for axis, label, index in zip(axes[base], labels, indices, strict=True):
-                point = axis.over(point, axis.values[index])
-                name += f", {label} {_written(axis.values[index])}"
-            if name in entries or (name != base and name in variants):
-                problems.add(
-                    locate(axes[base][0].path),
-                    f"expected a name for each variant, got {name!r} twice. Remove one of the values.",
-                )
-            if isinstance(point, Mapping) and isinstance(point.get("title"), str):
-                point = {**point, "title": point["title"] + name.removeprefix(base)}
-            entries[name] = point
-            names.append(name)
-            if axes[base]:
-                points[name] = {axis.path: index for axis, index in zip(axes[base], indices, strict=True)}
-        if axes[base]:
-            expanded[base] = tuple(names)
-    return Grid(entries, points, expanded)
-
-
-def _labels(axes: list[Axis]) -> list[str]:
+def _labels(axes: Sequence[Axis]) -> list[str]:
     """The shortest ends of the axes' paths that tell them apart."""
     labels = []
     for axis in axes:

@@ -7,7 +7,7 @@ from typing import Any, get_type_hints
 
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError, did_you_mean
-from addnorm.study.built_in import study_file, study_names, study_profiles
+from addnorm.study.built_in import study_file, study_names
 from addnorm.study.decoding import UNREADABLE, construct, read
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.study.encoding import encode
@@ -16,10 +16,10 @@ from addnorm.study.grid import expand_grid, require_distinct
 from addnorm.study.origin import with_runs_as_specs
 from addnorm.study.overlay import Setting, apply_settings, lay_over_study, parse_setting
 from addnorm.study.plugins import load_plugins
-from addnorm.study.points import read_points, read_tuning, tuning_content
+from addnorm.study.points import expand_points, read_tuning, tuning_content
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.strict_yaml import lines_of, read_yaml_file
-from addnorm.study.variants import read_training, read_variants, training_content
+from addnorm.study.variants import Variant, read_training, training_content
 from addnorm.user_code import call, import_function
 
 _PROFILE_FIELDS = (
@@ -53,46 +53,34 @@ def load_study(path_or_name: str | Path, *, profile: str | None = None, settings
     """
     name = str(path_or_name)
     changes = [parse_setting(text) for text in settings]
-    if name.endswith((".yaml", ".yml")):
-        return _load_file(Path(name), name, profile, changes)
+    if (file := _yaml_file(name)) is not None:
+        return _load_file(*file, profile, changes)
     if name.endswith(".py") or ":" in name:
         return _load_python(name, profile, changes)
-    if name not in study_names():
-        raise InputError(
-            f"no study {name!r}.{did_you_mean(name, study_names())} Known: {', '.join(study_names())}. "
-            "Give a study of your own as a file (.yaml, .py) or as module:function."
-        )
-    return _load_file(study_file(name), f"study '{name}'", profile, changes)
+    raise InputError(
+        f"no study {name!r}.{did_you_mean(name, study_names())} Known: {', '.join(study_names())}. "
+        "Give a study of your own as a file (.yaml, .py) or as module:function."
+    )
 
 
-def profile_names(path_or_name: str | Path) -> tuple[str, ...]:
-    """The names of the profiles of a built-in study or a study file.
-
-    Raises:
-        InputError: no such study, or the file is not readable.
-    """
-    name = str(path_or_name)
-    if name in study_names():
-        return study_profiles(name)
-    return tuple(_read_file(Path(name), name).get("profiles") or {})
+def _yaml_file(name: str) -> tuple[Path, str] | None:
+    """The YAML file of a study, and what messages call it; None for a study in Python, or an unknown name."""
+    if name.endswith((".yaml", ".yml")):
+        return Path(name), name
+    return (study_file(name), f"study '{name}'") if name in study_names() else None
 
 
 def located(path_or_name: str | Path, path: str, *, profile: str | None = None, settings: Sequence[str] = ()) -> str:
     """The place of a field for a message about a study that is loaded: `mine.yaml: $.tune (line 9)`.
 
     Args:
-        path_or_name: as for `load_study`.
+        path_or_name, profile, settings: as for `load_study`.
         path: the field's path, such as `$.tune`.
-        profile: as for `load_study`.
-        settings: as for `load_study`.
     """
     name = str(path_or_name)
-    if name in study_names():
-        file, where = study_file(name), f"study '{name}'"
-    elif name.endswith((".yaml", ".yml")):
-        file, where = Path(name), name
-    else:
+    if (source := _yaml_file(name)) is None:
         return f"{name}: {path}"
+    file, where = source
     return f"{where}: {_locator(file, profile, [parse_setting(text) for text in settings])(path)}"
 
 
@@ -107,7 +95,8 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
         where += f", profile {profile}"
         content = lay_over_study(content, profiles[profile], where)
     locate = _locator(file, profile, settings)
-    return _decode_study(apply_settings(content, settings), file.parent, _with_settings(where, settings), locate)
+    where = _with_settings(where, settings)
+    return _decode_study(apply_settings(content, settings), file.parent, where, Problems(where, locate))
 
 
 def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Callable[[str], str]:
@@ -144,7 +133,7 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
     # The content of a study in Python has every field; the vocab of a model is its own where the study says so.
     set_here = (setting.names[1] for setting in settings if setting.names[0] == "variants" and "vocab" in setting.names)
     where, own_vocab = _with_settings(name, settings), (*study.own_vocab, *set_here)
-    return _decode_study(apply_settings(_as_file(study), settings), folder, where, own_vocab=own_vocab)
+    return _decode_study(apply_settings(_as_file(study), settings), folder, where, Problems(where), own_vocab)
 
 
 def _as_file(study: Study) -> dict[str, Any]:
@@ -174,7 +163,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
             f"Built-in studies are given by name alone: {', '.join(study_names())}."
         )
     content = read_yaml_file(file)
-    problems = Problems()
+    problems = Problems(where)
     if not isinstance(content, dict):
         raise InputError(f"{where}: $: expected a mapping, got {shown(content)}.")
     _check_names(content, FILE_FIELDS, "$", problems)
@@ -187,7 +176,7 @@ def _read_file(file: Path, where: str) -> dict[str, Any]:
                 problems.add(f"$.profiles.{name}", f"expected a mapping, got {shown(profile)}.")
     elif profiles is not None:
         problems.add("$.profiles", f"expected a mapping from names to profiles, got {shown(profiles)}.")
-    problems.raise_any(where)
+    problems.raise_any()
     return content
 
 
@@ -198,11 +187,7 @@ def _check_names(content: Mapping[Any, object], known: Sequence[str], path: str,
 
 
 def _decode_study(
-    content: Mapping[str, Any],
-    folder: Path,
-    where: str,
-    locate: Callable[[str], str] = lambda path: path,
-    own_vocab: Collection[str] | None = None,
+    content: Mapping[str, Any], folder: Path, where: str, problems: Problems, own_vocab: Collection[str] | None = None
 ) -> Study:
     """Decode the content of a study file.
 
@@ -210,13 +195,12 @@ def _decode_study(
         content: the content.
         folder: that paths are relative to.
         where: the file, for messages.
-        locate: adds the line of the file to the path of a problem.
+        problems: of this file; none yet.
         own_vocab: variants that keep their `vocab`; None for those that have the field.
     """
-    problems = Problems()
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
-    problems.raise_any(where)
+    problems.raise_any()
     # Plugins are loaded first, because any other field may name a sibling that they define.
     try:
         files = load_plugins(plugins, folder)
@@ -224,7 +208,7 @@ def _decode_study(
         raise InputError(f"{where}: $.plugins: {error}") from error
     _check_names(content, _PROFILE_FIELDS, "$", problems)
     content = with_runs_as_specs(content, folder, problems)
-    problems.raise_any(where)
+    problems.raise_any()
     names = [
         name
         for name in hints
@@ -234,18 +218,14 @@ def _decode_study(
     if "name" not in content:
         problems.add("$", "Study needs the field 'name' (a text).")
     training = read_training(content["training"], "$.training", problems) if "training" in content else Training()
-    known_training = None if training is UNREADABLE else training
-    before = len(problems)
-    grid = expand_grid(content, known_training, locate, problems)
-    if len(problems) > before:
-        problems.raise_any(where)
+    grid = expand_grid(content, None if training is UNREADABLE else training, problems)
     if "references" in decoded:
         decoded["references"] = grid.references(decoded["references"])
-    variants = read_variants(content.get("model"), grid.variants, known_training, problems)
-    tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), locate, problems)
-    problems.raise_any(where)
-    models, references = _of_others(variants.models, folder, files, problems)
-    problems.raise_any(where)
+    variants = grid.variants
+    tune = read_tuning(content, grid, decoded.get("seeds", Study.seeds), problems)
+    problems.raise_any()
+    models, references = _located_models(variants, folder, files, problems)
+    problems.raise_any()
     if "tokenizer" not in content and (theirs := _their_tokenizer(models)) is not None:
         decoded["tokenizer"] = theirs
     study: Study = construct(
@@ -253,24 +233,28 @@ def _decode_study(
             **decoded,
             training=_located(training, folder),
             variants=models,
-            variant_training={name: _located(own, folder) for name, own in variants.training.items()},
+            variant_training={
+                name: _located(variant.training, folder)
+                for name, variant in variants.items()
+                if variant.training is not None
+            },
             own_vocab=tuple(
                 name
-                for name in (variants.own_vocab if own_vocab is None else models)
-                if own_vocab is None or name.partition(", ")[0] in own_vocab
+                for name, variant in variants.items()
+                if (variant.has_own_vocab if own_vocab is None else name.partition(", ")[0] in own_vocab)
             ),
-            titles=variants.titles,
+            titles={name: variant.title for name, variant in variants.items() if variant.title is not None},
             tune=tune,
             plugins=tuple(dict.fromkeys((*files, *references))),
         ),
         "$",
         problems,
     )
-    problems.raise_any(where)
-    require_distinct(study, grid, locate, problems)
+    problems.raise_any()
+    require_distinct(study, grid, problems)
     if study.tune is not None:
-        read_points(study, locate, problems)
-    problems.raise_any(where)
+        expand_points(study, problems)
+    problems.raise_any()
     return study
 
 
@@ -281,20 +265,20 @@ def _located(training: Training, folder: Path) -> Training:
     return replace(training, init_from=str((folder / Path(training.init_from).expanduser()).resolve()))
 
 
-def _of_others(
-    models: Mapping[str, AnyModel], folder: Path, plugins: Sequence[str], problems: Problems
+def _located_models(
+    variants: Mapping[str, Variant], folder: Path, plugins: Sequence[str], problems: Problems
 ) -> tuple[dict[str, AnyModel], list[str]]:
     """The models, those of others with absolute paths, and references to the user's code that they need."""
-    located, references = dict(models), list[str]()
-    for name, model in models.items():
-        if isinstance(model, ForeignSpec):
+    models, references = dict[str, AnyModel](), list[str]()
+    for name, variant in variants.items():
+        models[name] = variant.model
+        if isinstance(variant.model, ForeignSpec):
             try:
-                located[name], needed = model.located(folder, plugins)
+                models[name], needed = variant.model.located(folder, plugins)
+                references += needed
             except InputError as error:
                 problems.add(f"$.variants.{name}", str(error))
-            else:
-                references += needed
-    return located, references
+    return models, references
 
 
 def _their_tokenizer(models: Mapping[str, AnyModel]) -> TokenizerSpec | None:

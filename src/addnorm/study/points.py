@@ -6,22 +6,24 @@ The axes are those of a grid. A variant may have its own, `tune: {over: …}`, w
 same field. A point is named like a point of a grid: `base, learning_rate 1e-3`.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from types import NoneType
 from typing import Any
 
 from addnorm.fields import FieldError
-from addnorm.study.decoding import UNREADABLE, construct, read
-from addnorm.study.definition import Study
+from addnorm.study.decoding import construct, read
+from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import digest, encode
-from addnorm.study.grid import Axis, Grid, axes_of, check_values, expanded_over
+from addnorm.study.grid import Axis, Grid, axes_of, expanded
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.tuning import Tuning
-from addnorm.study.variants import Variants, read_variants, training_content
+from addnorm.study.variants import VariantReader, training_content
 
 FIELDS = tuple(field.name for field in fields(Tuning) if field.name != "own")
 """Names that `tune` of a study file may set."""
+_KEPT = "_points"
+"""Attribute of a study that holds its points. It is no field: `replace` makes a study without it, whose points are its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,16 +39,13 @@ class Points:
 
 
 def points(study: Study) -> Points:
-    """The points of a study with `tune`.
+    """The points of a study with `tune`. They are expanded once, by loading or here, and stay with the study.
 
     Raises:
         InputError: an axis is wrong, a variant has none, or two points are equal; each with its path.
     """
-    problems = Problems()
-    found = read_points(study, lambda path: path, problems)
-    problems.raise_any(f"study '{study.name}'")
-    assert found is not None
-    return found
+    kept: Points | None = vars(study).get(_KEPT)
+    return kept if kept is not None else expand_points(study, Problems(f"study '{study.name}'"))
 
 
 def trained_first(study: Study) -> Study:
@@ -58,83 +57,84 @@ def trained_first(study: Study) -> Study:
     return study if study.tune is None else points(study).study
 
 
-def read_points(study: Study, locate: Callable[[str], str], problems: Problems) -> Points | None:
-    """`points` with problems instead of an error; None if there are any.
+def expand_points(study: Study, problems: Problems) -> Points:
+    """Expand the points of a study that has `tune`, and keep them with it.
+
+    The axes are fields of the variants' specs, whoever wrote them: a file, or Python.
 
     Args:
-        study: a study with `tune`.
-        locate: adds the line of the file to the path of a problem.
-        problems: receives the problems.
+        study: the study.
+        problems: earlier problems of the study, which are raised too.
+
+    Raises:
+        InputError: as `points`.
     """
-    if study.tune is None:
+    tune, before = study.tune, len(problems)
+    if tune is None:
         raise ValueError(f"study {study.name!r} is not tuned.")
-    before = len(problems)
-    axes = _axes(study, study.tune, locate, problems)
-    content = {"variants": {name: _content(study, name) for name in study.variants}}
+    axes = _axes(study, tune, problems)
+    problems.raise_any(since=before)
+    entries = {
+        name: {**encode(model), "training": training_content(study.training_of(name))}
+        for name, model in study.variants.items()
+    }
+    # The entries have every field, so nothing is shared; the study's training would bring back fields at their defaults.
+    grid = expanded(entries, axes, VariantReader(None, Training(), problems), problems, {})
     if len(problems) == before:
-        check_values(content, axes, study.training, locate, problems)
-    if len(problems) > before:
-        return None
-    grid = expanded_over(content["variants"], axes, locate, problems)
-    found = read_variants(None, grid.variants, study.training, problems)
-    if len(problems) == before:
-        _require_distinct(grid, found, axes, locate, problems)
-    if len(problems) > before:
-        return None
-    expanded = construct(
+        _require_distinct(grid, axes, problems)
+    problems.raise_any()
+    expanded_study: Study = construct(
         lambda: replace(
             study,
-            variants=found.models,
-            variant_training=found.training,
+            variants={name: variant.model for name, variant in grid.variants.items()},
+            variant_training={name: own for name, variant in grid.variants.items() if (own := variant.training)},
             references=(),
             own_vocab=tuple(
-                point
-                for name, names in grid.expanded.items()
-                for point in names
-                if name in study.own_vocab or any(axis.names[-1] == "vocab" for axis in axes[name])
+                point.name
+                for point in grid.points.values()
+                if point.base in study.own_vocab or any(axis.names[-1] == "vocab" for axis in axes[point.base])
             ),
             titles={},
-            seeds=study.tune.seeds if study.tune is not None else (),
+            seeds=tune.seeds,
             tune=None,
         ),
         "$",
         problems,
     )
-    if expanded is UNREADABLE:
-        return None
-    values = {
-        name: {point: {".".join(axis.names): _value(found, point, axis) for axis in axes[name]} for point in names}
-        for name, names in grid.expanded.items()
-    }
+    problems.raise_any()
+    values: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in study.variants}
+    for name, variant in grid.variants.items():
+        base = grid.points[name].base
+        spec = {**encode(variant.model), "training": encode(variant.training)}
+        values[base][name] = {".".join(axis.names): _value(spec, axis) for axis in axes[base]}
     over = {name: {".".join(axis.names): axis.values for axis in of} for name, of in axes.items()}
-    return Points(study=expanded, values=values, over=over)
+    found = Points(study=expanded_study, values=values, over=over)
+    object.__setattr__(study, _KEPT, found)
+    return found
 
 
-def read_tuning(
-    content: Mapping[str, Any], grid: Grid, seeds: object, locate: Callable[[str], str], problems: Problems
-) -> Tuning | None:
+def read_tuning(content: Mapping[str, Any], grid: Grid, seeds: object, problems: Problems) -> Tuning | None:
     """Decode `tune` of a study file and of its variants; None without it, or if it has problems.
 
     Args:
         content: the study file's content.
         grid: its variants, expanded.
         seeds: the study's seeds, decoded.
-        locate: adds the line of the file to the path of a problem.
         problems: receives the problems.
     """
     tune, before = content.get("tune"), len(problems)
-    own = dict(_own_axes(content.get("variants"), grid, tune is not None, locate, problems))
+    own = dict(_own_axes(content.get("variants"), grid, tune is not None, problems))
     if tune is None:
         return None
-    given = _known_fields(tune, FIELDS, "$.tune", locate, problems)
+    given = _known_fields(tune, FIELDS, "$.tune", problems)
     if "seeds" not in given and isinstance(tune, Mapping):
-        problems.add(locate("$.tune"), "expected the tuning seeds, got none. Add seeds: [100, 101].")
+        problems.add_with_line("$.tune", "expected the tuning seeds, got none. Add seeds: [100, 101].")
     if len(problems) > before:
         return None
     if not isinstance(given.get("over"), Mapping | NoneType):
-        _refuse_no_mapping(given["over"], "$.tune.over", locate, problems)
-    tuning_seeds = read(tuple[int, ...], given["seeds"], locate("$.tune.seeds"), problems)
-    _refuse_axes_of_the_grid(given.get("over"), "$.tune.over", grid, locate, problems)
+        _refuse_no_mapping(given["over"], "$.tune.over", problems)
+    tuning_seeds = read(tuple[int, ...], given["seeds"], problems.locate("$.tune.seeds"), problems)
+    _refuse_axes_of_the_grid(given.get("over"), "$.tune.over", grid, problems)
     if len(problems) > before:
         return None
     try:
@@ -143,7 +143,7 @@ def read_tuning(
             tuning.require_apart(seeds)
         return tuning
     except FieldError as error:
-        problems.add(locate(f"$.tune.{error.field}"), error.problem)
+        problems.add_with_line(f"$.tune.{error.field}", error.problem)
         return None
 
 
@@ -154,7 +154,7 @@ def tuning_content(tuning: Tuning) -> dict[str, Any]:
 
 
 def _own_axes(
-    variants: object, grid: Grid, is_tuned: bool, locate: Callable[[str], str], problems: Problems
+    variants: object, grid: Grid, is_tuned: bool, problems: Problems
 ) -> Iterator[tuple[str, Mapping[str, object]]]:
     for name, entry in variants.items() if isinstance(variants, Mapping) else ():
         tune = entry.get("tune") if isinstance(entry, Mapping) else None
@@ -162,93 +162,85 @@ def _own_axes(
             continue
         path = f"$.variants.{name}.tune"
         if not is_tuned:
-            problems.add(locate(path), "expected the tuning seeds, got none. Set tune.seeds of the study.")
+            problems.add_with_line(path, "expected the tuning seeds, got none. Set tune.seeds of the study.")
         elif isinstance(tune, Mapping) and "seeds" in tune:
-            problems.add(locate(f"{path}.seeds"), "expected one list of tuning seeds for all variants. Set tune.seeds.")
+            problems.add_with_line(
+                f"{path}.seeds", "expected one list of tuning seeds for all variants. Set tune.seeds."
+            )
         else:
-            over = _known_fields(tune, ("over",), path, locate, problems).get("over") or {}
-            _refuse_axes_of_the_grid(over, f"{path}.over", grid, locate, problems)
+            over = _known_fields(tune, ("over",), path, problems).get("over") or {}
+            _refuse_axes_of_the_grid(over, f"{path}.over", grid, problems)
             if isinstance(over, Mapping):
-                yield from ((point, over) for point in grid.expanded.get(name, (name,)))
+                yield from ((point, over) for point in grid.points_of(name))
             else:
-                _refuse_no_mapping(over, f"{path}.over", locate, problems)
+                _refuse_no_mapping(over, f"{path}.over", problems)
 
 
-def _refuse_no_mapping(over: object, path: str, locate: Callable[[str], str], problems: Problems) -> None:
-    problems.add(locate(path), f"expected a mapping from fields to lists of values, got {shown(over)}.")
+def _refuse_no_mapping(over: object, path: str, problems: Problems) -> None:
+    problems.add_with_line(path, f"expected a mapping from fields to lists of values, got {shown(over)}.")
 
 
-def _known_fields(
-    content: object, known: tuple[str, ...], path: str, locate: Callable[[str], str], problems: Problems
-) -> Mapping[str, Any]:
+def _known_fields(content: object, known: tuple[str, ...], path: str, problems: Problems) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
-        problems.add(locate(path), f"expected a mapping with {' and '.join(known)}, got {shown(content)}.")
+        problems.add_with_line(path, f"expected a mapping with {' and '.join(known)}, got {shown(content)}.")
         return {}
     for name in content:
         if name not in known:
-            problems.add(locate(f"{path}.{name}"), f"Tuning has no field {shown(name)}{nearest(name, known)}")
+            problems.add_with_line(f"{path}.{name}", f"Tuning has no field {shown(name)}{nearest(name, known)}")
     return content
 
 
-def _refuse_axes_of_the_grid(
-    over: object, path: str, grid: Grid, locate: Callable[[str], str], problems: Problems
-) -> None:
+def _refuse_axes_of_the_grid(over: object, path: str, grid: Grid, problems: Problems) -> None:
     """Refuse an axis that the grid has too: its points would be variants with equal points."""
-    in_grid = {place.rpartition("grid.")[2].removeprefix("model.") for at in grid.points.values() for place in at}
-    for axis in axes_of(over or None, path, lambda place: place, Problems()):
+    in_grid = {
+        place.rpartition("grid.")[2].removeprefix("model.") for point in grid.points.values() for place in point.at
+    }
+    for axis in axes_of(over or None, path, Problems()):
         if ".".join(axis.names) in in_grid:
-            problems.add(
-                locate(axis.path), "expected a field that is tuned or in the grid, got it in both. Remove it from one."
+            problems.add_with_line(
+                axis.path, "expected a field that is tuned or in the grid, got it in both. Remove it from one."
             )
 
 
-def _axes(study: Study, tune: Tuning, locate: Callable[[str], str], problems: Problems) -> dict[str, list[Axis]]:
-    shared = axes_of(tune.over or None, "$.tune.over", locate, problems)
+def _axes(study: Study, tune: Tuning, problems: Problems) -> dict[str, list[Axis]]:
+    shared = axes_of(tune.over or None, "$.tune.over", problems)
     axes = {}
     for name in study.variants:
-        own = axes_of(tune.own.get(name) or None, f"$.variants.{name.partition(', ')[0]}.tune.over", locate, problems)
+        own = axes_of(tune.own.get(name) or None, f"$.variants.{name.partition(', ')[0]}.tune.over", problems)
         axes[name] = [*({axis.names: axis for axis in (*shared, *own)}).values()]
     for axis in {axis.path: axis for of in axes.values() for axis in of}.values():
         if len(axis.values) == 1:
-            problems.add(
-                locate(axis.path),
+            problems.add_with_line(
+                axis.path,
                 f"expected at least two values, got {shown(axis.values[0])} alone. Add values, or set the field itself.",
             )
     untuned = [name for name, of in axes.items() if not of]
     if untuned and not len(problems):
-        problems.add(
-            locate("$.tune"),
+        problems.add_with_line(
+            "$.tune",
             f"expected at least one axis for every variant, got none for {', '.join(untuned)}. A comparison of tuned "
             "with untuned variants favours the tuned ones: add tune.over, or tune.over of the variant.",
         )
     return axes
 
 
-def _content(study: Study, name: str) -> dict[str, Any]:
-    model: dict[str, Any] = encode(study.variants[name])
-    return {**model, "training": training_content(study.training_of(name))}
-
-
-def _value(found: Variants, point: str, axis: Axis) -> Any:
+def _value(spec: Any, axis: Axis) -> Any:
     """The value of a point on an axis, as it is written in a run's spec."""
-    here: Any = {**encode(found.models[point]), "training": encode(found.training[point])}
     for name in axis.names:
-        here = here.get(name) if isinstance(here, Mapping) else None
-    return here
+        spec = spec.get(name) if isinstance(spec, Mapping) else None
+    return spec
 
 
-def _require_distinct(
-    grid: Grid, found: Variants, axes: Mapping[str, list[Axis]], locate: Callable[[str], str], problems: Problems
-) -> None:
+def _require_distinct(grid: Grid, axes: Mapping[str, Sequence[Axis]], problems: Problems) -> None:
+    first: dict[tuple[str, str], str] = {}
     reported: set[str] = set()
-    for variant, names in grid.expanded.items():
-        first: dict[str, str] = {}
-        path = axes[variant][0].path
-        for name in names:
-            other = first.setdefault(digest([found.models[name], found.training[name]]), name)
-            if other != name and path not in reported:
-                reported.add(path)
-                problems.add(
-                    locate(path),
-                    f"expected different points, got {other!r} and {name!r}, which are equal. Remove one of the values.",
-                )
+    for name, variant in grid.variants.items():
+        base = grid.points[name].base
+        path = axes[base][0].path
+        other = first.setdefault((base, digest([variant.model, variant.training])), name)
+        if other != name and path not in reported:
+            reported.add(path)
+            problems.add_with_line(
+                path,
+                f"expected different points, got {other!r} and {name!r}, which are equal. Remove one of the values.",
+            )

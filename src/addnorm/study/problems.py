@@ -1,6 +1,6 @@
 """Problems of an input with their paths, collected so that one error reports all of them."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from addnorm.errors import InputError, nearest_name
 
@@ -11,9 +11,16 @@ _LARGEST_VALUE = 80
 
 
 class Problems:
-    """A list of problems, each with the path of its place."""
+    """A list of problems, each with the path of its place.
 
-    def __init__(self) -> None:
+    Args:
+        where: the file that the paths belong to, for the error.
+        locate: adds the line of the file to a path.
+    """
+
+    def __init__(self, where: str = "", locate: Callable[[str], str] = str) -> None:
+        self._where = where
+        self.locate = locate
         self._problems: list[tuple[str, str]] = []
 
     def add(self, path: str, text: str) -> None:
@@ -23,6 +30,10 @@ class Problems:
             path += below
         self._problems.append((path, text))
 
+    def add_with_line(self, path: str, text: str) -> None:
+        """Add a problem whose place is shown with its line of the file."""
+        self.add(self.locate(path), text)
+
     def texts(self) -> list[str]:
         """The problems without their paths."""
         return list(dict.fromkeys(text for _, text in self._problems))
@@ -30,24 +41,23 @@ class Problems:
     def __len__(self) -> int:
         return len(self._problems)
 
-    def raise_any(self, where: str = "") -> None:
-        """Raise the problems as one error, if there are any.
+    def raise_any(self, since: int = 0) -> None:
+        """Raise all problems as one error, if there are any.
 
         Args:
-            where: the file that the paths belong to.
+            since: number of problems that do not raise it alone.
 
         Raises:
             InputError: one line per problem, `$.path: expected …, got …`.
         """
-        if not self._problems:
+        if len(self._problems) <= since:
             return
         lines = [f"{path}: {text}" for path, text in dict.fromkeys(self._problems)]
         if len(lines) > _LARGEST_REPORT:
             lines[_LARGEST_REPORT:] = [f"… and {len(lines) - _LARGEST_REPORT} more."]
-        if where:
-            lines = (
-                [f"{where}: {lines[0]}"] if len(lines) == 1 else [f"{where}: {len(self._problems)} problems.", *lines]
-            )
+        if self._where:
+            first = lines[0] if len(lines) == 1 else f"{len(self._problems)} problems."
+            lines = [f"{self._where}: {first}", *(lines if len(lines) > 1 else ())]
         raise InputError("\n".join(lines))
 
 

@@ -1,7 +1,8 @@
 """Variants of a study file: fields of a preset, fields shared by all variants, and fields of each variant."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any
 
 from addnorm.earlier_fields import as_now
@@ -29,21 +30,20 @@ VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *BESIDE_MODEL)
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
 
-@dataclass
-class Variants:
-    """Decoded variants by name, in the order of the file."""
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A decoded variant."""
 
-    models: dict[str, AnyModel] = field(default_factory=dict)
-    training: dict[str, Training] = field(default_factory=dict)
-    """Training of the variants that set any of it."""
-    titles: dict[str, str] = field(default_factory=dict)
-    """Titles of the variants that have one."""
-    own_vocab: tuple[str, ...] = ()
-    """Variants whose models are given with a `vocab`."""
+    model: AnyModel
+    training: Training | None = None
+    """Its own training; None for the study's."""
+    title: str | None = None
+    has_own_vocab: bool = False
+    """True if the model is given with a `vocab`."""
 
 
-def read_variants(model: object, variants: object, training: Training | None, problems: Problems) -> Variants:
-    """Decode the variants, without those that have problems.
+class VariantReader:
+    """Decodes the variants of a study file.
 
     The base of a variant is its own preset, else the shared preset, else the defaults of `ModelSpec`. The fields under `model`
     replace those of the base, and the variant's own fields replace both. Its `training` replaces fields of the study's. A
@@ -51,41 +51,58 @@ def read_variants(model: object, variants: object, training: Training | None, pr
 
     Args:
         model: the content of `model`, or None.
-        variants: the content of `variants`.
         training: the study's training; None if it has problems, and the variants' own is not read.
-        problems: receives the problems.
+        problems: receives the problems of `model`.
     """
-    before = len(problems)
-    shared = _own_fields(model, "$.model", ALL_MODEL_FIELDS, problems)
-    base = _preset(shared, {}, "$.model", problems)
-    if len(problems) == before and whose(shared) is None:
-        # Read apart from the variants, so that a problem shared by all is reported once and with its own path.
-        read_fields(ModelSpec, lay_over(base, _model_fields(shared)), "$.model", problems)
-    if not isinstance(variants, Mapping):
-        problems.add("$.variants", f"expected a mapping from names to models, got {shown(variants)}.")
-    decoded = Variants()
-    if len(problems) > before or not isinstance(variants, Mapping):
+
+    def __init__(self, model: object, training: Training | None, problems: Problems) -> None:
+        before = len(problems)
+        self._plain_training = None if training is None else training_content(training)
+        self._shared = _own_fields(model, "$.model", ALL_MODEL_FIELDS, problems)
+        base = _preset(self._shared, {}, "$.model", problems)
+        if len(problems) == before and whose(self._shared) is None:
+            # Read apart from the variants, so that a problem shared by all is reported once and with its own path.
+            read_fields(ModelSpec, lay_over(base, _model_fields(self._shared)), "$.model", problems)
+        self._is_usable = len(problems) == before
+
+    def read_all(self, variants: object, problems: Problems) -> dict[str, Variant]:
+        """The variants by name, in the order of the file, without those that have problems; {} if `model` has any.
+
+        Args:
+            variants: the content of `variants`.
+            problems: receives the problems.
+        """
+        if not isinstance(variants, Mapping):
+            problems.add("$.variants", f"expected a mapping from names to models, got {shown(variants)}.")
+        decoded = {}
+        for name, entry in variants.items() if self._is_usable and isinstance(variants, Mapping) else ():
+            if not isinstance(name, str):
+                problems.add("$.variants", f"expected names that are texts, got {shown(name)}. Put it in quotes.")
+            elif (variant := self.read(name, entry, problems)) is not None:
+                decoded[name] = variant
         return decoded
-    for name, entry in variants.items():
-        path = f"$.variants.{name}"
-        if not isinstance(name, str):
-            problems.add("$.variants", f"expected names that are texts, got {shown(name)}. Put it in quotes.")
-            continue
+
+    def read(self, name: str, entry: object, problems: Problems) -> Variant | None:
+        """A variant; None if it has problems.
+
+        Args:
+            name: its name, for messages.
+            entry: the content of its entry.
+            problems: receives the problems.
+        """
+        before, path = len(problems), f"$.variants.{name}"
         own = _own_fields(unfolded(entry, path, problems), path, VARIANT_FIELDS, problems)
-        if training is not None and (own_training := own.get("training")) is not None:
-            settings = read_training(own_training, f"{path}.training", problems, over=training)
-            if settings is not UNREADABLE:
-                decoded.training[name] = settings
+        training = title = None
+        if self._plain_training is not None and own.get("training") is not None:
+            training = read_training(own["training"], f"{path}.training", problems, over=self._plain_training)
         if own.get("title") is not None:
             title = read(str, own["title"], f"{path}.title", problems)
-            if title is not UNREADABLE:
-                decoded.titles[name] = title
-        spec = _read_model(own, shared, path, problems)
-        if spec is not UNREADABLE:
-            decoded.models[name] = spec
-            if isinstance(spec, ModelSpec) and "vocab" in (*own, *(shared if whose(shared) is None else ())):
-                decoded.own_vocab += (name,)
-    return decoded
+        model = _read_model(own, self._shared, path, problems)
+        if len(problems) > before:
+            return None
+        given = {**own, **(self._shared if whose(self._shared) is None else {})}
+        has_own_vocab = isinstance(model, ModelSpec) and "vocab" in given
+        return Variant(model=model, training=training, title=title, has_own_vocab=has_own_vocab)
 
 
 def whose(own: Mapping[str, Any]) -> str | None:
@@ -182,14 +199,14 @@ def _companion(name: str) -> str:
     return next(repr(origin) for origin, known in FOREIGN_FIELDS.items() if name in known)
 
 
-def read_training(content: object, path: str, problems: Problems, over: Training | None = None) -> Any:
+def read_training(content: object, path: str, problems: Problems, over: Mapping[str, Any] | None = None) -> Any:
     """Decode a training of a study file; `UNREADABLE` if it has problems.
 
     Args:
         content: the content of `training`.
         path: its place, for messages.
         problems: receives the problems, also of a training that has both steps and a budget, or two budgets.
-        over: the study's training, whose fields a variant's own replace.
+        over: the content of the study's training, whose fields a variant's own replace.
     """
     if not isinstance(content, Mapping):
         return read(Training, content, path, problems)
@@ -197,7 +214,7 @@ def read_training(content: object, path: str, problems: Problems, over: Training
     if len(given) > 1:
         problems.add(path, f"expected {ONE_LENGTH}, got {' and '.join(given)}. Keep one.")
         return UNREADABLE
-    whole = content if over is None else lay_over(training_content(over), content, "training")
+    whole = content if over is None else lay_over(over, content, "training")
     return read(Training, whole, path, problems)
 
 
@@ -234,12 +251,18 @@ def _own_fields(value: object, path: str, known: tuple[str, ...], problems: Prob
 
 def _preset(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
     if "preset" not in own and "preset" not in shared:
-        return as_now(ModelSpec, encode(ModelSpec()))
+        return _defaults_of(None)
     name = own["preset"] if "preset" in own else shared["preset"]
     if not isinstance(name, str) or name not in PRESETS:
         problems.add(f"{path}.preset", f"no preset {shown(name)}{nearest(name, PRESETS)}")
         return UNREADABLE
-    return as_now(ModelSpec, encode(PRESETS[name]()))
+    return _defaults_of(name)
+
+
+@cache
+def _defaults_of(preset: str | None) -> Mapping[str, Any]:
+    """The content of a preset's model. It is shared by all readers: `lay_over` copies what it changes."""
+    return as_now(ModelSpec, encode(ModelSpec() if preset is None else PRESETS[preset]()))
 
 
 def _model_fields(own: Mapping[str, Any]) -> dict[str, Any]:

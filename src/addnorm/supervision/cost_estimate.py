@@ -5,7 +5,7 @@ Time is estimated from the measured speed of a real step of the first variant on
 """
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -126,25 +126,26 @@ def with_comparison(tuning: CostEstimate, study: Study, points: Mapping[str, Col
     ]
     costs = tuple(replace(cost, relative=cost.flops_per_token / most[0].flops_per_token) for cost in most)
     seeds = len(study.seeds)
+    earlier: dict[str, Any] = {name: getattr(tuning, name) for name in ("runs", "tokens", "flops", "seconds")}
     return replace(
         tuning,
-        runs=tuning.runs + len(costs) * seeds,
         seeds=seeds,
         steps=costs[0].steps,
         tokens_per_run=costs[0].tokens,
-        tokens=tuning.tokens + sum(cost.tokens for cost in costs) * seeds,
-        flops=tuning.flops + sum(cost.flops for cost in costs) * seeds,
-        seconds=tuning.seconds + sum(cost.seconds for cost in costs) * seeds / tuning.workers,
         variants=costs,
-        tuning=TuningCost(
-            runs=tuning.runs,
-            seeds=tuning.seeds,
-            tokens=tuning.tokens,
-            flops=tuning.flops,
-            seconds=tuning.seconds,
-            points={name: tuple(of) for name, of in points.items()},
-        ),
+        tuning=TuningCost(seeds=tuning.seeds, points={name: tuple(of) for name, of in points.items()}, **earlier),
+        **{name: earlier[name] + value for name, value in _sums(costs, seeds, tuning.workers).items()},
     )
+
+
+def _sums(costs: Sequence[VariantCost], seeds: int, workers: int) -> dict[str, Any]:
+    """Cost of the runs of all variants with so many seeds, by the names of `CostEstimate` and `TuningCost`."""
+    return {
+        "runs": len(costs) * seeds,
+        "tokens": sum(cost.tokens for cost in costs) * seeds,
+        "flops": sum(cost.flops for cost in costs) * seeds,
+        "seconds": sum(cost.seconds for cost in costs) * seeds / workers,
+    }
 
 
 def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
@@ -159,20 +160,16 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
     speed = measured_speed(study.variants[first], study.training_of(first), steps[first].flops)
     base_flops = steps[first].flops / _tokens_per_step(study.training_of(first))
     costs = tuple(_variant_cost(study, name, step, speed=speed, base_flops=base_flops) for name, step in steps.items())
-    seconds_per_seed = sum(cost.seconds for cost in costs)
     return CostEstimate(
         study=study.name,
-        runs=len(costs) * len(study.seeds),
         seeds=len(study.seeds),
         steps=costs[0].steps,
         tokens_per_run=costs[0].tokens,
-        tokens=sum(cost.tokens for cost in costs) * len(study.seeds),
-        flops=sum(cost.flops for cost in costs) * len(study.seeds),
         workers=workers,
         threads=study.training.threads,
-        seconds=seconds_per_seed * len(study.seeds) / workers,
         flops_per_second=speed,
         variants=costs,
+        **_sums(costs, len(study.seeds), workers),
     )
 
 

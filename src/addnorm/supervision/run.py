@@ -15,16 +15,13 @@ from addnorm.store import RunStatus, State, StudyFolder
 from addnorm.store.study import COSTS
 from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
-from addnorm.study.expansion import fit_models
 from addnorm.study.points import trained_first
-from addnorm.supervision.cost_record import record_costs
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
-from addnorm.supervision.frozen_plan import frozen_plan
 from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
+from addnorm.supervision.prepared import prepare_study, record_costs, require_checkpoint_in_time
 from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.study_notes import study_notes
 from addnorm.supervision.supervisor import supervise
-from addnorm.supervision.time_limit import require_checkpoint_in_time
 from addnorm.supervision.trial_step import try_plugins
 from addnorm.supervision.tuning import chosen_study, train_tuned
 from addnorm.training.numerics import device_here, require_precision
@@ -135,19 +132,16 @@ def run(
     spec = executor_spec(study, executor, workers)
     starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
     first = trained_first(study)
-    if spec.kind == "local":  # the machines of others may have other devices
-        _require_precision_here(first)
+    require_precision_here(first, spec)
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
-    plan = frozen_plan(study, out, design, lambda progress: say(_told(progress)))
-    dataset = Dataset.load(out / "data")
-    fitted = fit_models(first, dataset.vocab)
-    for sentence in (*study_notes(first, fitted), *dataset.both_sides.sentences()):
+    prepared = prepare_study(study, out, design, lambda progress: say(_told(progress)))
+    for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences()):
         say(sentence)
-    require_checkpoint_in_time(fitted, spec, out)
-    folder = StudyFolder.create(out, plan)
+    require_checkpoint_in_time(prepared.fitted.study, spec, out)
+    folder = StudyFolder.create(out, prepared.plan)
     if study.tune is None:
-        record_costs(fitted, out)
+        record_costs(prepared.fitted.study, out)
     show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing
 
     def train(folder: StudyFolder) -> None:
@@ -164,9 +158,11 @@ def run(
     return folder
 
 
-def _require_precision_here(study: Study) -> None:
-    for variant in study.variants:
-        require_precision(study.training_of(variant), device_here())
+def require_precision_here(study: Study, executor: ExecutorSpec) -> None:
+    """Raise an `InputError` for a precision that this machine's device lacks, if the study is trained here."""
+    if executor.kind == "local":  # the machines of others may have other devices
+        for variant in study.variants:
+            require_precision(study.training_of(variant), device_here())
 
 
 def require_no_tuning(study: Study, place: str = "$.tune") -> None:

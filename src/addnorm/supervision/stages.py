@@ -63,10 +63,15 @@ def stage_runs(
     for seed in design.stage(place):
         for name, entry in first.items():
             if name in variants:
-                path = f"{folder.path / 'study.json'}: run {entry['run']}: $.spec"
-                spec = replace(decode(RunSpec, entry["spec"], path=path), seed=seed)
-                entries.append({**entry, "run": run_name(spec), "seed": seed, "spec": encode(spec)})
+                entries.append(changed_run(folder, entry, seed=seed))
     return entries
+
+
+def changed_run(folder: StudyFolder, entry: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """The entry of a run like that of another one of the plan, with another seed or of another variant."""
+    path = f"{folder.path / 'study.json'}: run {entry['run']}: $.spec"
+    spec = replace(decode(RunSpec, entry["spec"], path=path), **changes)
+    return {**entry, **changes, "run": run_name(spec), "spec": encode(spec)}
 
 
 def _announcement(progress: Stages) -> str:

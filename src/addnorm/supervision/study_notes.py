@@ -9,19 +9,15 @@ from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
 from addnorm.statistics import FEWEST_SEEDS
 from addnorm.study.definition import Study
+from addnorm.supervision.prepared import FittedStudy
 
 _INSTEAD = {"held_out_path": "held_out", "held_out_split": "held_out"}
 """Fields of corpora beside which another one is not used."""
 
 
-def study_notes(study: Study, fitted: Study) -> list[str]:
-    """Sentences about a study.
-
-    Args:
-        study: the study as it was read; of one with `tune`, its points.
-        fitted: the same with the sizes of its data, see `fitted_study`.
-    """
-    return [*_replaced(study, fitted), *_unused(study.corpus), *_equal(fitted)]
+def study_notes(fitted: FittedStudy) -> list[str]:
+    """Sentences about a study that was fitted to its data."""
+    return [*_replaced(fitted.given, fitted.study), *_unused(fitted.given.corpus), *_equal(fitted.study)]
 
 
 def seeds_note(study: Study) -> list[str]:

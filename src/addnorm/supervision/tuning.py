@@ -14,8 +14,7 @@ from addnorm.store.extension import stages
 from addnorm.store.tuning import tuning
 from addnorm.study.decoding import decode
 from addnorm.study.definition import RunSpec, Study
-from addnorm.study.encoding import encode
-from addnorm.study.expansion import run_name
+from addnorm.supervision.stages import changed_run
 from addnorm.supervision.stop_signals import StopSignals
 from addnorm.words import listed, say
 
@@ -55,14 +54,11 @@ def compared_runs(folder: StudyFolder, outcome: TuningOutcome) -> list[dict[str,
         outcome: its tuning, which is complete.
     """
     first = {entry["variant"]: entry for entry in folder.plan["runs"]}
-    entries = []
-    for seed in folder.plan["seeds"]:
-        for variant, point in _chosen(outcome).items():
-            entry = first[point]
-            path = f"{folder.path / 'study.json'}: run {entry['run']}: $.spec"
-            spec = replace(decode(RunSpec, entry["spec"], path=path), variant=variant, seed=seed)
-            entries.append({**entry, "run": run_name(spec), "variant": variant, "seed": seed, "spec": encode(spec)})
-    return entries
+    return [
+        changed_run(folder, first[point], variant=variant, seed=seed)
+        for seed in folder.plan["seeds"]
+        for variant, point in _chosen(outcome).items()
+    ]
 
 
 def chosen_study(study: Study, folder: StudyFolder) -> Study:

@@ -1,0 +1,259 @@
+"""Preparation of a study before its first training step: sizes, steps, checks, data, and the frozen plan.
+
+`addnorm plan` and `addnorm run` fit a study here, before anything is written, so that no worker refuses a spec.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import addnorm
+from addnorm.data import Dataset, prepare
+from addnorm.data.preparation import prepared
+from addnorm.data.token_files import Tell, silent
+from addnorm.errors import InputError
+from addnorm.fields import FieldError
+from addnorm.model.spec import ModelSpec
+from addnorm.statistics.seeds_in_stages import SeedsInStages
+from addnorm.store import Damaged, StudyFolder, write_json
+from addnorm.store.study import COSTS
+from addnorm.study.definition import Study
+from addnorm.study.encoding import digest, encode
+from addnorm.study.executor import ExecutorSpec
+from addnorm.study.expansion import expand, fit_models, plugins_in, run_name, validate
+from addnorm.study.points import points, trained_first
+from addnorm.study.problems import Problems
+from addnorm.study.shards import resolve_shards
+from addnorm.supervision.budget import budgets, resolve_budgets
+from addnorm.supervision.cost_estimate import measured_speed, step_cost
+from addnorm.supervision.trial_step import call_plugin
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedStudy:
+    """A study whose models have the sizes of the data, and whose runs have their steps."""
+
+    given: Study
+    """The study as it was read; of one with `tune`, its points."""
+    study: Study
+    """The same with all sizes, shards and steps."""
+    vocab: int
+    """Ids of the tokenizer that the models were fitted to."""
+    budgets: dict[str, dict[str, int | float]]
+    """The budget of each variant whose steps follow from one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """Everything that is decided before the first training step."""
+
+    fitted: FittedStudy
+    dataset: Dataset
+    plan: dict[str, Any]
+    """The content of `study.json`; `plan_hash` covers every other entry except the version."""
+
+
+def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = None) -> FittedStudy:
+    """Fit a study to its data and check it.
+
+    Args:
+        study: the study; of one with `tune`, its points.
+        vocab: number of ids of the tokenizer.
+        earlier: the frozen plan of the study's folder, if there is one.
+
+    Raises:
+        InputError: a variant cannot be built or applied, a schedule does not fit the steps; each with its path.
+    """
+    fitted = resolve_shards(fit_models(study, vocab), earlier)
+    validate(fitted)
+    given = budgets(fitted)
+    if given:
+        fitted = resolve_budgets(fitted, earlier)
+        validate(fitted)
+    problems = Problems(f"study '{fitted.name}'")
+    for name in fitted.variants:
+        _check_schedule(fitted, name, problems)
+        _check_pass(fitted, name, problems)
+    problems.raise_any()
+    return FittedStudy(given=study, study=fitted, vocab=vocab, budgets=given)
+
+
+def _check_schedule(study: Study, name: str, problems: Problems) -> None:
+    training = study.training_of(name)
+    if not training.steps:
+        return  # evaluated as it starts
+    place = f"$.variants.{name}.training" if name in study.variant_training else "$.training"
+    try:
+        call_plugin(training.schedule, partial(training.schedule.factor, 0, training.steps))
+    except FieldError as error:
+        problems.add(f"{place}.schedule.{error.field}", error.problem)
+    except InputError as error:
+        problems.add(f"{place}.schedule", str(error))
+
+
+def _check_pass(study: Study, name: str, problems: Problems) -> None:
+    """Apply a model to one sequence without numbers: positions and implementations of attention refuse what they cannot do.
+
+    Models of others are applied by the check of their contract, those with plugins by the contract of their mechanisms.
+    """
+    model, training = study.variants[name], study.training_of(name)
+    if not isinstance(model, ModelSpec) or any(plugins_in(model)):
+        return
+    try:
+        with torch.device("meta"):
+            built = model.build().train()
+            built.recompute = training.recompute
+            built(torch.zeros(1, training.seq, dtype=torch.int64))
+    except InputError as error:
+        problems.add(f"$.variants.{name}", str(error))
+
+
+def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, tell: Tell = silent) -> Prepared:
+    """Prepare the data set in `out` and plan the runs of a study; of one with `tune`, those of tuning.
+
+    Args:
+        study: the study; with a design, its seeds are those of the first stage.
+        out: folder of the study.
+        design: the seeds and looks of a study that adds seeds in stages.
+        tell: called with the progress of preparing the data.
+
+    Raises:
+        InputError: the corpus cannot be read or is too short, a variant cannot be built, or the axes of `tune` are wrong.
+    """
+    of_runs = trained_first(study)
+    earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    existing = prepared(study.corpus, study.tokenizer, out / "data")
+    # Before the data: what a worker would refuse is refused while nothing has been written.
+    fitted = fitted_study(of_runs, study.tokenizer.size if existing is None else existing.vocab, earlier)
+    dataset = prepare(study.corpus, study.tokenizer, out / "data", tell)
+    dataset.require(study.training.seq)
+    if dataset.vocab != fitted.vocab:  # of a user's tokenizer whose size is known only when it is trained
+        fitted = fitted_study(of_runs, dataset.vocab, earlier)
+    plan = _frozen_plan(study, fitted, dataset, design)
+    return Prepared(fitted=fitted, dataset=dataset, plan=plan)
+
+
+def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: SeedsInStages | None) -> dict[str, Any]:
+    plan: dict[str, Any] = {
+        "study": study.name,
+        "about": study.about,
+        "references": list(study.references),
+        "margin": study.margin,
+        "seeds": list(study.seeds),
+        "variants": list(study.variants),
+        "data_hash": dataset.hash,
+        "tokenizer_hash": dataset.tokenizer_hash,
+        "runs": [
+            {
+                "run": run_name(spec),
+                "variant": spec.variant,
+                "seed": spec.seed,
+                "steps": spec.training.steps,
+                "spec": encode(spec),
+            }
+            for spec in expand(fitted.study, dataset.hash)
+        ],
+    }
+    if fitted.budgets:
+        plan["budgets"] = fitted.budgets
+    if study.titles:
+        plan["titles"] = dict(study.titles)
+    if study.tune is not None:
+        tuned = points(study)
+        plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
+    if design is not None:
+        plan["design"] = design.to_json()
+    return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}
+
+
+def record_costs(study: Study, out: Path) -> None:
+    """Count the cost of every variant and write `costs.json`, unless the file is there already.
+
+    The numbers follow from the plan, so they are not part of it. Pages and reports show them without torch:
+
+        {"variants": {NAME: {"parameters", "flops_per_token", "peak_bytes"} or {"reason"}}}
+
+    Args:
+        study: a fitted study.
+        out: the study's folder.
+
+    Raises:
+        DiskFull, JobError: the file cannot be written.
+    """
+    if not (out / COSTS).exists():
+        write_json(out / COSTS, {"variants": {name: _cost(study, name) for name in study.variants}})
+
+
+def _cost(study: Study, variant: str) -> dict[str, Any]:
+    training = study.training_of(variant)
+    try:
+        step = step_cost(study.variants[variant], training)
+    except (RuntimeError, TypeError, ValueError) as error:  # a plugin may not support the meta device
+        return {"reason": f"{type(error).__name__}: {error}"}
+    return {
+        "parameters": step.parameters,
+        "flops_per_token": step.flops / (training.batch * training.seq),
+        "peak_bytes": step.peak_bytes,
+    }
+
+
+def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) -> None:
+    """Refuse a time limit within which a run would not reach its next checkpoint.
+
+    The time of a step is that of the folder's earlier attempts. Without any, it is measured here, as `addnorm plan` does,
+    for executors that train on the same kind of device.
+
+    Args:
+        study: a fitted study.
+        executor: the executor's settings.
+        out: the study's folder, which need not exist.
+
+    Raises:
+        InputError: the limit is shorter than one checkpoint interval of a variant.
+    """
+    limit_s = executor.longest_attempt_s
+    if math.isinf(limit_s):
+        return
+    recorded = _recorded_speeds(out)
+    flops_per_s = 0.0
+    for variant, model in study.variants.items():
+        training = study.training_of(variant)
+        steps = min(training.checkpoint_every, training.steps)
+        if variant in recorded:
+            step_s, source = training.batch * training.seq / recorded[variant], "in its earlier attempts"
+        elif executor.trains_on_gpus:
+            continue  # this machine's speed says nothing about theirs
+        else:
+            flops = step_cost(model, training).flops
+            flops_per_s = flops_per_s or measured_speed(model, training, flops)
+            step_s, source = flops / flops_per_s, "at the speed measured on this machine"
+        _require_interval(executor, variant, steps, steps * step_s, source)
+
+
+def _require_interval(executor: ExecutorSpec, variant: str, steps: int, interval_s: float, source: str) -> None:
+    if interval_s > executor.longest_attempt_s:
+        raise InputError(
+            f"executor.time_limit: expected at least one checkpoint interval, got {executor.longest_attempt_s:.0f} s of "
+            f"training: variant {variant!r} takes {interval_s:.0f} s for {steps} steps {source}. Raise "
+            "the time limit or lower training.checkpoint_every."
+        )
+
+
+def _recorded_speeds(out: Path) -> dict[str, float]:
+    """Tokens per second by variant, from the newest training event of its fastest run."""
+    speeds: dict[str, float] = {}
+    for run in StudyFolder(out).all_runs() if (out / "study.json").exists() else ():
+        try:
+            newest = run.newest("train") or {}
+        except Damaged:
+            continue  # the supervisor tells about it
+        speed = float(newest.get("tokens_per_s", 0.0))
+        if speed > 0:
+            variant = run.spec["variant"]
+            speeds[variant] = max(speeds.get(variant, 0.0), speed)
+    return speeds
