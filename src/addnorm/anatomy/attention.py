@@ -28,8 +28,8 @@ _COMBINATIONS = {
     *(torch.sub, Tensor.sub, Tensor.sub_, Tensor.__sub__, Tensor.__isub__, Tensor.__rsub__),
 }
 _SHAPE_NAMES = (
-    "view reshape transpose permute flatten unflatten squeeze unsqueeze expand narrow contiguous swapaxes swapdims movedim "
-    "chunk split unbind select repeat index_select repeat_interleave expand_as view_as reshape_as"
+    "view reshape transpose permute flatten unflatten squeeze unsqueeze expand narrow contiguous "
+    "swapaxes swapdims movedim chunk split unbind select repeat index_select repeat_interleave expand_as view_as reshape_as"
 )
 _SHAPES = {
     function
