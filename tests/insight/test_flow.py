@@ -1,7 +1,9 @@
 """The measures of `inspect` against a plain computation in float64, on every preset and with every mechanism."""
 
+import gc
 import itertools
 import math
+import weakref
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,8 @@ from addnorm import preset
 from addnorm.catalogue import MECHANISM_ROOMS, ROOMS
 from addnorm.insight import score_shares
 from addnorm.insight.flow import Windows, attention, flow
+from addnorm.insight.flow.measure import measures
+from addnorm.insight.flow.recording import Recording, recorded
 from addnorm.model.presets import PRESETS
 from addnorm.norm.batch import Batch
 from addnorm.placement.post import Post
@@ -239,6 +243,22 @@ def test_every_model_can_be_watched_and_is_left_as_it_was(spec) -> None:
         assert -1e-6 <= row.get("similarity", 0) <= 1 + 1e-6
         if "score_shares" in row:
             assert sum(row["score_shares"]) == pytest.approx(1)
+
+
+def test_no_stream_outlives_its_pass() -> None:
+    """Else the activations of one pass would be held while all others are measured."""
+    spec = shrunk(preset("v4m1"))
+    model, streams = spec.build(0), list[weakref.ref[torch.Tensor]]()
+
+    def record(one: Scored) -> Recording:
+        gc.collect()
+        assert not any(stream() is not None for stream in streams)
+        made = recorded(model, one)
+        streams.extend(weakref.ref(site.after) for site in made.sites)
+        return made
+
+    measures(model, record, windows(spec))
+    assert len(streams) == 4 * len(model.site_branches())
 
 
 def test_looking_again_finds_the_same(summed) -> None:

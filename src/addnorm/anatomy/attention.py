@@ -97,6 +97,7 @@ class AttentionFollower:
         elif func in _SOFTMAX:
             self._softmax(args, kwargs, out)
         elif func in _PRODUCTS or func in _SUMS_AND_PRODUCTS:
+            # baddbmm and its relatives have the summand first: the factors are the last two tensors in either case.
             factors = [tensor for tensor in (*args, *kwargs.values()) if isinstance(tensor, Tensor)]
             self._product(factors[-2], factors[-1], out, at)
         elif func is torch.einsum:
@@ -126,6 +127,7 @@ class AttentionFollower:
         if rows := self._origin(left).rows:
             self._keep(_weighing(at, left, rows), out)
         elif rows := self._origin(right).rows:
+            # values^T weights^T, as of classes that keep positions last: turned, so that rows are queries again.
             turned = [_Rows(row.products, None if row.seen is None else row.seen.mT) for row in rows]
             self._keep(_weighing(at, right.mT, turned), out)
         elif not isinstance(left, nn.Parameter) and not isinstance(right, nn.Parameter):
@@ -183,6 +185,8 @@ class AttentionFollower:
                 for row in origin.rows
             )
             kept = products
+            # Scores that were transposed after the product have keys where queries were. Their factors are given up rather than
+            # named the wrong way round; the weights themselves are still followed.
             if products and func in _SHAPES and not all(_keeps_rows(source, made) for source in sources):
                 kept = (_Product(None, None),)
             self._origins[made] = _Origin(products=kept, rows=rows, attended=attended)

@@ -74,6 +74,8 @@ def _layer(events: PassEvents, layer: Call) -> LayerRecord:
     additions = [addition for addition in events.additions if layer.began < addition.at < layer.ended]
     attentions = [attention for attention in events.attentions if layer.began < attention.at < layer.ended]
     assert layer.input is not None
+    # The stream is followed by its memory, since classes reshape it. An addition in place leaves the old stream and the new one
+    # in one memory: only the order of events tells which of them a call reads, so `time` moves on with every joint.
     stream: list[Tensor] = [layer.input]
     joints, time = list[Joint](), layer.began
     for addition in additions:

@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from addnorm.errors import InputError
 from addnorm.hugging_face.checkpoint import is_checkpoint
 from addnorm.hugging_face.loading import can_load
 from addnorm.insight import flow
-from addnorm.insight.checkpoint_place import measured_place
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.insight.probe import probe_weights
 from addnorm.insight.probe.checkpoint import probe_checkpoint
 from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.store import RunFolder
-from addnorm.store.measured import write_measured
+from addnorm.store.measured import measured_folder, write_measured
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.plugins import load_plugins
 from addnorm.training.run_spec import run_spec
@@ -97,3 +97,21 @@ def _depth(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     for run in runs:
         by_variant.setdefault(run.get("variant", run["run"]), []).append(run)
     return [{"variant": variant} | room.plain() for variant, of in by_variant.items() for room in depth_over_seeds(of)]
+
+
+def measured_place(checkpoint: Path, to: str | Path | None, name: str | None) -> Path | None:
+    """Folder for the measures of a checkpoint; None if they are not written.
+
+    Args:
+        checkpoint: its folder.
+        to: folder of a study, or any other; None to write nothing.
+        name: of the checkpoint in that folder; None for that of its own folder.
+
+    Raises:
+        InputError: a name without a folder; or as `measured_folder`.
+    """
+    if to is None:
+        if name is not None:
+            raise InputError("--name: expected together with --to. Add --to DIR, or leave --name out.")
+        return None
+    return measured_folder(Path(to), name, checkpoint)

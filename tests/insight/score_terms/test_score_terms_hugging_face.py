@@ -61,6 +61,7 @@ def test_the_sum_is_the_score_at_every_pair(name: str, changes) -> None:
     with_bias = [np.abs(row["terms"]["aRb"]["mean"]).max() for row in found["rows"]]
     assert all(value > 0.01 for value in with_bias) == found["q_bias"]
     assert torch.equal(model(input_ids=tokens()).logits, before), "the model attends as before"
+    assert not any("forward" in vars(module) for module in model.modules())
 
 
 def test_scores_against_eager_attention() -> None:

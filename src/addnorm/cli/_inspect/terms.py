@@ -47,7 +47,7 @@ def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name
         InputError: a target has no four terms, or an option applies to none of the targets.
     """
     from addnorm.hugging_face.checkpoint import is_checkpoint
-    from addnorm.insight.checkpoint_place import measured_place
+    from addnorm.insight.inspect import measured_place
     from addnorm.insight.score_terms.inspect import beside
     from addnorm.reporting.sections import terms as tables
 

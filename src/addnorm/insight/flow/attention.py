@@ -68,22 +68,18 @@ class AttentionTally:
         self.reasons: dict[int, Reason] = {}
         """Of the attentions without weights on positions in some pass."""
 
-    def add(self, attentions: Sequence[RecordedAttention]) -> None:
-        """Add one pass: its attentions in order of depth."""
-        rows: dict[int, AttentionRows] = {}
-        for place, attention in enumerate(attentions):
-            computed = attention.rows()
-            if isinstance(computed, str):
-                self.reasons.setdefault(place, computed)
-            else:
-                rows[place] = computed
-            if attention.order is not None or place not in self.sites:
-                self.sites[place] = attention.layer, attention.order
-        self.add_rows(rows)
-
     @torch.no_grad()
-    def add_rows(self, attentions: Mapping[int, AttentionRows]) -> None:
-        """Add the rows of one pass by the places of their attentions, in order of depth."""
+    def add(self, recorded: Sequence[RecordedAttention]) -> None:
+        """Add one pass: its attentions in order of depth."""
+        attentions: dict[int, AttentionRows] = {}
+        for place, each in enumerate(recorded):
+            rows = each.rows()
+            if isinstance(rows, str):
+                self.reasons.setdefault(place, rows)
+            else:
+                attentions[place] = rows
+            if each.order is not None or place not in self.sites:
+                self.sites[place] = each.layer, each.order
         length = max((attention.keys for attention in attentions.values()), default=0)
         spreads = {place: _Spread() for place in attentions}
         for columns in blocks(length):

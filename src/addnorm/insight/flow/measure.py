@@ -143,12 +143,14 @@ class _Tally:
 
     def flow(self) -> dict[str, Any]:
         """The measures so far."""
-        places = {place: self._place(*place) for place in self.sites}
+        places: dict[tuple[int, int | None], dict[str, Any]] = {
+            (layer, order): {"site": site, "layer": layer, "role": self.sites[layer, order].role}
+            for site, (layer, order) in enumerate(sorted(self.sites))
+        }
         sites = [places[place] | self._site(self.sites[place]) for place in sorted(self.sites)]
+        attending = {place: self.attention.sites[place] for place in self.attention.measured}
         attended = [
-            places.get(cast(tuple[int, int], self.attention.sites[place]), {"layer": self.attention.sites[place][0]})
-            | self.attention.of(place)
-            for place in self.attention.measured
+            places.get(site, {"layer": site[0]}) | self.attention.of(place) for place, site in attending.items()
         ]
         return {
             "loss": self.nats / self.gradients.count if self.gradients.count else None,
@@ -161,10 +163,6 @@ class _Tally:
             "sites": sites,
             "attention": attended,
         }
-
-    def _place(self, layer: int, order: int) -> dict[str, Any]:
-        index = sorted(self.sites).index((layer, order))
-        return {"site": index, "layer": layer, "role": self.sites[layer, order].role}
 
     def _site(self, tally: SiteTally) -> dict[str, float]:
         row = tally.measures()
