@@ -4,7 +4,7 @@
     .venv/bin/python benchmarks/two_versions.py ../earlier
 
 Each task is done by both versions in every round. A row gives the median of the rounds' ratios, new over old, of the seconds
-that the task itself took (without start-up) and of the peak memory of its process (with libraries).
+that the task itself took (without start-up) and of the largest peak memory of its process and the workers (with libraries).
 """
 
 import argparse
@@ -13,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 MODELS = r"""
@@ -59,8 +60,7 @@ START()
 addnorm.audit(model, x)
 """
 _COMMAND = """
-import addnorm.cli, os, sys, tempfile
-os.chdir(tempfile.mkdtemp())
+import addnorm.cli, os, sys
 sys.stdout = open(os.devnull, "w")
 START()
 addnorm.cli.main({arguments})
@@ -81,24 +81,26 @@ TASKS = {
     "run, demo, one seed of 60 steps": _COMMAND.format(arguments=["run", "demo", *_OURS]),
 }
 _RUNNER = """
-import json, resource, sys, time
+import json, sys, time
+from pathlib import Path
 began = None
 def START():
     global began
     began = time.perf_counter()
 exec(sys.argv[1])
 seconds = time.perf_counter() - began
-kib = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print(json.dumps([seconds, kib / 1024**2]), file=sys.stderr)
+from addnorm.training.peak_memory import peak_bytes
+of_workers = [json.loads(path.read_text())["peak_bytes"] for path in Path().glob("**/DONE")]
+print(json.dumps([seconds, max([peak_bytes(), *of_workers]) / 1024**3]), file=sys.stderr)
 """
 
 
 def measured(tree: Path, task: str) -> tuple[float, float]:
     """Seconds and peak GB of a task with the addnorm of a tree."""
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "JAXTYPING_DISABLE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", _RUNNER, MODELS + task], env=environment, capture_output=True, text=True, check=True
-    )
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-c", _RUNNER, MODELS + task]
+        done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=True)
     seconds, gigabytes = json.loads(done.stderr.splitlines()[-1])
     return seconds, gigabytes
 
