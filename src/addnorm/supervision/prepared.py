@@ -251,7 +251,7 @@ def _recorded_speeds(out: Path) -> dict[str, float]:
         try:
             newest = run.newest("train") or {}
         except Damaged:
-            continue  # the supervisor tells about it
+            continue  # the supervisor reports it
         speed = float(newest.get("tokens_per_s", 0.0))
         if speed > 0:
             variant = run.spec["variant"]
