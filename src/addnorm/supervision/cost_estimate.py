@@ -256,7 +256,7 @@ def step_cost(model: AnyModel, training: Training) -> StepCost:
 
 
 def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> StepCost:
-    """See `step_cost`. `dtype` is torch's default, that of the weights."""
+    """See `step_cost`. `dtype` is torch's default, in which the model is built: here it only tells cached costs apart."""
     shards = training.shards or 1
     # Models of others ask for numbers, which meta tensors have not: one sequence is computed, and stands for all.
     device, rows = ("cpu", training.batch // shards) if isinstance(model, ForeignSpec) else ("meta", 1)
