@@ -33,8 +33,8 @@ def main() -> int:
     from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 
     import addnorm
+    from addnorm.outside.targets.transformers_class import configuration_target
     from addnorm.redundancy.execution.memory import needed_bytes
-    from addnorm.targets.transformers_class import configuration_target
 
     fields = {"vocab_size": 50304, "max_position_embeddings": 2048, "use_cache": False, "tie_word_embeddings": False}
     config = GPTNeoXConfig(

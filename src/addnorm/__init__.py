@@ -6,13 +6,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
-"""Version of the package.
-
-Example:
-    >>> len(addnorm.__version__.split("."))
-    3
-"""
+from addnorm.version import __version__
 
 # torch takes seconds to import and half of the commands do not need it, so public names are imported when first used.
 # No submodule of addnorm may have one of these names: importing it would replace the name here.
@@ -23,12 +17,12 @@ _HOMES = {
     "attend": "addnorm.kernels.grouped_attention",
     "load": "addnorm.training.export",
     "load_spec": "addnorm.training.export",
-    "load_hf": "addnorm.hugging_face.loading",
-    "save_hf": "addnorm.hugging_face.saving",
-    "patch": "addnorm.hugging_face.patching.attach",
-    "unpatch": "addnorm.hugging_face.patching.attach",
-    "save_patch": "addnorm.hugging_face.patching.adapter",
-    "load_patch": "addnorm.hugging_face.patching.adapter",
+    "load_hf": "addnorm.outside.hugging_face.loading",
+    "save_hf": "addnorm.outside.hugging_face.saving",
+    "patch": "addnorm.outside.hugging_face.patching.attach",
+    "unpatch": "addnorm.outside.hugging_face.patching.attach",
+    "save_patch": "addnorm.outside.hugging_face.patching.adapter",
+    "load_patch": "addnorm.outside.hugging_face.patching.adapter",
     "load_study": "addnorm.study.loading",
     "run": "addnorm.supervision.run",
     "rank": "addnorm.store.rank",
@@ -48,12 +42,6 @@ _HOMES = {
 }
 
 if TYPE_CHECKING:
-    from addnorm.hugging_face.loading import load_hf as load_hf
-    from addnorm.hugging_face.patching.adapter import load_patch as load_patch
-    from addnorm.hugging_face.patching.adapter import save_patch as save_patch
-    from addnorm.hugging_face.patching.attach import patch as patch
-    from addnorm.hugging_face.patching.attach import unpatch as unpatch
-    from addnorm.hugging_face.saving import save_hf as save_hf
     from addnorm.insight.ablation import ablate as ablate
     from addnorm.insight.depth import depth_matrix as depth_matrix
     from addnorm.insight.depth import identities as identities
@@ -65,6 +53,12 @@ if TYPE_CHECKING:
     from addnorm.model.presets import preset as preset
     from addnorm.model.spec import ModelSpec as ModelSpec
     from addnorm.notebook import open_runs as open_runs
+    from addnorm.outside.hugging_face.loading import load_hf as load_hf
+    from addnorm.outside.hugging_face.patching.adapter import load_patch as load_patch
+    from addnorm.outside.hugging_face.patching.adapter import save_patch as save_patch
+    from addnorm.outside.hugging_face.patching.attach import patch as patch
+    from addnorm.outside.hugging_face.patching.attach import unpatch as unpatch
+    from addnorm.outside.hugging_face.saving import save_hf as save_hf
     from addnorm.redundancy import Audit as Audit
     from addnorm.redundancy import audit as audit
     from addnorm.redundancy import equivalent as equivalent

@@ -216,7 +216,7 @@ _OTHERS = (
     Room("optimizer", "addnorm.optimization.optimizers", "OptimizerSpec"),
     Room("schedule", "addnorm.optimization.schedules", "ScheduleSpec"),
     Room("switch", "addnorm.insight.extrapolation.switches", "SwitchSpec"),
-    Room("foreign", "addnorm.foreign", "ForeignSpec"),
+    Room("foreign", "addnorm.outside.foreign", "ForeignSpec"),
     Room("executor", "addnorm.supervision.executors", "ExecutorSpec"),
 )
 ROOMS: dict[str, Room] = {room.name: room for room in (*_MECHANISMS, *_OTHERS)}

@@ -17,7 +17,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.errors import InputError
-from addnorm.hugging_face.own_class import (
+from addnorm.model.cache import Cache
+from addnorm.model.initialisation import generator_for
+from addnorm.model.linear import Embedding
+from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
+from addnorm.outside.hugging_face.own_class import (
     ARCHITECTURES,
     FORMAT,
     MODEL_TYPE,
@@ -27,12 +32,7 @@ from addnorm.hugging_face.own_class import (
     config_for,
     spec_in,
 )
-from addnorm.hugging_face.unused import require_twin
-from addnorm.model.cache import Cache
-from addnorm.model.initialisation import generator_for
-from addnorm.model.linear import Embedding
-from addnorm.model.spec import ModelSpec
-from addnorm.model.transformer import Transformer
+from addnorm.outside.hugging_face.unused import require_twin
 from addnorm.store.files import write_atomic
 from addnorm.study import plugins as study_plugins
 

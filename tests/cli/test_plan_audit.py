@@ -11,10 +11,10 @@ from addnorm.cli import main
 from addnorm.cli import plan as plan_command
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
+from addnorm.outside.targets import study as audited
 from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study
 from addnorm.supervision.prepared import prepare_study
-from addnorm.targets import study as audited
 
 pytestmark = pytest.mark.compiled
 

@@ -15,7 +15,7 @@ import transformers
 from torch import Tensor, nn
 
 from addnorm.insight.probe import probe
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 from sampled import sampled
 
 BATCH, SEQ, LAYERS, HEADS, DIM = 2, 10, 3, 4, 8
@@ -193,7 +193,7 @@ def made(name: str, settings: dict[str, Any]) -> Any:
 
 def measured(model: Any, seq: int = SEQ) -> tuple[dict[str, Any], Tensor]:
     ids = torch.randint(3, 40, (BATCH, seq), generator=torch.Generator().manual_seed(0))
-    batch = Scored(inputs=ids, targets=ids, where=None)
+    batch = Batch(inputs=ids, targets=ids, mask=None)
     return probe(model, [batch], [batch], lambda model, tokens: model(tokens) and None), ids
 
 

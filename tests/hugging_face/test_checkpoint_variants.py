@@ -20,9 +20,9 @@ from addnorm.cli import main
 from addnorm.data import Dataset
 from addnorm.data.tokenizers.pretrained import Pretrained
 from addnorm.errors import InputError
-from addnorm.foreign.checkpoint import Checkpoint, Patch
-from addnorm.hugging_face.tokenizer import tokenizer_files
 from addnorm.model.neutral import neutral_start
+from addnorm.outside.foreign.checkpoint import Checkpoint, Patch
+from addnorm.outside.hugging_face.tokenizer import tokenizer_files
 from addnorm.roles import roles
 from addnorm.store import StudyFolder
 from addnorm.store.events import read_events

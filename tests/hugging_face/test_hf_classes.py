@@ -9,7 +9,7 @@ from foreign import CLASSES, SIZES, assert_equal_to_rounding, auto_class, in_flo
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.hugging_face.recognition import comparisons
+from addnorm.outside.hugging_face.recognition import comparisons
 
 
 @pytest.mark.parametrize("case", CLASSES)

@@ -13,8 +13,8 @@ from scipy import stats
 import addnorm
 from addnorm.cli import main
 from addnorm.insight.extrapolation.checkpoint import extrapolate_checkpoint
+from addnorm.outside.targets import resolve
 from addnorm.store import StudyFolder
-from addnorm.targets import resolve
 
 TEXT = "The quick brown fox jumps over the lazy dog, and the dog does not mind. " * 40
 

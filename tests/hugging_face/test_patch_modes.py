@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.hugging_face.patching import attach, cache, check
+from addnorm.outside.hugging_face.patching import attach, cache, check
 
 SIZES: dict[str, Any] = {
     "vocab_size": 60,
@@ -163,7 +163,7 @@ def test_a_start_that_holds_in_float32_alone_is_refused() -> None:
 
 
 def test_a_start_that_ignores_padding_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from addnorm.hugging_face.patching import attention
+    from addnorm.outside.hugging_face.patching import attention
 
     monkeypatch.setattr(attention, "_bias", lambda mask, value: torch.zeros_like(mask, dtype=value.dtype))
     with pytest.raises(InputError, match=r"with left padding, where rounding explains"):
@@ -182,4 +182,4 @@ def test_models_in_half_precision_are_patched_in_it(dtype: torch.dtype) -> None:
 def test_a_patch_does_not_move_while_it_is_checked() -> None:
     patch = addnorm.patch(decoder("LlamaForCausalLM"), residual="rezero", scores="signed")
     assert all(bool((parameter == parameter.round()).all()) for parameter in patch.parameters())
-    assert cache.keep_all_positions.__module__ == "addnorm.hugging_face.patching.cache"
+    assert cache.keep_all_positions.__module__ == "addnorm.outside.hugging_face.patching.cache"

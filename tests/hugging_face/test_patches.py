@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 import addnorm
 from addnorm.errors import InputError, UnknownName
-from addnorm.hugging_face.patching.check import start_of
-from addnorm.hugging_face.saving import save_hf
 from addnorm.model.transformer import Transformer
+from addnorm.outside.hugging_face.patching.check import start_of
+from addnorm.outside.hugging_face.saving import save_hf
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,
@@ -157,7 +157,7 @@ def test_generation_with_a_cache_is_exact(name: str) -> None:
 
 
 def test_scores_are_computed_by_our_attention(monkeypatch: pytest.MonkeyPatch) -> None:
-    from addnorm.hugging_face.patching import attention
+    from addnorm.outside.hugging_face.patching import attention
 
     terms: list[int] = []
 

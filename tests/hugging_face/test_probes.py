@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import addnorm
 from addnorm.cli import main
 from addnorm.insight.probe import probe
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 from sampled import sampled
 
 SIZES: dict[str, Any] = {
@@ -116,9 +116,9 @@ def logits_of(foreign: nn.Module, ids: Tensor) -> Tensor:
     return found
 
 
-def scored(seed: int = 0) -> Scored:
+def scored(seed: int = 0) -> Batch:
     ids = tokens(2, 13)
-    return Scored(inputs=ids[:, :-1], targets=ids[:, 1:], where=None)
+    return Batch(inputs=ids[:, :-1], targets=ids[:, 1:], mask=None)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -22,11 +22,11 @@ from transformers import GenerationConfig
 import addnorm
 import addnorm.hf
 from addnorm.errors import InputError
-from addnorm.hugging_face.classes import CLASSES
-from addnorm.hugging_face.conversion import spec_of
-from addnorm.hugging_face.loading import can_load
-from addnorm.hugging_face.unused import _GENERATION, _HARMLESS
 from addnorm.insight.extrapolation.checkpoint import extrapolate_checkpoint
+from addnorm.outside.hugging_face.classes import CLASSES
+from addnorm.outside.hugging_face.conversion import spec_of
+from addnorm.outside.hugging_face.loading import can_load
+from addnorm.outside.hugging_face.unused import _GENERATION, _HARMLESS
 
 SIZES: dict[str, Any] = {
     "vocab_size": 50,

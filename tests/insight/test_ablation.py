@@ -14,7 +14,7 @@ from addnorm.cli import main
 from addnorm.insight.ablation import ABLATION, ablations, group_of, neutral_values, room_of
 from addnorm.store import StudyFolder
 from addnorm.testing.laws import some_tokens, subject
-from addnorm.training.objective import Scored, measure
+from addnorm.training.objective import Batch, loss_sums
 
 
 def toy(**changes: Any) -> ModelSpec:
@@ -23,9 +23,9 @@ def toy(**changes: Any) -> ModelSpec:
     return preset("llama", **(sizes | {"init_std": 0.3, "norm": norm} | changes))
 
 
-def text(spec: ModelSpec) -> list[Scored]:
+def text(spec: ModelSpec) -> list[Batch]:
     tokens = some_tokens(spec)
-    return [Scored(inputs=tokens[:, :-1], targets=tokens[:, 1:].contiguous(), where=None)]
+    return [Batch(inputs=tokens[:, :-1], targets=tokens[:, 1:].contiguous(), mask=None)]
 
 
 PLAIN = {"residual": "add", "values": "own"}
@@ -52,7 +52,7 @@ def test_with_all_groups_neutral_the_model_is_the_plain_one(field: str, kind: An
     assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     plain = toy(**{field: PLAIN[field]}).build().double().eval()
     plain.load_state_dict({name: before[name] for name in plain.state_dict()})
-    expected = float(measure(plain, batches[0]).loss.detach())
+    expected = float(loss_sums(plain(batches[0].inputs), batches[0]).loss.detach())
     whole = found["groups"][-1]
     assert whole["set_to"] == "neutral"
     assert whole["loss"] == pytest.approx(expected, abs=1e-9)

@@ -21,10 +21,10 @@ from addnorm.insight.flow import Windows, attention, flow
 from addnorm.insight.flow.measure import measures
 from addnorm.insight.flow.recording import Recording, recorded
 from addnorm.model.presets import PRESETS
-from addnorm.norm.batch import Batch
+from addnorm.norm.batch import Batch as BatchNorm
 from addnorm.placement.post import Post
 from addnorm.testing.contract import shrunk, tiny
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 from sampled import sampled
 
 DOUBLE = torch.float64
@@ -32,14 +32,14 @@ CLOSE = 1e-9
 """Relative; float64 keeps 2e-16, and the sums here have at most 1e5 terms of about one size."""
 
 
-def batch(spec: Any, sequences: int = 3, seq: int = 9, *, draw: int = 0) -> Scored:
+def batch(spec: Any, sequences: int = 3, seq: int = 9, *, draw: int = 0) -> Batch:
     generator = torch.Generator().manual_seed(draw)
     tokens = torch.randint(0, spec.vocab, (sequences, seq + 1), generator=generator)
     where = None
     if spec.objective == "masked":
         where = torch.rand(sequences, seq, generator=generator) < 0.4
         where[0, 0] = True
-    return Scored(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous(), where=where)
+    return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous(), mask=where)
 
 
 def windows(spec: Any) -> Windows:
@@ -230,7 +230,7 @@ def test_every_model_can_be_watched_and_is_left_as_it_was(spec) -> None:
         assert torch.equal(model(given.batches[0].inputs), said)
         nats = count = 0.0
         for b in given.batches:
-            where = torch.ones_like(b.targets, dtype=torch.bool) if b.where is None else b.where
+            where = torch.ones_like(b.targets, dtype=torch.bool) if b.mask is None else b.mask
             nats += F.cross_entropy(model(b.inputs)[where], b.targets[where], reduction="sum").item()
             count += int(where.sum())
     assert found["loss"] == pytest.approx(nats / count, rel=1e-5)
@@ -250,7 +250,7 @@ def test_no_stream_outlives_its_pass() -> None:
     spec = shrunk(preset("v4m1"))
     model, streams = spec.build(0), list[weakref.ref[torch.Tensor]]()
 
-    def record(one: Scored) -> Recording:
+    def record(one: Batch) -> Recording:
         gc.collect()
         assert not any(stream() is not None for stream in streams)
         made = recorded(model, one)
@@ -333,7 +333,7 @@ def test_attention_is_measured_in_memory_linear_in_the_length(monkeypatch) -> No
 
 
 def test_batch_norm_uses_the_batch_for_gradients_alone() -> None:
-    spec = shrunk(preset("base"), norm=Batch(), depth=2)
+    spec = shrunk(preset("base"), norm=BatchNorm(), depth=2)
     model, given = spec.build(3).double(), windows(spec)
     found = flow(model, Windows(batches=given.batches[:1], maps=given.maps))
     reference = spec.build(3).double().train()

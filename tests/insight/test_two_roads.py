@@ -25,7 +25,7 @@ from addnorm.insight.probe.attention import rows_of
 from addnorm.model.trace import Trace
 from addnorm.model.transformer import Transformer
 from addnorm.testing.laws import subject
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 
 transformers = pytest.importorskip("transformers")
 
@@ -265,9 +265,9 @@ NOT_OF_BOTH = {"gradient", "stream_gradient"}
 """Of a site, which a recorded pass has no modules for."""
 
 
-def batch(sequences: int = 2, seq: int = SEQ, draw: int = 0) -> Scored:
+def batch(sequences: int = 2, seq: int = SEQ, draw: int = 0) -> Batch:
     ids = torch.randint(3, VOCAB, (sequences, seq + 1), generator=torch.Generator().manual_seed(draw))
-    return Scored(inputs=ids[:, :-1].contiguous(), targets=ids[:, 1:].contiguous(), where=None)
+    return Batch(inputs=ids[:, :-1].contiguous(), targets=ids[:, 1:].contiguous(), mask=None)
 
 
 def logits_of(theirs: nn.Module, tokens: Tensor) -> Tensor:

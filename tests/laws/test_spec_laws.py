@@ -11,7 +11,7 @@ import pytest
 
 from addnorm.catalogue import ROOMS, Spec
 from addnorm.errors import InputError
-from addnorm.foreign.checkpoint import Patch
+from addnorm.outside.foreign.checkpoint import Patch
 
 SIBLINGS = [(room.name, kind) for room in ROOMS.values() for kind in room.kinds()]
 every_sibling = pytest.mark.parametrize(("room", "kind"), SIBLINGS, ids=["-".join(sibling) for sibling in SIBLINGS])

@@ -9,10 +9,10 @@ from torch import nn
 import addnorm
 from addnorm.cli import audit as command
 from addnorm.cli import main
+from addnorm.outside.targets import resolve
 from addnorm.redundancy.execution import cost
 from addnorm.redundancy.execution.cost import audit_cost, number_of_biases
 from addnorm.redundancy.execution.memory import model_bytes, rewrite_bytes
-from addnorm.targets import resolve
 
 SMALL = {"num_hidden_layers": 3, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 50}
 

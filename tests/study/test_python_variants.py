@@ -14,7 +14,7 @@ from addnorm.cli import main
 from addnorm.data import Dataset
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
-from addnorm.foreign.python import Python
+from addnorm.outside.foreign.python import Python
 from addnorm.reporting.sections.report.reproduce import study_content
 from addnorm.roles import roles
 from addnorm.store import StudyFolder

@@ -13,9 +13,9 @@ from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 
 from addnorm.cli import main
 from addnorm.errors import InputError
-from addnorm.targets import resolve
-from addnorm.targets.checkpoint import load_checkpoint
-from addnorm.targets.checkpoint_folder import every_name, removed_biases
+from addnorm.outside.targets import resolve
+from addnorm.outside.targets.checkpoint import load_checkpoint
+from addnorm.outside.targets.checkpoint_folder import every_name, removed_biases
 
 SMALL = {
     "num_hidden_layers": 1,

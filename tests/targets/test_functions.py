@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from addnorm.errors import InputError
-from addnorm.targets import resolve
+from addnorm.outside.targets import resolve
 
 MODULE = """
 import torch

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.cli import main
-from addnorm.targets.example_inputs import example_inputs
-from addnorm.targets.input_spec import make_inputs
+from addnorm.outside.targets.example_inputs import example_inputs
+from addnorm.outside.targets.input_spec import make_inputs
 
 transformers = pytest.importorskip("transformers")
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from addnorm.errors import InputError
-from addnorm.targets.input_spec import make_inputs, read_input_spec
+from addnorm.outside.targets.input_spec import make_inputs, read_input_spec
 
 
 def test_every_kind_of_entry():

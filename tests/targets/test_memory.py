@@ -6,9 +6,9 @@ import pytest
 from transformers import BertConfig, BertModel, LlamaConfig
 
 from addnorm.errors import InputError
+from addnorm.outside.targets import resolve
+from addnorm.outside.targets.shrinking import pattern
 from addnorm.redundancy.execution.memory import budget_bytes, needed_bytes
-from addnorm.targets import resolve
-from addnorm.targets.shrinking import pattern
 
 SMALL = {
     "num_hidden_layers": 6,

@@ -8,8 +8,8 @@ import torch
 
 import addnorm
 from addnorm.errors import InputError
+from addnorm.outside.targets import resolve
 from addnorm.store import RunFolder, StudyFolder
-from addnorm.targets import resolve
 from addnorm.training.export import export_run
 
 

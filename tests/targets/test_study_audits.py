@@ -9,9 +9,9 @@ import pytest
 import made_study
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
+from addnorm.outside.targets import study as audits
 from addnorm.redundancy.graph.export import NotExported
 from addnorm.store import read_json
-from addnorm.targets import study as audits
 from addnorm.words import phrases
 
 

@@ -12,7 +12,7 @@ import transformers
 from transformers import BertConfig, BertModel
 
 from addnorm.errors import InputError
-from addnorm.targets import resolve
+from addnorm.outside.targets import resolve
 
 SMALL = {"num_hidden_layers": 1, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12, "vocab_size": 50}
 PERCEIVER = {"num_latents": 2, "d_latents": 8, "d_model": 8, "num_blocks": 1, "num_self_attends_per_block": 1}
@@ -134,7 +134,7 @@ def test_without_transformers(monkeypatch: pytest.MonkeyPatch):
 @pytest.fixture
 def saved(tmp_path: Path) -> Path:
     """Folder of a small BERT, as `save_pretrained` writes it."""
-    from addnorm.targets.transformers_class import quiet_transformers
+    from addnorm.outside.targets.transformers_class import quiet_transformers
 
     folder = tmp_path / "bert"
     with quiet_transformers():

@@ -19,7 +19,7 @@ from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.data.tokenizers.pretrained import Pretrained
 from addnorm.study.definition import RunSpec, Training
 from addnorm.training.loop import Trainer
-from addnorm.training.objective import report
+from addnorm.training.objective import metrics
 
 ENGLISH = "the residual stream adds what every branch of a layer writes\n\n"
 CHINESE = "残差流把每一层写下的内容相加起来得到下一层的输入向量\n\n"
@@ -86,8 +86,8 @@ def test_a_masked_model_counts_the_bytes_of_the_hidden_tokens(tmp_path: Path) ->
 
 def test_scored_tokens_without_text_have_no_bits_per_byte(tmp_path: Path) -> None:
     """Windows of separators alone have no byte to divide by."""
-    assert "bits_per_byte" not in report(3.0, 0, 3, 0)
-    assert report(3.0, 0, 3, 2)["bits_per_byte"] == pytest.approx(3.0 / math.log(2) / 2)
+    assert "bits_per_byte" not in metrics(3.0, 0, 3, 0)
+    assert metrics(3.0, 0, 3, 2)["bits_per_byte"] == pytest.approx(3.0 / math.log(2) / 2)
 
 
 def saved(folder: Path, engine: Tokenizer, end: str = "<s>") -> Pretrained:

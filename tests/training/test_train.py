@@ -14,7 +14,7 @@ from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.errors import InputError
 from addnorm.study.definition import RunSpec, Training
 from addnorm.training.loop import Trainer
-from addnorm.training.objective import measure, report, score
+from addnorm.training.objective import loss_sums, make_batch, metrics
 from addnorm.training.ranks import Alone
 
 CPU = torch.device("cpu")
@@ -158,7 +158,7 @@ def test_accuracy_and_loss_of_a_model_that_knows_the_answer(dataset):
     import numpy as np
 
     windows = np.array([[3, 1, 2, 1], [0, 2, 2, 2]])
-    batch = score("causal", windows, dataset, seed=0, step=0, device=CPU)
+    batch = make_batch("causal", windows, dataset, seed=0, step=0, device=CPU)
     assert batch.targets.tolist() == [[1, 2, 1], [2, 2, 2]]
 
     class Knows(torch.nn.Module):
@@ -167,12 +167,12 @@ def test_accuracy_and_loss_of_a_model_that_knows_the_answer(dataset):
             logits[..., 2] = 5.0  # always says 2
             return logits
 
-    found = measure(Knows(), batch)
+    found = loss_sums(Knows()(batch.inputs), batch)
     log_sum = math.log(math.exp(5) + 3)
     assert found.hits.item() == 4
     assert found.count == 6
     assert found.nats.item() == pytest.approx(6 * log_sum - 4 * 5)
-    told = report(found.nats.item(), 4, 6, num_bytes=6)
+    told = metrics(found.nats.item(), 4, 6, num_bytes=6)
     assert told["accuracy"] == pytest.approx(4 / 6)
     assert told["bits_per_byte"] == pytest.approx(told["loss"] / math.log(2))
 

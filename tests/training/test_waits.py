@@ -18,7 +18,7 @@ from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.study.definition import RunSpec, Study, Training
 from addnorm.training.batches import Batches
 from addnorm.training.loop import Trainer
-from addnorm.training.objective import Scored, score
+from addnorm.training.objective import Batch, make_batch
 from addnorm.training.step_window import StepWindow
 from train_here import train_here
 
@@ -117,15 +117,15 @@ def test_a_loss_that_is_not_finite_is_found_at_its_step(tmp_path: Path, monkeypa
     assert not list(run.checkpoints_path.glob("*.pt"))
 
 
-def batch_of(dataset: Dataset, step: int) -> Scored:
+def batch_of(dataset: Dataset, step: int) -> Batch:
     windows = torch.full((2, 5), step).numpy()
-    return score("masked", windows, dataset, seed=0, step=step, device=torch.device("cpu"))
+    return make_batch("masked", windows, dataset, seed=0, step=step, device=torch.device("cpu"))
 
 
 def test_the_next_batch_is_made_and_pinned_meanwhile(dataset: Dataset) -> None:
     made: list[tuple[int, str]] = []
 
-    def make(step: int) -> Scored:
+    def make(step: int) -> Batch:
         made.append((step, current_thread().name.partition("_")[0]))
         return batch_of(dataset, step)
 
@@ -139,12 +139,12 @@ def test_the_next_batch_is_made_and_pinned_meanwhile(dataset: Dataset) -> None:
     for step in (3, 4, 5, 9, 10):
         found, expected = ahead.take(step), plain.take(step)
         assert all(torch.equal(getattr(found, name), getattr(expected, name)) for name in ("inputs", "targets"))
-        assert found.where is not None
+        assert found.mask is not None
         assert any(found.inputs is tensor for tensor in pinned)
         # Going to the device, a part of it is the same part.
         part = found.rows(1, 2, torch.device("cpu"))
         assert part.scored is not None
-        assert torch.equal(part.targets.flatten()[part.scored], part.targets[found.where[1:2]])
+        assert torch.equal(part.targets.flatten()[part.scored], part.targets[found.mask[1:2]])
     ahead.take(11)  # waits for its thread
     by_thread = [step for step, thread in made if thread == "batches"]
     assert by_thread[:5] == [4, 5, 6, 10, 11]
@@ -152,7 +152,7 @@ def test_the_next_batch_is_made_and_pinned_meanwhile(dataset: Dataset) -> None:
 
 
 def test_a_batch_that_cannot_be_made_is_an_error_at_its_step(dataset: Dataset) -> None:
-    def make(step: int) -> Scored:
+    def make(step: int) -> Batch:
         if step == 2:
             raise OSError("the file is gone")
         return batch_of(dataset, step)

@@ -26,9 +26,9 @@ from addnorm.errors import InputError
 if TYPE_CHECKING:
     from torch import nn
 
+    from addnorm.outside.targets import Target
     from addnorm.redundancy import Audit, Certificate
     from addnorm.redundancy.execution.cost import AuditCost
-    from addnorm.targets import Target
 
 _LONG_S = 10.0
 """Estimated time from which an audit is announced."""
@@ -97,7 +97,7 @@ def command(options: Options) -> int:
 def _audit_study(options: Options, folder: Path) -> int:
     from addnorm.cli._plan_tables import redundant_biases
     from addnorm.cli._progress import ProgressReport
-    from addnorm.targets.study import audit_study
+    from addnorm.outside.targets.study import audit_study
 
     options_for_one_model = replace(options, target=None, plugin=(), json=False)
     if options_for_one_model != Options():
@@ -121,10 +121,10 @@ def _audit_study(options: Options, folder: Path) -> int:
 def _audit(options: Options, name: str) -> int:
     import addnorm
     from addnorm.cli._progress import ProgressReport
+    from addnorm.outside.targets.checkpoint_folder import every_name, require_checkpoint_class, write_checkpoint
     from addnorm.reporting.audit import certificate as certificates
     from addnorm.reporting.audit import key_cache
     from addnorm.reporting.audit import table as tables
-    from addnorm.targets.checkpoint_folder import every_name, require_checkpoint_class, write_checkpoint
 
     target, cost = _resolve_within_memory(options, name)
     _announce(target, cost)
@@ -220,8 +220,8 @@ def _full_size(options: Options, name: str) -> "Target":
 
 
 def _resolved(options: Options, name: str, memory: int | None = None) -> "Target":
-    from addnorm.targets import resolve
-    from addnorm.targets.input_spec import read_input_spec
+    from addnorm.outside.targets import resolve
+    from addnorm.outside.targets.input_spec import read_input_spec
 
     given = read_input_spec(options.inputs) if options.inputs is not None else None
     return resolve(name, config=_table(options.config), inputs=given, plugins=options.plugin, memory=memory)

@@ -82,7 +82,7 @@ def _export_foreign(run: "RunFolder", model: "ForeignSpec", to: Path, options: O
 
 
 def _export_hf(run: "RunFolder", to: Path, options: Options) -> int:
-    from addnorm.hugging_face.saving import export_hf
+    from addnorm.outside.hugging_face.saving import export_hf
 
     exported = export_hf(run, to, plugins=options.plugin)
     if options.json:

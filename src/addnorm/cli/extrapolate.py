@@ -60,8 +60,8 @@ def command(options: Options) -> int:
     import addnorm
     from addnorm.cli._figure_file import require_figure_file
     from addnorm.cli._progress import ProgressReport
-    from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.insight.checkpoint_text import require_no_text
+    from addnorm.outside.hugging_face.checkpoint import is_checkpoint
 
     require_figure_file(options.plot)
     if is_checkpoint(options.dir):

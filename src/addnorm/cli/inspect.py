@@ -54,7 +54,7 @@ class Options:
 
 def command(options: Options) -> int:
     import addnorm
-    from addnorm.hugging_face.checkpoint import is_checkpoint
+    from addnorm.outside.hugging_face.checkpoint import is_checkpoint
     from addnorm.reporting.sections.depth.text import text as depth_text
     from addnorm.reporting.sections.insight import table
 

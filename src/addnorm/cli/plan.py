@@ -202,7 +202,7 @@ def _own_training(study: "Study") -> dict[str, dict[str, str]]:
 
 
 def _audits(study: "Study", *, but: Collection[str]) -> dict[str, dict[str, Any]]:
-    from addnorm.targets.study import audit_or_reason
+    from addnorm.outside.targets.study import audit_or_reason
 
     return {name: audit_or_reason(model) for name, model in study.variants.items() if name not in but}
 

@@ -32,7 +32,7 @@ from addnorm.statistics.over_seeds import mean_over_seeds
 from addnorm.store import RunFolder
 from addnorm.study.plugins import load_plugins
 from addnorm.training.numerics import device_here
-from addnorm.training.objective import Scored, measure
+from addnorm.training.objective import Batch, loss_sums
 from addnorm.training.run_weights import RunWeights
 
 ABLATION = "ablation.json"
@@ -95,7 +95,7 @@ def ablate_run(run: RunFolder, settings: Settings, *, say: Callable[[str], None]
     return measured_once(run, settings, ABLATION, FORMAT, measured)
 
 
-def ablations(model: Transformer, start: Transformer, batches: Sequence[Scored]) -> dict[str, Any]:
+def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) -> dict[str, Any]:
     """Measure the loss of a model as it is, and with each group at its neutral value.
 
     Args:
@@ -181,7 +181,7 @@ def _values_of(spec: ModelSpec, field: str, sibling: Any, reduction: Reduction) 
 
 
 @torch.no_grad()
-def _loss_with(model: Transformer, values: Mapping[str, Tensor], batches: Sequence[Scored]) -> float:
+def _loss_with(model: Transformer, values: Mapping[str, Tensor], batches: Sequence[Batch]) -> float:
     parameters = dict(model.named_parameters())
     kept = {name: parameters[name].clone() for name in values}
     try:
@@ -194,9 +194,9 @@ def _loss_with(model: Transformer, values: Mapping[str, Tensor], batches: Sequen
 
 
 @torch.no_grad()
-def _loss(model: Transformer, batches: Sequence[Scored]) -> float:
-    measured = [measure(model, batch) for batch in batches]
-    return sum(float(part.nats) for part in measured) / sum(part.count for part in measured)
+def _loss(model: Transformer, batches: Sequence[Batch]) -> float:
+    sums = [loss_sums(model(batch.inputs), batch) for batch in batches]
+    return sum(float(part.nats) for part in sums) / sum(part.count for part in sums)
 
 
 def _over_seeds(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

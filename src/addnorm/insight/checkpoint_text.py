@@ -9,7 +9,7 @@ from jaxtyping import Int64
 
 from addnorm.data import Dataset
 from addnorm.errors import InputError
-from addnorm.hugging_face.text import mask_id, require_vocab, text_ids
+from addnorm.outside.hugging_face.text import mask_id, require_vocab, text_ids
 
 LENGTH = 512
 """Default number of tokens of a sequence, or the model's `max_seq` if that is less."""

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from addnorm.errors import InputError
-from addnorm.hugging_face.checkpoint import is_checkpoint
-from addnorm.hugging_face.loading import can_load
 from addnorm.insight import flow
 from addnorm.insight.checkpoint_text import require_no_text
 from addnorm.insight.flow.checkpoint import inspect_checkpoint
 from addnorm.insight.probe import probe_weights
 from addnorm.insight.probe.checkpoint import probe_checkpoint
+from addnorm.outside.hugging_face.checkpoint import is_checkpoint
+from addnorm.outside.hugging_face.loading import can_load
 from addnorm.statistics.over_seeds import depth_over_seeds
 from addnorm.store import RunFolder
 from addnorm.store.measured import measured_folder, write_measured

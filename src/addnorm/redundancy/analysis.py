@@ -1,7 +1,6 @@
 """`addnorm.audit`: run both methods on a model, compare their counts, and describe every parameter."""
 
 import platform
-import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -35,6 +34,7 @@ from addnorm.redundancy.verdict.comparison import compare, joint_disagreement, j
 from addnorm.redundancy.verdict.drift import drift_notes
 from addnorm.redundancy.verdict.finding import Finding
 from addnorm.redundancy.verdict.wording import disagreements, finding, strongest
+from addnorm.version import __version__
 
 Methods = Literal["both", "static", "numeric"]
 
@@ -389,6 +389,4 @@ def _audited_model(question: _Question, static: StaticAnalysis | None, null_spac
 
 
 def _versions() -> dict[str, str]:
-    # The package is loaded already; importing it here would be an upward import.
-    addnorm_version = sys.modules["addnorm"].__version__
-    return {"addnorm": addnorm_version, "torch": torch.__version__, "python": platform.python_version()}
+    return {"addnorm": __version__, "torch": torch.__version__, "python": platform.python_version()}

@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from addnorm import __version__
 from addnorm.references import REFERENCES
 from addnorm.reporting.drawing.line_styles import dash, shape
 from addnorm.reporting.formats import numbers
@@ -21,6 +20,7 @@ from addnorm.reporting.section import Section
 from addnorm.reporting.sections import front_of, pages, pages_of, sections, template_folders
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.reporting.view import CHECKPOINT_PAGE, LOG_PAGE, MODEL_PAGE, OF_ONE, UNLISTED, ReportFiles, View
+from addnorm.version import __version__
 from addnorm.words import LANGUAGES, Phrases, phrases
 
 HERE = Path(__file__).parent

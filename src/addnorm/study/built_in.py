@@ -5,11 +5,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-import addnorm
 from addnorm.errors import UnknownName
 from addnorm.study.strict_yaml import read_yaml_file
 
-_STUDIES = Path(addnorm.__file__).parent / "studies"
+_STUDIES = Path(__file__).parents[1] / "studies"
 _BLANK = """# All fields: addnorm list study-file. Mechanisms: addnorm list residual, addnorm list scores, …
 
 name: "{name}"

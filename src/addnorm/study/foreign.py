@@ -1,4 +1,4 @@
-"""Models that others wrote as variants of a study: the base of every sibling in `addnorm.foreign`.
+"""Models that others wrote as variants of a study: the base of every sibling in `addnorm.outside.foreign`.
 
 A `ForeignSpec` stands where a `ModelSpec` does. Its model maps tokens to logits and has mechanisms of this library only where
 a patch put them, so that what reads the parts of our models is refused by `require_rooms`.

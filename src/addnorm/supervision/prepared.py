@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-import addnorm
 from addnorm.data import Dataset, prepare
 from addnorm.data.preparation import prepared
 from addnorm.data.token_files import Tell, silent
@@ -32,6 +31,7 @@ from addnorm.study.shards import resolve_shards
 from addnorm.supervision.budget import budgets, resolve_budgets
 from addnorm.supervision.cost_estimate import measured_speed, step_cost
 from addnorm.supervision.trial_step import call_plugin
+from addnorm.version import __version__
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +168,7 @@ def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: Se
         plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
     if design is not None:
         plan["design"] = design.to_json()
-    return {**plan, "plan_hash": digest(plan), "addnorm_version": addnorm.__version__}
+    return {**plan, "plan_hash": digest(plan), "addnorm_version": __version__}
 
 
 def record_costs(study: Study, out: Path) -> None:

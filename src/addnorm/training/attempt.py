@@ -10,7 +10,6 @@ from typing import Any
 import numpy
 import torch
 
-import addnorm
 from addnorm.data import Dataset
 from addnorm.errors import AddnormError, InputError
 from addnorm.store.ending import NOT_FINITE, Ending
@@ -27,6 +26,7 @@ from addnorm.training.ranks import Alone, Ranks
 from addnorm.training.recorder import Follower, Recorder
 from addnorm.training.step_window import equal
 from addnorm.training.use import Use
+from addnorm.version import __version__
 
 
 class CannotContinue(AddnormError):
@@ -181,7 +181,7 @@ def _dataset(folder: Path, planned: str) -> Dataset:
 
 def _environment(device: Any, threads: int) -> dict[str, Any]:
     return {
-        "addnorm": addnorm.__version__,
+        "addnorm": __version__,
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),

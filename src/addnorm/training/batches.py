@@ -5,7 +5,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from torch import Tensor
 
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 
 
 class Batches:
@@ -17,12 +17,12 @@ class Batches:
             tensor into memory from which a device reads without the CPU (`Tensor.pin_memory`).
     """
 
-    def __init__(self, make: Callable[[int], Scored], pin: Callable[[Tensor], Tensor] | None) -> None:
+    def __init__(self, make: Callable[[int], Batch], pin: Callable[[Tensor], Tensor] | None) -> None:
         self._make, self._pin = make, pin
         self._thread = None if pin is None else ThreadPoolExecutor(1, "batches")
-        self._next: tuple[int, Future[Scored]] | None = None
+        self._next: tuple[int, Future[Batch]] | None = None
 
-    def take(self, step: int) -> Scored:
+    def take(self, step: int) -> Batch:
         """The batch of a step; begins the next one."""
         if self._thread is None:
             return self._make(step)
@@ -31,6 +31,6 @@ class Batches:
         self._next = (step + 1, self._thread.submit(self._pinned, step + 1))
         return batch
 
-    def _pinned(self, step: int) -> Scored:
+    def _pinned(self, step: int) -> Batch:
         assert self._pin is not None
         return self._make(step).mapped(self._pin)

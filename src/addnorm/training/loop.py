@@ -24,7 +24,7 @@ from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
 from addnorm.training.batches import Batches
-from addnorm.training.objective import Scored, measure, report, score, text_bytes
+from addnorm.training.objective import Batch, loss_sums, make_batch, metrics, text_bytes
 from addnorm.training.parallel import Parallel, Replicated
 from addnorm.training.ranks import Alone, Group, Ranks
 from addnorm.training.scalars import ScalarRecorder
@@ -89,7 +89,7 @@ class Trainer:
 
         def trial(module: nn.Module) -> Tensor:
             with self._precision():
-                return measure(module, batch).nats
+                return loss_sums(module(batch.inputs), batch).nats
 
         self._forward, reason = compiled(self.model, trial)
         return reason
@@ -110,13 +110,14 @@ class Trainer:
         self.step += 1
         return Step(loss, grad_norm)
 
-    def _gradients(self, batch: Scored) -> Tensor:
+    def _gradients(self, batch: Batch) -> Tensor:
         """Set the gradients of a batch, the sum over its shards. Returns the loss."""
         rows, sums, count = self.training.batch // self.shards, TreeSum(), batch.count
         for shard in self.parallel.shards(self.shards):
             self._reseed(f"step:{self.step}" + (f":shard:{shard}" if self.shards > 1 else ""))
             with self._precision():
-                loss = measure(self._forward, batch.rows(shard * rows, (shard + 1) * rows, self.device)).nats / count
+                part = batch.rows(shard * rows, (shard + 1) * rows, self.device)
+                loss = loss_sums(self._forward(part.inputs), part).nats / count
             loss.backward()
             sums.add(self.parallel.take(loss.detach()))
         return self.parallel.set_gradients(sums.total())
@@ -135,22 +136,21 @@ class Trainer:
             for first in range(0, len(batches), self.ranks.size):
                 index = first + self.ranks.rank
                 if index < len(batches):
-                    table[index] = self._measured(batches[index], index)
+                    table[index] = self._evaluated(batches[index], index)
                 elif self.parallel.together:  # the others need this rank's share of the weights
-                    self._measured(batches[-1], index)
+                    self._evaluated(batches[-1], index)
         nats, hits, count, num_bytes = (sum(column) for column in self.ranks.gather_rows(table).T.tolist())
-        return report(nats, int(hits), int(count), int(num_bytes))
+        return metrics(nats, int(hits), int(count), int(num_bytes))
 
-    def _measured(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 4"]:
+    def _evaluated(self, windows: np.ndarray, index: int) -> Float64[Tensor, " 4"]:
         """Nats, hits, count and bytes of an evaluation batch."""
         # Masked models predict the same tokens at every evaluation and for every seed.
-        batch = _scored(self.spec, self.dataset, windows, seed=0, step=index)
+        batch = _batch(self.spec, self.dataset, windows, seed=0, step=index)
         with self._precision():
-            measured = measure(self.model, batch.rows(0, len(batch.inputs), self.device))
+            part = batch.rows(0, len(batch.inputs), self.device)
+            sums = loss_sums(self.model(part.inputs), part)
         num_bytes = 0 if self._byte_lengths is None else text_bytes(batch, self._byte_lengths)
-        return torch.tensor(
-            [measured.nats.item(), measured.hits.item(), measured.count, num_bytes], dtype=torch.float64
-        )
+        return torch.tensor([sums.nats.item(), sums.hits.item(), sums.count, num_bytes], dtype=torch.float64)
 
     def averaged(self) -> AbstractContextManager[None]:
         """Give the model, during a block, the weights that are evaluated and kept at the end."""
@@ -214,15 +214,15 @@ class Trainer:
         torch.manual_seed(generator_for(self.spec.seed, purpose).initial_seed())
 
 
-def _batch_of(spec: RunSpec, dataset: Dataset, step: int) -> Scored:
+def _batch_of(spec: RunSpec, dataset: Dataset, step: int) -> Batch:
     """The training batch of a step."""
     windows = train_batch(dataset, spec.seed, step, spec.training.batch, spec.training.seq)
-    return _scored(spec, dataset, windows, seed=spec.seed, step=step)
+    return _batch(spec, dataset, windows, seed=spec.seed, step=step)
 
 
-def _scored(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, step: int) -> Scored:
+def _batch(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, step: int) -> Batch:
     # On the CPU, because each shard takes its own rows to the device.
-    return score(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
+    return make_batch(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
 
 
 def _parallel(model: Transformer | ForeignModel, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:

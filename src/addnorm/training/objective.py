@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from addnorm.data import Dataset, mask_tokens
@@ -17,12 +17,12 @@ Windows = Int64[np.ndarray, "batch seq_plus_one"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scored:
+class Batch:
     """Inputs and targets of one batch."""
 
     inputs: Int64[Tensor, "batch seq"]
     targets: Int64[Tensor, "batch seq"]
-    where: Bool[Tensor, "batch seq"] | None
+    mask: Bool[Tensor, "batch seq"] | None
     """Scored positions; None for all."""
     scored: Int64[Tensor, " scored"] | None = None
     """Scored positions as indices into all, counted before the batch went to its device, which need not be asked; None if not
@@ -31,27 +31,29 @@ class Scored:
     @property
     def count(self) -> int:
         """Number of scored positions."""
-        return self.targets.numel() if self.where is None else int(self.where.sum())
+        return self.targets.numel() if self.mask is None else int(self.mask.sum())
 
-    def rows(self, first: int, end: int, device: torch.device) -> "Scored":
+    def rows(self, first: int, end: int, device: torch.device) -> "Batch":
         """The sequences from `first` to before `end`, on a device."""
-        where = None if self.where is None else self.where[first:end]
-        own = Scored(
+        mask = None if self.mask is None else self.mask[first:end]
+        own = Batch(
             inputs=self.inputs[first:end],
             targets=self.targets[first:end],
-            where=where,
-            scored=None if where is None else where.flatten().nonzero().squeeze(1),
+            mask=mask,
+            scored=None if mask is None else mask.flatten().nonzero().squeeze(1),
         )
         return own.mapped(lambda tensor: tensor.to(device, non_blocking=True))
 
-    def mapped(self, function: Callable[[Tensor], Tensor]) -> "Scored":
+    def mapped(self, function: Callable[[Tensor], Tensor]) -> "Batch":
         """The batch with a function of each of its tensors."""
         tensors: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
         mapped: dict[str, Any] = {name: value if value is None else function(value) for name, value in tensors.items()}
-        return Scored(**mapped)
+        return Batch(**mapped)
 
 
-def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device) -> Scored:
+def make_batch(
+    objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device
+) -> Batch:
     """Inputs and targets of a batch of windows.
 
     Args:
@@ -63,14 +65,14 @@ def score(objective: str, windows: Windows, dataset: Dataset, *, seed: int, step
     """
     if objective == "causal":
         tokens = torch.from_numpy(windows).to(device)
-        return Scored(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous(), where=None)
+        return Batch(inputs=tokens[:, :-1].contiguous(), targets=tokens[:, 1:].contiguous(), mask=None)
     masked = mask_tokens(windows[:, :-1], vocab=dataset.vocab, mask_id=dataset.mask_id, seed=seed, step=step)
-    inputs, targets, where = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in masked)
-    return Scored(inputs=inputs, targets=targets, where=where)
+    inputs, targets, mask = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in masked)
+    return Batch(inputs=inputs, targets=targets, mask=mask)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class LossSums:
     """Sums over the scored positions of a batch."""
 
     nats: Tensor
@@ -85,43 +87,38 @@ class Measured:
         return self.nats / self.count
 
 
-def measure(model: nn.Module, batch: Scored) -> Measured:
-    """Apply the model to a batch and compare its logits with the targets."""
-    return compare(model(batch.inputs), batch)
-
-
-def compare(logits: Float[Tensor, "batch seq vocab"], batch: Scored) -> Measured:
+def loss_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> LossSums:
     """Compare logits with the targets of a batch, in float32 or float64."""
     targets = batch.targets
     logits, targets = logits.flatten(0, 1), targets.flatten()
-    if batch.where is not None:
-        scored = batch.where.flatten() if batch.scored is None else batch.scored
+    if batch.mask is not None:
+        scored = batch.mask.flatten() if batch.scored is None else batch.scored
         logits, targets = logits[scored], targets[scored]
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     with torch.no_grad():
         hits = (logits.argmax(dim=-1) == targets).sum()
-    return Measured(nats=F.cross_entropy(logits, targets, reduction="sum"), hits=hits, count=targets.numel())
+    return LossSums(nats=F.cross_entropy(logits, targets, reduction="sum"), hits=hits, count=targets.numel())
 
 
-def text_bytes(batch: Scored, lengths: Int64[Tensor, " vocab"]) -> int:
+def text_bytes(batch: Batch, lengths: Int64[Tensor, " vocab"]) -> int:
     """UTF-8 bytes of the text of the scored targets of a batch on the CPU.
 
     Args:
         batch: the batch.
         lengths: bytes of every id's text, see `Dataset.byte_lengths`.
     """
-    targets = batch.targets if batch.where is None else batch.targets[batch.where]
+    targets = batch.targets if batch.mask is None else batch.targets[batch.mask]
     return int(lengths[targets].sum())
 
 
-def report(nats: float, hits: int, count: int, num_bytes: int) -> dict[str, float]:
+def metrics(nats: float, hits: int, count: int, num_bytes: int) -> dict[str, float]:
     """Loss (nats per token), accuracy, perplexity and bits per byte of summed measurements.
 
     Args:
-        nats, hits, count: sums of `Measured`.
+        nats, hits, count: sums of `LossSums`.
         num_bytes: bytes of the text of the same targets; 0 if they are not known, and bits per byte are left out.
     """
     loss = nats / count
-    measured = {"loss": loss, "accuracy": hits / count, "perplexity": math.exp(min(loss, 700.0))}
-    return {**measured, "bits_per_byte": nats / (math.log(2) * num_bytes)} if num_bytes else measured
+    values = {"loss": loss, "accuracy": hits / count, "perplexity": math.exp(min(loss, 700.0))}
+    return {**values, "bits_per_byte": nats / (math.log(2) * num_bytes)} if num_bytes else values

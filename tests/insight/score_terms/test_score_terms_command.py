@@ -106,7 +106,7 @@ def checkpoint(folder: Path) -> Path:
     for name, parameter in model.named_parameters():
         if name.endswith("k_proj.bias"):
             torch.nn.init.normal_(parameter)
-    from addnorm.targets.transformers_class import quiet_transformers
+    from addnorm.outside.targets.transformers_class import quiet_transformers
 
     with quiet_transformers():
         model.save_pretrained(folder)

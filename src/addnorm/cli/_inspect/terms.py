@@ -46,9 +46,9 @@ def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name
     Raises:
         InputError: a target has no four terms, or an option applies to none of the targets.
     """
-    from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.insight.inspect import measured_place
     from addnorm.insight.score_terms.inspect import beside
+    from addnorm.outside.hugging_face.checkpoint import is_checkpoint
     from addnorm.reporting.sections import terms as tables
 
     require_figure_file(options.plot)
@@ -109,8 +109,8 @@ def checkpoint_length(given: str | None) -> int | None:
 
 def _measurement(target: Path, options: FourTerms, place: Path | None) -> Callable[[], dict[str, Any]]:
     """Check one target, and return the function that measures it, so that all are checked before the first measurement."""
-    from addnorm.hugging_face.checkpoint import is_checkpoint
     from addnorm.insight.score_terms.inspect import MULTIPLE, inspect_terms, require_terms
+    from addnorm.outside.hugging_face.checkpoint import is_checkpoint
 
     if options.samples < 1:
         raise InputError(f"--samples: expected at least 1, got {options.samples}.")
@@ -129,11 +129,11 @@ def _measurement(target: Path, options: FourTerms, place: Path | None) -> Callab
 
 
 def _of_checkpoint(folder: Path, options: FourTerms, place: Path | None) -> dict[str, Any]:
-    from addnorm.hugging_face.text import require_vocab
     from addnorm.insight.score_terms.inspect import NAME, terms_of_model
     from addnorm.model.transformer import Transformer
+    from addnorm.outside.hugging_face.text import require_vocab
+    from addnorm.outside.targets import resolve
     from addnorm.store.measured import write_measured
-    from addnorm.targets import resolve
 
     length = checkpoint_length(options.length) or CHECKPOINT_LENGTH
     if options.text is None:
@@ -159,7 +159,7 @@ def _tokens(folder: Path, file: Path, samples: int, length: int) -> Any:
     """Take samples of a text at equal distances, with the checkpoint's own tokenizer: int64 [sample, seq]."""
     import torch
 
-    from addnorm.hugging_face.text import text_ids
+    from addnorm.outside.hugging_face.text import text_ids
 
     ids = text_ids(folder, file)
     available = len(ids) // length

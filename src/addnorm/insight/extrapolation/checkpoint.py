@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from addnorm.hugging_face.loading import load_hf
 from addnorm.insight.checkpoint_text import held_text
 from addnorm.insight.extrapolation.extrapolate import WINDOWS, parsed_switches, require_position
 from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_lengths
@@ -14,6 +13,7 @@ from addnorm.insight.extrapolation.run_record import settings_of
 from addnorm.insight.extrapolation.segments import held_out_segments
 from addnorm.insight.extrapolation.summary import CONFIDENCE, Line, Scoring, over_segments, row_of
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, require_all, switched
+from addnorm.outside.hugging_face.loading import load_hf
 from addnorm.training.numerics import device_here
 
 

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 import torch
 
-import addnorm
 from addnorm.data import held_batches
-from addnorm.hugging_face.loading import load_hf
 from addnorm.insight.checkpoint_text import LENGTH, HeldText, held_text
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.insight.flow.runs import FORMAT, Settings
+from addnorm.outside.hugging_face.loading import load_hf
 from addnorm.training.numerics import device_here
-from addnorm.training.objective import Scored, score
+from addnorm.training.objective import Batch, make_batch
+from addnorm.version import __version__
 
 _BATCH = 4
 """Sequences of a forward pass."""
@@ -72,15 +72,15 @@ def inspect_text(
     seq = min(LENGTH, longest or LENGTH) if length is None else length
     device = device_here()
 
-    def batches(size: int, sequences: int) -> tuple[Scored, ...]:
+    def batches(size: int, sequences: int) -> tuple[Batch, ...]:
         windows = held_batches(held.dataset, size, seq, sequences)
-        return tuple(_scored(objective, window, held, step, device) for step, window in enumerate(windows))
+        return tuple(_batch(objective, window, held, step, device) for step, window in enumerate(windows))
 
     windows = Windows(batches=batches(_BATCH, settings.sequences), maps=batches(1, settings.map_sequences))
     return {
         "format": FORMAT,
         "run": folder.name,
-        "addnorm": addnorm.__version__,
+        "addnorm": __version__,
         "weights": {"folder": str(folder)},
         "data": {
             "hash": held.dataset.hash,
@@ -93,9 +93,9 @@ def inspect_text(
     }
 
 
-def _scored(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Scored:
+def _batch(objective: str, window: np.ndarray, held: HeldText, step: int, device: torch.device) -> Batch:
     """Inputs and targets of a batch, with the model's own mask token."""
-    made = score(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
+    made = make_batch(objective, window, held.dataset, seed=0, step=step, device=torch.device("cpu"))
     inputs = torch.from_numpy(np.ascontiguousarray(held.with_mask(made.inputs.numpy())))
-    where = None if made.where is None else made.where.to(device)
-    return Scored(inputs=inputs.to(device), targets=made.targets.to(device), where=where)
+    mask = None if made.mask is None else made.mask.to(device)
+    return Batch(inputs=inputs.to(device), targets=made.targets.to(device), mask=mask)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from addnorm.insight.flow.stream import Squares
-from addnorm.training.objective import Measured
+from addnorm.training.objective import LossSums
 
 
 class ParameterGradients:
@@ -20,18 +20,18 @@ class ParameterGradients:
         self.count = 0
         """Scored tokens."""
 
-    def add(self, measured: Measured, others: Sequence[Tensor] = ()) -> Sequence[Tensor | None]:
+    def add(self, sums: LossSums, others: Sequence[Tensor] = ()) -> Sequence[Tensor | None]:
         """Add a batch.
 
         Returns:
             The gradients with respect to `others`; None for those on which the loss does not depend.
         """
-        both = torch.autograd.grad(measured.nats, [*self.parameters, *others], allow_unused=True)
+        both = torch.autograd.grad(sums.nats, [*self.parameters, *others], allow_unused=True)
         for parameter, gradient in zip(self.parameters, both, strict=False):
             if gradient is not None:
                 before = self.sums.get(id(parameter))
                 self.sums[id(parameter)] = gradient if before is None else before + gradient
-        self.count += measured.count
+        self.count += sums.count
         return both[len(self.parameters) :]
 
     def norm(self, *modules: nn.Module) -> float:

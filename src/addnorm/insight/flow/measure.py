@@ -16,7 +16,7 @@ from addnorm.insight.flow.gradients import ParameterGradients, as_in_training
 from addnorm.insight.flow.recording import Recording, recorded
 from addnorm.insight.flow.stream import LayerTally, SiteTally, Squares
 from addnorm.model.transformer import Transformer
-from addnorm.training.objective import Scored, compare
+from addnorm.training.objective import Batch, loss_sums
 from addnorm.words import Sentence, say
 
 _DEPTH_TOKENS = 128
@@ -40,9 +40,9 @@ _MEAN_OF_LAYER = (
 class Windows:
     """Held-out text as inputs and targets of the model."""
 
-    batches: Sequence[Scored]
+    batches: Sequence[Batch]
     """Batches for gradients, the stream and read-outs."""
-    maps: Sequence[Scored]
+    maps: Sequence[Batch]
     """Batches for attention and scores: fewer, of one sequence each."""
 
 
@@ -61,7 +61,7 @@ def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
     return measured | {"depth": finite(depth_matrices(model, windows.maps[0].inputs[:, :_DEPTH_TOKENS]))}
 
 
-def measures(model: nn.Module, record: Callable[[Scored], Recording], windows: Windows) -> dict[str, Any]:
+def measures(model: nn.Module, record: Callable[[Batch], Recording], windows: Windows) -> dict[str, Any]:
     """Measure any model in evaluation mode; it is not changed.
 
     Args:
@@ -104,7 +104,7 @@ class _Tally:
     embedding: nn.Module | None = None
     missing: dict[str, Sentence] = field(default_factory=dict)
 
-    def add(self, record: Callable[[Scored], Recording], batch: Scored) -> None:
+    def add(self, record: Callable[[Batch], Recording], batch: Batch) -> None:
         """Add one pass."""
         recording = record(batch)
         self.modules, self.embedding = [layer.module for layer in recording.layers], recording.embedding
@@ -118,28 +118,28 @@ class _Tally:
         if recording.logits is None:
             self.missing["logits"] = say("no_logits")
             return
-        self.nats += compare(recording.logits, batch).nats.item()
+        self.nats += loss_sums(recording.logits, batch).nats.item()
         with as_in_training(self.model) as differs:
             self._add_gradients(record(batch) if differs else recording, batch)
         # After the gradients, for which a pass through the model may not run before: it could overwrite what they need.
         with torch.no_grad():
             self._add_exits(recording, batch)
 
-    def _add_gradients(self, recording: Recording, batch: Scored) -> None:
+    def _add_gradients(self, recording: Recording, batch: Batch) -> None:
         sites = [site for site in recording.sites if site.modules is not None]
-        loss = compare(cast(Tensor, recording.logits), batch)
+        loss = loss_sums(cast(Tensor, recording.logits), batch)
         for site, gradient in zip(sites, self.gradients.add(loss, [site.after for site in sites]), strict=True):
             if gradient is not None:
                 self.sites[site.layer, site.order].gradient.add(gradient)
 
-    def _add_exits(self, recording: Recording, batch: Scored) -> None:
+    def _add_exits(self, recording: Recording, batch: Batch) -> None:
         read_out = recording.read_out()
         if read_out is None:
             self.missing["read-out"] = say("no_read_out")
             return
         for number, layer in enumerate(recording.layers):
             tally = self.layers[number]
-            tally.exit_nats = (tally.exit_nats or 0.0) + compare(read_out(layer.output), batch).nats.item()
+            tally.exit_nats = (tally.exit_nats or 0.0) + loss_sums(read_out(layer.output), batch).nats.item()
 
     def flow(self) -> dict[str, Any]:
         """The measures so far."""

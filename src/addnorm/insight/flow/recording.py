@@ -17,7 +17,7 @@ from addnorm.kernels.grouped_attention import AttentionProblem, num_visible
 from addnorm.model.trace import AttentionTrace, Trace
 from addnorm.model.transformer import Transformer
 from addnorm.shape import Role
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 from addnorm.words import Sentence
 
 Block = Float[Tensor, "batch heads query keys"]
@@ -102,7 +102,7 @@ class Recording:
     """Parts of the model that were not found."""
 
 
-def recorded(model: Transformer, batch: Scored) -> Recording:
+def recorded(model: Transformer, batch: Batch) -> Recording:
     """Record a pass of a model of this library."""
     trace = Trace()
     logits = model(batch.inputs, trace=trace)

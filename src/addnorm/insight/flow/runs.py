@@ -8,15 +8,15 @@ from typing import Any
 
 import torch
 
-import addnorm
 from addnorm.data import Dataset, held_batches
 from addnorm.errors import AddnormError, InputError
 from addnorm.insight.flow.measure import Windows, flow
 from addnorm.store import RunFolder, StudyFolder
 from addnorm.store.files import Damaged, read_json, write_json
 from addnorm.training.numerics import device_here
-from addnorm.training.objective import score
+from addnorm.training.objective import make_batch
 from addnorm.training.run_weights import RunWeights, newest_weights
+from addnorm.version import __version__
 
 INSIGHT = "insight.json"
 """Name of the file in the run's folder."""
@@ -169,7 +169,8 @@ def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device
     def batches(size: int, sequences: int) -> tuple[Any, ...]:
         windows = held_batches(dataset, size, training.seq, sequences)
         return tuple(
-            score(objective, window, dataset, seed=0, step=step, device=device) for step, window in enumerate(windows)
+            make_batch(objective, window, dataset, seed=0, step=step, device=device)
+            for step, window in enumerate(windows)
         )
 
     return Windows(batches=batches(training.batch, settings.sequences), maps=batches(1, settings.map_sequences))
@@ -182,7 +183,7 @@ def head_of(run: RunFolder, found: RunWeights, settings: Settings) -> dict[str, 
         "run": run.name,
         "variant": found.spec.variant,
         "seed": found.spec.seed,
-        "addnorm": addnorm.__version__,
+        "addnorm": __version__,
         "weights": {"file": found.file, "step": found.step, "steps": training.steps},
         "data": {
             "hash": found.spec.data_hash,

@@ -17,12 +17,12 @@ from addnorm.insight.flow.measure import Windows, measures
 from addnorm.insight.probe.recording import Logits, recorded
 from addnorm.study.foreign import ForeignModel, logits_of
 from addnorm.training.numerics import device_here
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 from addnorm.training.run_weights import RunWeights
 from addnorm.words import Sentence
 
 
-def probe(model: nn.Module, batches: Sequence[Scored], maps: Sequence[Scored], logits_of: Logits) -> dict[str, Any]:
+def probe(model: nn.Module, batches: Sequence[Batch], maps: Sequence[Batch], logits_of: Logits) -> dict[str, Any]:
     """Measure a model in evaluation mode; it is not changed.
 
     Args:

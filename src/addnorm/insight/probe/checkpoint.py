@@ -12,7 +12,7 @@ from addnorm.insight.flow.checkpoint import inspect_text
 from addnorm.insight.flow.measure import Windows
 from addnorm.insight.flow.runs import Settings
 from addnorm.insight.probe import notes_of, probe
-from addnorm.targets.checkpoint import load_checkpoint
+from addnorm.outside.targets.checkpoint import load_checkpoint
 from addnorm.training.numerics import device_here
 from addnorm.words import Sentence, say
 

@@ -12,14 +12,14 @@ from addnorm.errors import InputError
 from addnorm.insight.flow.recording import RecordedAttention, RecordedLayer, RecordedSite, Recording
 from addnorm.insight.probe.attention import rows_of
 from addnorm.insight.probe.read_out import read_out_of
-from addnorm.training.objective import Scored
+from addnorm.training.objective import Batch
 from addnorm.words import Sentence, say
 
 Logits = Callable[[nn.Module, Tensor], Tensor | None]
 """Applies a model to tokens; None if it has no logits."""
 
 
-def recorded(model: nn.Module, logits_of: Logits, batch: Scored) -> Recording:
+def recorded(model: nn.Module, logits_of: Logits, batch: Batch) -> Recording:
     """Record a pass of any model that reads tokens.
 
     Raises:

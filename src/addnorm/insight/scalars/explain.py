@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import addnorm
 from addnorm.errors import InputError, JobError, warn
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.over_seeds import over_seeds
@@ -19,7 +18,7 @@ from addnorm.study.loading import load_study
 from addnorm.study.plugins import load_plugins
 
 NAME = "explain.json"
-KUANG_2025 = Path(addnorm.__file__).parent / "studies" / "published" / "kuang_2025" / "scalars.json"
+KUANG_2025 = Path(__file__).parents[2] / "studies" / "published" / "kuang_2025" / "scalars.json"
 
 
 def explain(

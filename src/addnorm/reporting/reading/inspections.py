@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from addnorm import __version__
 from addnorm.errors import AddnormError
 from addnorm.reporting.reading.study_files import content_of
 from addnorm.reporting.snapshot import Snapshot
 from addnorm.store import RunFolder, read_json
+from addnorm.version import __version__
 
 NAME = "insight.json"
 FORMAT = 5

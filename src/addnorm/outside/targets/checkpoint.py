@@ -1,0 +1,188 @@
+"""A local folder with a Transformers checkpoint: config.json and weights. No code in it is executed.
+
+The class is taken from the installed Transformers by the name in `architectures`; weights are read from safetensors, or from
+torch files with `weights_only=True`. A folder that requires its own code (`auto_map`) is refused.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from addnorm.errors import InputError
+from addnorm.outside.hugging_face.checkpoint import CONFIG, plain_config, require_weights, weights_file
+from addnorm.outside.hugging_face.loading import load_hf
+from addnorm.outside.hugging_face.own_class import MODEL_TYPE
+from addnorm.outside.targets.checkpoint_folder import removed_biases
+from addnorm.outside.targets.class_fit import best_class, some
+from addnorm.outside.targets.example_inputs import example_inputs
+from addnorm.outside.targets.input_spec import make_inputs
+from addnorm.outside.targets.run import random_tokens
+from addnorm.outside.targets.target import Target
+from addnorm.outside.targets.transformers_class import (
+    configuration_target,
+    model_class,
+    num_parameters,
+    quiet_transformers,
+    raised_as_input_error,
+)
+from addnorm.redundancy.execution.copies import copy_of
+from addnorm.redundancy.execution.inputs import bind
+from addnorm.redundancy.execution.memory import needed_bytes
+from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
+
+_HARMLESS = re.compile(
+    r"(^|\.)(pooler\..+|seq_relationship\..+|position_ids|inv_freq|(attn|attention)\.(masked_)?bias)$"
+)
+"""Weights of parts beside the language model, and buffers that every class computes."""
+
+
+def checkpoint_target(folder: Path, given: Mapping[str, Any] | None, memory: int | None = None) -> Target:
+    """Load the model in a folder, in the dtype of its weights, with inputs derived from its configuration.
+
+    If its audit needs more than `memory` bytes, the target is a reduced configuration with random weights.
+
+    Raises:
+        InputError: config.json or the weights are missing or damaged, the folder requires its own code, the installed
+            Transformers lacks its class, or weights are missing.
+    """
+    content = plain_config(folder)
+    if content.get("model_type") == MODEL_TYPE:
+        return _own_target(folder, given)
+    _require_plain(folder, content)
+    name = _architecture(folder, content)
+    weights = require_weights(folder).name
+    if memory is not None:
+        cls, config = _class_and_config(folder, name)
+        with quiet_transformers(), raised_as_input_error(f"{folder} cannot be loaded as {name}"):
+            needed = needed_bytes(num_parameters(cls, config))
+        if needed > memory:
+            return configuration_target(str(folder), "checkpoint", cls, config, given, memory)
+    model, ignored = _loaded(folder, name, weights)
+    inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
+    notes = (f"weights: {weights}", *([f"{name} ignores {some(ignored)} of {weights}"] if ignored else []), *notes)
+    gone = _without_removed(model, folder / weights, inputs)
+    notes += (f"{some(gone)} removed by `addnorm audit --strip`, which the file holds as zeros",) if gone else ()
+    return Target(name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=notes)
+
+
+def _without_removed(model: nn.Module, weights: Path, inputs: Any) -> tuple[str, ...]:
+    """Remove from the model what a stripped folder's metadata names, and return these names."""
+    names = removed_biases(weights) if weights.suffix == ".safetensors" else ()
+    named = dict(model.named_parameters(remove_duplicate=False))
+    names = tuple(name for name in names if name in named)
+    if not names:
+        return ()
+    aliases = {name: [each for each, other in named.items() if other is named[name]] for name in names}
+    absent, zeroed = remove(copy_of(model, torch.float64), names, aliases, bind(inputs))
+    for name in absent:
+        set_to_none(model, aliases[name])
+    for name in zeroed:
+        set_to_zeros(model, aliases[name])
+    return names
+
+
+def load_checkpoint(folder: Path) -> nn.Module:
+    """Load the model in a folder by its class of Transformers, in the dtype of its weights and in evaluation mode.
+
+    Raises:
+        InputError: as `checkpoint_target`, or the class does not read some of the weights, which may make it another model.
+    """
+    content = plain_config(folder)
+    _require_plain(folder, content)
+    name, weights = _architecture(folder, content), require_weights(folder)
+    model, ignored = _loaded(folder, name, weights.name)
+    ignored = [weight for weight in ignored if not _HARMLESS.search(weight)]
+    if ignored:
+        raise InputError(
+            f"{weights}: expected the weights of {name} with the sizes of config.json, got also {some(ignored)}, which it does "
+            "not read. config.json and weights must belong to one model."
+        )
+    return model
+
+
+def _own_target(folder: Path, given: Mapping[str, Any] | None) -> Target:
+    """An exported run, whose class is this library's own; its spec is in config.json."""
+    model = load_hf(folder)
+    inputs = make_inputs(given, model) if given is not None else random_tokens(model)
+    return Target(
+        name=str(folder), model=model, inputs=inputs, kind="checkpoint", notes=("weights: model.safetensors",)
+    )
+
+
+def _require_plain(folder: Path, content: dict[str, Any]) -> None:
+    path = folder / CONFIG
+    for field, why in (
+        ("auto_map", "its model is Python code in the folder or on a hub, which addnorm does not execute"),
+        ("quantization_config", "its weights are quantised and cannot be changed by small amounts"),
+    ):
+        if content.get(field) is not None:
+            raise InputError(
+                f"{path} has {field!r}: {why}. Build the model yourself and give it as module:function instead."
+            )
+
+
+def _architecture(folder: Path, content: dict[str, Any]) -> str:
+    names = content.get("architectures")
+    if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
+        weights = weights_file(folder)
+        fit = best_class(folder, content, weights) if weights is not None else None
+        advice = (
+            f'The weights fit {fit.name} best{fit.in_words}. Add "architectures": ["{fit.name}"].'
+            if fit is not None
+            else 'Add the class, such as "architectures": ["BertModel"].'
+        )
+        raise InputError(f"{folder / CONFIG}: expected one class in 'architectures', got {json.dumps(names)}. {advice}")
+    return names[0]
+
+
+def _class_and_config(folder: Path, name: str) -> tuple[Any, Any]:
+    cls = model_class(name)
+    with quiet_transformers(), raised_as_input_error(f"{folder} cannot be loaded as {name}"):
+        config = cls.config_class.from_json_file(folder / CONFIG)
+    if getattr(config, "use_cache", None):
+        config.use_cache = False
+    return cls, config
+
+
+def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]]:
+    """The model, and the names of weights in the file that its class does not read."""
+    cls, config = _class_and_config(folder, name)
+    with (
+        quiet_transformers(),
+        raised_as_input_error(f"{folder} cannot be loaded as {name}"),
+        torch.random.fork_rng(devices=[]),
+    ):
+        model, loading_info = cls.from_pretrained(
+            folder,
+            config=config,
+            local_files_only=True,
+            trust_remote_code=False,
+            use_safetensors=".safetensors" in weights,
+            weights_only=True,
+            # A configuration may name an attention kernel that is fetched from a hub; torch's is used instead.
+            attn_implementation="sdpa" if cls._supports_sdpa else "eager",
+            output_loading_info=True,
+            # Mismatches are reported below with the name and shapes of the weight.
+            ignore_mismatched_sizes=True,
+        )
+    mismatched = sorted((key, tuple(got), tuple(expected)) for key, got, expected in loading_info["mismatched_keys"])
+    if mismatched:
+        key, got, expected = mismatched[0]
+        raise InputError(
+            f"{folder}: expected {key} of shape {expected} by config.json, got {got} in {weights}"
+            f"{f'; {len(mismatched) - 1} more differ' if len(mismatched) > 1 else ''}. Copy both files from one model."
+        )
+    missing = sorted(loading_info["missing_keys"])
+    if missing:
+        raise InputError(
+            f"{folder / weights}: expected all weights of {name}, got none for {', '.join(missing[:5])}"
+            f"{f' and {len(missing) - 5} more' if len(missing) > 5 else ''}, which would be random. Name the saved class in "
+            "'architectures' of config.json."
+        )
+    evaluated: nn.Module = model.eval()
+    return evaluated, sorted(loading_info["unexpected_keys"])
