@@ -22,6 +22,7 @@ A block is a comment that says what stands in it, the table, and `<!-- end -->`:
     <!-- learned NAME VARIANT WHAT --> coefficients WHAT of a variant, means over its seeds: a row per layer that reads, a
                                        column per layer that is read
     <!-- table NAME -->                rows of a script, as it printed them
+    <!-- claims LANGUAGE -->           the claims of claims.yaml with what their data say, in `en` or `zh`; see claims.py
 """
 
 import json
@@ -49,9 +50,13 @@ from addnorm.store.study import COSTS
 from addnorm.store.trend import trend
 
 HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))  # the test imports this file by its path
+from claims import table as claims_table  # noqa: E402
+
 DATA = HERE / "data"
 BLOCK = re.compile(
-    r"<!-- (rank|sweep|trend|pairs|batches|signs|tuning|lengths|verdicts|cost|learned|table) ([^>]*?) -->\n.*?<!-- end -->",
+    r"<!-- (rank|sweep|trend|pairs|batches|signs|tuning|lengths|verdicts|cost|learned|table|claims) ([^>]*?) -->\n"
+    r".*?<!-- end -->",
     flags=re.S,
 )
 SIGNS = {"better": "better", "worse": "worse", "equivalent": "equal", "undecided": "?", "failed": "failed", None: "-"}
@@ -226,6 +231,8 @@ def block(kind: str, names: str) -> str:
         return cost(names)
     if kind == "learned":
         return coefficients(*names.split())
+    if kind == "claims":
+        return claims_table(names)
     table = stored(names)
     return markdown([table["columns"], *table["rows"]])
 

@@ -1,0 +1,140 @@
+"""The table of claims: what the sources claim, what decides it, and whether a second batch of seeds finds it again.
+
+No verdict is written by hand. claims.yaml names a difference; its verdict is the one that `addnorm rank` (or `extrapolate`)
+gives of data/NAME.json, and the second batch is data/NAME-second.json, seeds that the first batch did not have. A verdict
+of one batch is never called found again, and an undecided one never anything but open.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from addnorm.statistics import ranking_of_published
+
+HERE = Path(__file__).parent
+DATA = HERE / "data"
+WORDS = {
+    "en": {
+        "head": ["claim", "decided by", "first batch", "second batch", "replicated?"],
+        "better": "better", "worse": "worse", "equivalent": "equivalent", "undecided": "undecided", "failed": "failed",
+        "None": "no verdict", "seeds": "{} seeds", "tokens": "{} tokens",
+        "open": "open", "one batch": "one batch only", "again": "found again", "not again": "not found again",
+        "claimed": "as claimed", "against": "against the claim", "neutral": "the source names no sign",
+        "proof holds": "proved", "proof refuted": "refuted", "not run": "not run",
+    },
+    "zh": {
+        "head": ["说法", "依据", "第一批种子", "第二批种子", "是否再次得到"],
+        "better": "更好", "worse": "更差", "equivalent": "等价", "undecided": "未决", "failed": "失败",
+        "None": "无判定", "seeds": "{} 个种子", "tokens": "{} 个 token",
+        "open": "未决", "one batch": "只有一批", "again": "再次得到", "not again": "未再得到",
+        "claimed": "与说法一致", "against": "与说法相反", "neutral": "来源未言正负",
+        "proof holds": "已证明", "proof refuted": "已否定", "not run": "未做",
+    },
+}  # fmt: skip
+
+
+def table(language: str) -> str:
+    """All claims as Markdown, one table for each source.
+
+    Args:
+        language: `en` or `zh`.
+
+    Raises:
+        SystemExit: a claim names data, a variant or a file that does not exist.
+    """
+    words = WORDS[language]
+    parts = []
+    for source in yaml.safe_load((HERE / "claims.yaml").read_text(encoding="utf-8")):
+        rows = [words["head"], ["---"] * 5]
+        for claim in source["claims"]:
+            report = claim.get("report", source["report"])
+            rows.append([claim[language], *_cells(claim, report, words)])
+        lines = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+        parts.append(f"### {source['source']}\n\n{lines}")
+    return "\n".join(parts)
+
+
+def _cells(claim: dict[str, Any], report: str, words: dict[str, Any]) -> list[str]:
+    if claim.get("not_run"):
+        return ["–", words["not run"], "–", words["open"]]
+    if "proof" in claim:
+        path = HERE.parents[1] / claim["proof"]
+        if not path.exists():
+            raise SystemExit(f"claims.yaml: expected an existing file, got {claim['proof']}")
+        shown = words["proof holds" if claim["holds"] else "proof refuted"]
+        return [f"[`{path.name}`](../../{claim['proof']})", shown, "–", shown]
+    batches = [found for name in ("", "-second") if (found := difference(claim, name)) is not None]
+    evidence = f"[{report}]({report}.md): {_evidence(claim, words)}"
+    shown = [_verdict(batch, words) for batch in batches]
+    return [evidence, shown[0], shown[1] if len(shown) > 1 else "–", replicated(claim, batches, words)]
+
+
+def difference(claim: dict[str, Any], batch: str) -> dict[str, Any] | None:
+    """The comparison that decides a claim on a batch of seeds: verdict, difference, interval; None where there is no batch.
+
+    Args:
+        claim: of claims.yaml, with `rank` or `lengths`.
+        batch: "" for the first, "-second" for the second.
+
+    Raises:
+        SystemExit: the first batch, or the pair in it, does not exist; or the batches share a seed.
+    """
+    name, variant, reference, *length = (claim.get("rank") or claim["lengths"]).split()
+    path = DATA / f"{name}{batch}.json"
+    if not path.exists() and batch:
+        return None
+    if "rank" in claim:
+        ranking = ranking_of_published(path).to_json()
+        found = {row["variant"]: row for row in ranking["variants"]}
+        comparison = found[variant]["versus"].get(reference) if variant in found else None
+        seeds = _seeds(path)
+        if batch and seeds & _seeds(DATA / f"{name}.json"):
+            raise SystemExit(f"{path}: expected seeds that {name}.json does not have, got {sorted(seeds)}")
+        number = found[variant]["seeds"] if variant in found else 0
+    else:
+        rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+        row = next((r for r in rows if r["label"] == variant and r["length"] == int(length[0])), None)
+        comparison = None if row is None else row["versus"].get(reference)
+        number = 0 if row is None else row["seeds"]
+    if comparison is None:
+        if batch:
+            return None
+        raise SystemExit(f"claims.yaml: {path.name} does not compare {variant} with {reference}")
+    return {**comparison, "seeds": number}
+
+
+def _seeds(path: Path) -> set[int]:
+    return {run["seed"] for run in json.loads(path.read_text(encoding="utf-8"))["runs"]}
+
+
+def _evidence(claim: dict[str, Any], words: dict[str, Any]) -> str:
+    _, variant, reference, *length = (claim.get("rank") or claim["lengths"]).split()
+    return f"{variant} − {reference}" + (f", {words['tokens'].format(length[0])}" if length else "")
+
+
+def _verdict(comparison: dict[str, Any], words: dict[str, Any]) -> str:
+    text = str(words[str(comparison["verdict"])])
+    if comparison["difference"] is not None and comparison["interval"] is not None:
+        low, high = (1000 * end for end in comparison["interval"])
+        text += f" {1000 * comparison['difference']:+.1f} [{low:+.1f}, {high:+.1f}]"
+    return f"{text}, {words['seeds'].format(comparison['seeds'])}"
+
+
+def replicated(claim: dict[str, Any], batches: list[dict[str, Any]], words: dict[str, Any]) -> str:
+    """What the batches say together: open, one batch only, found again or not; and whether that is what the source claims."""
+    verdicts = [batch["verdict"] for batch in batches]
+    if verdicts[0] in (None, "undecided"):
+        return str(words["open"])
+    if len(verdicts) == 1:
+        status = words["one batch"]
+    else:
+        if verdicts[1] != verdicts[0]:
+            return str(words["not again"])
+        status = words["again"]
+    if "as_claimed" not in claim:
+        sign = words["neutral"]
+    else:
+        sign = words["claimed" if verdicts[0] in claim["as_claimed"] else "against"]
+    return f"{status}; {sign}"
