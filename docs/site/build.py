@@ -17,6 +17,7 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "docs"), str(ROOT / "src"
 
 import gallery  # noqa: E402
 import links  # noqa: E402
+import llms  # noqa: E402
 import pages  # noqa: E402
 import reference_pages  # noqa: E402
 
@@ -41,11 +42,13 @@ def main() -> int:
     done = subprocess.run(command, cwd=OUT, check=False)
     if done.returncode:
         return done.returncode
+    listed = llms.write(source, OUT / "site", navigation)
     broken = links.broken(OUT / "site")
     for problem in broken:
         print(f"docs: {problem}", file=sys.stderr)
     count = len(list((OUT / "site").rglob("*.html")))
-    print(f"{count} pages in {OUT.relative_to(ROOT)}/site, {time.process_time() - started:.1f} processor seconds here.")
+    seconds = time.process_time() - started
+    print(f"{count} pages in {OUT.relative_to(ROOT)}/site, {listed} in llms.txt, {seconds:.1f} processor seconds here.")
     return 1 if broken else 0
 
 

@@ -6,6 +6,11 @@ from pathlib import Path
 
 START = {"English": "index.md", "中文": "README.zh-CN.md"}
 TOP = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+GUIDES = (
+    "study", "watch", "ranking", "explain", "inspect", "extrapolate", "audit", "block", "joints", "hugging-face",
+    "notebooks", "report", "resume", "clusters",
+)  # fmt: skip
+"""In the order in which a newcomer needs them."""
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")
 _FENCE = re.compile(r"(^```.*?^```$)", re.M | re.S)
 _ELSEWHERE = ("http://", "https://", "mailto:", "#")
@@ -28,7 +33,7 @@ def copy(root: Path, out: Path) -> dict[str, object]:
     shutil.copy(root / "docs" / "site" / "site.css", out / "site.css")
     return {
         "Start": START,
-        "Guides": _titled(out, "docs/guide/*.md"),
+        "Guides": _guides(out),
         "Study files": {"Every field": "docs/study-file.md"},
         "Studies": _titled(out, "docs/studies/*.md"),
         "Words and sources": {
@@ -84,6 +89,20 @@ def _page(path: Path, root: Path, out: Path) -> str:
 
     parts = _FENCE.split(path.read_text(encoding="utf-8"))
     return "".join(part if part.startswith("```") else _LINK.sub(linked, part) for part in parts)
+
+
+def _guides(out: Path) -> dict[str, str]:
+    """All guides in the order of `GUIDES`.
+
+    Raises:
+        SystemExit: one has no place there, or is gone.
+    """
+    titled = _titled(out, "docs/guide/*.md")
+    by_name = {Path(page).stem: title for title, page in titled.items()}
+    if by_name.keys() != set(GUIDES):
+        wrong = sorted(by_name.keys() ^ set(GUIDES))
+        raise SystemExit(f"docs/site/pages.py: expected every guide once in GUIDES, got these in one of both: {wrong}")
+    return {by_name[name]: titled[by_name[name]] for name in GUIDES}
 
 
 def _titled(out: Path, pattern: str) -> dict[str, str]:

@@ -13,7 +13,7 @@ def site_modules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "docs" / "site"))
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
     yield
-    for name in ("links", "pages", "gallery", "reference_pages", "reference"):
+    for name in ("links", "llms", "pages", "gallery", "reference_pages", "reference"):
         sys.modules.pop(name, None)
 
 
@@ -44,6 +44,35 @@ def test_pages_keep_their_places_and_their_links_hold(tmp_path: Path) -> None:
     assert "(index.md)" in (tmp_path / "README.zh-CN.md").read_text(encoding="utf-8")
     guides = {path.relative_to(tmp_path).as_posix() for path in (tmp_path / "docs" / "guide").glob("*.md")}
     assert set(navigation["Guides"].values()) == guides  # type: ignore[attr-defined]
+
+
+def test_guides_have_the_order_of_the_list_and_none_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pages
+
+    guides = list(pages.copy(ROOT, tmp_path)["Guides"].values())  # type: ignore[attr-defined]
+    assert [Path(page).stem for page in guides] == list(pages.GUIDES)
+    monkeypatch.setattr(pages, "GUIDES", pages.GUIDES[1:])
+    with pytest.raises(SystemExit, match=r"got these in one of both: \['study'\]"):
+        pages.copy(ROOT, tmp_path)
+
+
+def test_every_page_has_a_markdown_twin_and_a_line_in_llms_txt(tmp_path: Path) -> None:
+    import llms
+
+    source, site = tmp_path / "source", tmp_path / "site"
+    (source / "guide").mkdir(parents=True)
+    (source / "index.md").write_text(
+        "# addnorm\n\n**A library** for [joints](guide/joints.md). More.\n", encoding="utf-8"
+    )
+    (source / "guide" / "joints.md").write_text("# Joints\n\n    code\n\nJoin layers. And so on.\n", encoding="utf-8")
+    assert llms.write(source, site, {"Start": {"English": "index.md"}, "Guides": {"Joints": "guide/joints.md"}}) == 2
+    assert (site / "guide" / "joints.md").read_bytes() == (source / "guide" / "joints.md").read_bytes()
+    assert (site / "llms.txt").read_text(encoding="utf-8").splitlines() == [
+        "# addnorm", "", "> A library for joints.", "", "## Start", "", "- [English](index.md): A library for joints.",
+        "", "## Guides", "", "- [Joints](guide/joints.md): Join layers.",
+    ]  # fmt: skip
 
 
 def test_an_executed_notebook_joins_if_it_is_there(tmp_path: Path) -> None:
