@@ -7,8 +7,8 @@ from pathlib import Path
 START = {"English": "index.md", "中文": "README.zh-CN.md"}
 TOP = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 GUIDES = (
-    "study", "watch", "ranking", "explain", "inspect", "extrapolate", "audit", "block", "joints", "hugging-face",
-    "notebooks", "report", "resume", "clusters",
+    "tutorial", "tutorial.zh-CN", "study", "watch", "ranking", "explain", "inspect", "extrapolate", "audit", "block",
+    "joints", "hugging-face", "notebooks", "report", "resume", "clusters",
 )  # fmt: skip
 """In the order in which a newcomer needs them."""
 _LINK = re.compile(r"(!?\[(?:[^\]\[]|\[[^\]]*\])*\])\(([^)\s]+)\)")

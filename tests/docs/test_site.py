@@ -54,7 +54,7 @@ def test_guides_have_the_order_of_the_list_and_none_is_forgotten(
     guides = list(pages.copy(ROOT, tmp_path)["Guides"].values())  # type: ignore[attr-defined]
     assert [Path(page).stem for page in guides] == list(pages.GUIDES)
     monkeypatch.setattr(pages, "GUIDES", pages.GUIDES[1:])
-    with pytest.raises(SystemExit, match=r"got these in one of both: \['study'\]"):
+    with pytest.raises(SystemExit, match=r"got these in one of both: \['tutorial'\]"):
         pages.copy(ROOT, tmp_path)
 
 
