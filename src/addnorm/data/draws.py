@@ -12,13 +12,13 @@ from jaxtyping import Float64, Int64, UInt64
 
 from addnorm.errors import InputError
 
-Stream = NewType("Stream", int)
+RandomStream = NewType("RandomStream", int)
 """A stream of random numbers for one purpose, independent of the other streams."""
-POSITIONS = Stream(1)
-MASKS = Stream(2)
+POSITIONS = RandomStream(1)
+MASKS = RandomStream(2)
 
 
-def words(seed: int, step: int, stream: Stream, count: int) -> UInt64[np.ndarray, "{count}"]:
+def words(seed: int, step: int, stream: RandomStream, count: int) -> UInt64[np.ndarray, "{count}"]:
     """`count` random 64-bit words of a seed, step and stream.
 
     Raises:

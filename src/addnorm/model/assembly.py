@@ -6,12 +6,12 @@ from torch import nn
 
 from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
-from addnorm.model.attention import Attention
+from addnorm.model.attention import SelfAttention
 from addnorm.model.feed_forward import build_feed_forward
 from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.head_transform import HeadTransform
-from addnorm.model.layer import Body, Branch, Layer
+from addnorm.model.layer import Body, Branch, TransformerLayer
 from addnorm.shape import Place
 
 Socket = Literal["branch_input", "branch_output", "stream"]
@@ -29,11 +29,11 @@ def build_head_transform(spec: Architecture) -> nn.Module:
     return HeadTransform(spec.width, spec.head_transform, spec.norm.build(spec.width, shift=True), std=spec.init_std)
 
 
-def build_layer(spec: Architecture, index: int) -> Layer:
+def build_layer(spec: Architecture, index: int) -> TransformerLayer:
     """Layer `index`, with the branches that the block says."""
     sites = [(place, plan) for place, plan in zip(spec.places, spec.site_plans, strict=True) if place.layer == index]
     branches = {planned.name: _branch(spec, place, plan, planned) for place, plan in sites for planned in plan.branches}
-    return Layer([plan for _, plan in sites], branches)
+    return TransformerLayer([plan for _, plan in sites], branches)
 
 
 def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPlan) -> Branch:
@@ -88,7 +88,7 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
             inner_norm=inner,
             forgetting=_forgetting(spec),
         )
-    return Attention(
+    return SelfAttention(
         shape,
         number,
         spec.bias,

@@ -13,7 +13,7 @@ from addnorm.residual import Read, separate
 from addnorm.shape import Shape
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Multi-head or grouped-query attention.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762 §3.2; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).

@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.block import SitePlan
-from addnorm.model.attention import Attention
+from addnorm.model.attention import SelfAttention
 from addnorm.model.feed_forward import FeedForward, GatedFeedForward
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.residual import Read, SeparateReads
 from addnorm.shape import Role
 
-Body = Attention | GatedAttentionUnit | FeedForward | GatedFeedForward
+Body = SelfAttention | GatedAttentionUnit | FeedForward | GatedFeedForward
 
 
 class Branch(nn.Module):
@@ -52,7 +52,7 @@ class Branch(nn.Module):
         self.stream_norm = stream_norm
         self.input_factor, self.stream_factor, self.factor = input_factor, stream_factor, factor
         self.dropout = nn.Dropout(dropout)
-        self.attends = isinstance(body, Attention | GatedAttentionUnit)
+        self.attends = isinstance(body, SelfAttention | GatedAttentionUnit)
 
     def forward(self, normed: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The branch's output on what `normed_read` returns, of this branch or of one that shares its norm."""
@@ -106,7 +106,7 @@ class SiteBranches:
         return total
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Branches by name, at the sites where they meet the stream.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from addnorm.model.forward_context import ForwardContext
-from addnorm.model.layer import Branch, Layer, SiteBranches
+from addnorm.model.layer import Branch, SiteBranches, TransformerLayer
 from addnorm.model.linear import Linear
 
 Stream = Float[Tensor, "batch seq width"]
@@ -50,7 +50,9 @@ class ReplayableAttention(Protocol):
         ...
 
 
-def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, present: Layer) -> Earlier:
+def replay_layers(
+    layers: Sequence[TransformerLayer], x: Stream, context: ForwardContext, present: TransformerLayer
+) -> Earlier:
     """u_{i->m} of every given layer i: its last site's output, on the sum of x and the outputs of its other sites.
 
     Args:
@@ -66,7 +68,9 @@ def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, p
     return replay_last_sites(layers, inputs, context, present)
 
 
-def replay_last_sites(layers: Sequence[Layer], x: Stream | Earlier, context: ForwardContext, present: Layer) -> Earlier:
+def replay_last_sites(
+    layers: Sequence[TransformerLayer], x: Stream | Earlier, context: ForwardContext, present: TransformerLayer
+) -> Earlier:
     """The output of every given layer's last site on x, which is one input for all, or one for each."""
     inputs = x if x.ndim == 4 else x.expand(len(layers), *x.shape)
     *earlier, now = [tuple(layer.sites())[-1] for layer in (*layers, present)]

@@ -15,7 +15,7 @@ from addnorm.model.architecture import Architecture
 from addnorm.model.assembly import build_head_transform, build_layer, build_norm
 from addnorm.model.cache import Cache
 from addnorm.model.forward_context import ACROSS_LAYERS, RUNNING, ForwardContext, sums_all_layers
-from addnorm.model.layer import Branch, Layer, SiteBranches
+from addnorm.model.layer import Branch, SiteBranches, TransformerLayer
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_last_sites, replay_layers
 from addnorm.model.sharing import share_parameters
@@ -199,7 +199,7 @@ class Transformer(nn.Module):
 
     def sites(self, context: ForwardContext) -> Iterator[tuple[Site, SiteBranches]]:
         """Every site in order of depth, with its branches."""
-        layers = cast(list[Layer], list(self.layers))
+        layers = cast(list[TransformerLayer], list(self.layers))
         index = 0
         for number, layer in enumerate(layers):
             replays = (
@@ -212,7 +212,7 @@ class Transformer(nn.Module):
 
     def site_branches(self) -> list[SiteBranches]:
         """The branches of every site, in order of depth."""
-        return [branches for layer in self.layers for branches in cast(Layer, layer).sites()]
+        return [branches for layer in self.layers for branches in cast(TransformerLayer, layer).sites()]
 
     def branches(self) -> list[Branch]:
         """Every branch in order of depth; a site may have several."""

@@ -23,9 +23,9 @@ from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Trainer
 from addnorm.training.numerics import device_here, set_numerics
 from addnorm.training.ranks import Alone, Ranks
-from addnorm.training.recorder import Follower, Recorder
+from addnorm.training.recorder import Recorder, SilentRecorder
 from addnorm.training.step_window import equal
-from addnorm.training.use import Use
+from addnorm.training.use import ResourceUse
 from addnorm.version import __version__
 
 
@@ -78,9 +78,11 @@ class Attempt:
         device = device or device_here()
         numerics = set_numerics(self.spec.training, device)
         self.trainer = Trainer(self.spec, dataset, device, self.ranks, sharded=sharded)
-        self.recorder: Recorder | Follower = Follower(run)
+        self.recorder: Recorder | SilentRecorder = SilentRecorder(run)
         if events is not None:
-            self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq, Use(device))
+            self.recorder = Recorder(
+                run, events, self.spec.training.batch * self.spec.training.seq, ResourceUse(device)
+            )
             place = {"ranks": self.ranks.size, "parallel": self.trainer.parallel.kind}
             known = {**_environment(device, self.spec.training.threads), **place, **numerics, "compile": "no"}
             run.write_env(known)

@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class LoadedCheckpoint:
     """An intact checkpoint and its content."""
 
     path: Path
@@ -55,7 +55,7 @@ class Rejected:
 class Latest:
     """The newest checkpoint that can be used, and the newer ones that cannot."""
 
-    found: Checkpoint | None
+    found: LoadedCheckpoint | None
     """None if there is none; the run then starts from the beginning."""
     rejected: tuple[Rejected, ...]
     """Newest first; recorded in the run's events."""
@@ -153,7 +153,7 @@ def latest(folder: Path, recorded: int | None = None) -> Latest:
             rejected.append(Rejected(path=path, reason=reason))
             continue
         try:
-            return Latest(found=Checkpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
+            return Latest(found=LoadedCheckpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
         except Damaged as damage:
             rejected.append(Rejected(path=path, reason=str(damage)))
     return Latest(found=None, rejected=tuple(rejected))

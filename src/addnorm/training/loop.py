@@ -25,8 +25,8 @@ from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
 from addnorm.training.batches import Batches
 from addnorm.training.objective import Batch, loss_sums, make_batch, metrics, text_bytes
-from addnorm.training.parallel import Parallel, Replicated
-from addnorm.training.ranks import Alone, Group, Ranks
+from addnorm.training.parallel import Parallelism, Replicated
+from addnorm.training.ranks import Alone, RankGroup, Ranks
 from addnorm.training.scalars import ScalarRecorder
 from addnorm.training.step_window import Step
 from addnorm.training.tree_sum import TreeSum
@@ -225,8 +225,8 @@ def _batch(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, s
     return make_batch(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
 
 
-def _parallel(model: Transformer | ForeignModel, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:
-    if sharded and isinstance(ranks, Group) and isinstance(model, Transformer):
+def _parallel(model: Transformer | ForeignModel, ranks: Ranks, device: torch.device, sharded: bool) -> Parallelism:
+    if sharded and isinstance(ranks, RankGroup) and isinstance(model, Transformer):
         from addnorm.training.sharded import Sharded  # imports FSDP, which takes a second
 
         return Sharded(model, ranks, device)

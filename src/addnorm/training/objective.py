@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from addnorm.data import Dataset, mask_tokens
 
-Windows = Int64[np.ndarray, "batch seq_plus_one"]
+TokenWindows = Int64[np.ndarray, "batch seq_plus_one"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class Batch:
 
 
 def make_batch(
-    objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device
+    objective: str, windows: TokenWindows, dataset: Dataset, *, seed: int, step: int, device: torch.device
 ) -> Batch:
     """Inputs and targets of a batch of windows.
 

@@ -26,7 +26,7 @@ from torch import distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # public, but not in its list of names
 
 from addnorm.errors import InputError, JobError
-from addnorm.training.tree_sum import Terms
+from addnorm.training.tree_sum import ShardTerms
 
 MEETING = "ADDNORM_MEETING"
 """Environment variable with the file by which the ranks that a worker started find each other."""
@@ -40,7 +40,7 @@ class RankLost(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankPlace:
     """A process among the ranks of its run."""
 
     rank: int
@@ -66,7 +66,7 @@ class Place:
         return torch.device("cuda", self.local)
 
 
-def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.environ) -> Place | None:
+def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.environ) -> RankPlace | None:
     """The place of this process among ranks that something else started: torchrun, srun, or rank 0. None if nothing did.
 
     Args:
@@ -91,10 +91,10 @@ def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.en
     return None
 
 
-def _place(rank: int, size: int, local: int, meeting: Path | None) -> Place:
+def _place(rank: int, size: int, local: int, meeting: Path | None) -> RankPlace:
     if size < 1 or size & (size - 1):
         raise InputError(f"expected a power of two of ranks, got {size}. Start 1, 2, 4, 8, … of them.")
-    return Place(rank=rank, size=size, local=local, meeting=meeting)
+    return RankPlace(rank=rank, size=size, local=local, meeting=meeting)
 
 
 class Ranks(ABC):
@@ -104,7 +104,7 @@ class Ranks(ABC):
     size: int
 
     @abstractmethod
-    def sum(self, terms: Terms, like: Sequence[Tensor]) -> Terms:
+    def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
         """Sum of all ranks' terms, continuing the tree of `TreeSum`; the same bits on every rank.
 
         Args:
@@ -134,7 +134,7 @@ class Alone(Ranks):
 
     rank, size = 0, 1
 
-    def sum(self, terms: Terms, like: Sequence[Tensor]) -> Terms:
+    def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
         return terms
 
     def gather_rows(self, table: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class Alone(Ranks):
         pass
 
 
-class Group(Ranks):
+class RankGroup(Ranks):
     """One of several ranks, after they have met.
 
     Args:
@@ -155,10 +155,10 @@ class Group(Ranks):
         messages: process group on the CPU, so that agreements do not wait for a GPU.
     """
 
-    def __init__(self, place: Place, messages: dist.ProcessGroup | None) -> None:
+    def __init__(self, place: RankPlace, messages: dist.ProcessGroup | None) -> None:
         self.rank, self.size, self._messages = place.rank, place.size, messages
 
-    def sum(self, terms: Terms, like: Sequence[Tensor]) -> Terms:
+    def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
         exists = self._largest([term is not None for term in terms])
         sums = [
             torch.zeros_like(shape) if term is None else term
@@ -233,7 +233,7 @@ def lost() -> Iterator[None]:
 
 
 @contextmanager
-def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
+def met(place: RankPlace, started: Sequence["Process"] = ()) -> Iterator[RankGroup]:
     """Meet the other ranks, and part from them at the end of the block.
 
     Args:
@@ -264,7 +264,7 @@ def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
             timeout=_PATIENCE,
         )
     try:
-        yield Group(place, dist.new_group(backend="gloo") if device.type == "cuda" else None)
+        yield RankGroup(place, dist.new_group(backend="gloo") if device.type == "cuda" else None)
     finally:
         dist.destroy_process_group()
 
@@ -303,7 +303,7 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
 
 
 @contextmanager
-def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[Place, list[Process]]]:
+def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[RankPlace, list[Process]]]:
     """Start the other ranks of a run, which this process leads, and end them with the block.
 
     Args:
@@ -317,7 +317,7 @@ def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[Place, 
             for rank in range(1, size):
                 names = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), MEETING: str(meeting)}
                 processes.append(spawn(arguments, names))
-            yield Place(rank=0, size=size, local=0, meeting=meeting), processes
+            yield RankPlace(rank=0, size=size, local=0, meeting=meeting), processes
         finally:
             _end(processes)
 

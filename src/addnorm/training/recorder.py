@@ -1,7 +1,7 @@
 """Recorder of an attempt: writes the events, checkpoints and learned scalars of a run while it trains.
 
 The training loop decides when something is written; the recorder writes it. With several ranks per run, rank 0 has the
-recorder, and the others have a `Follower` in its place.
+recorder, and the others have a `SilentRecorder` in its place.
 """
 
 import itertools
@@ -20,8 +20,8 @@ from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.peak_memory import peak_bytes
-from addnorm.training.step_window import Measured, StepWindow, equal
-from addnorm.training.use import Use
+from addnorm.training.step_window import LossAndNorm, StepWindow, equal
+from addnorm.training.use import ResourceUse
 
 
 class Recorder:
@@ -34,9 +34,9 @@ class Recorder:
         use: of processors and memory by this process.
     """
 
-    def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int, use: Use) -> None:
+    def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int, use: ResourceUse) -> None:
         self.run, self.events, self.use = run, events, use
-        self.earlier: dict[int, Measured] = recorded_steps(run.events_path)
+        self.earlier: dict[int, LossAndNorm] = recorded_steps(run.events_path)
         """Loss and gradient norm of every step that an earlier attempt recorded."""
         self._tokens_per_step = tokens_per_step
         self.window = StepWindow(0)
@@ -132,7 +132,7 @@ class Recorder:
         write_atomic(self.run.path / "scalars.safetensors", content)
 
 
-class Follower:
+class SilentRecorder:
     """In place of a recorder in the ranks that do not record: loads what rank 0 loads, and writes nothing.
 
     Args:
@@ -141,7 +141,7 @@ class Follower:
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
-        self.earlier: dict[int, Measured] = {}
+        self.earlier: dict[int, LossAndNorm] = {}
         """Empty: rank 0 compares the repeated steps."""
         self.window = StepWindow(0)
 
@@ -174,13 +174,13 @@ class Follower:
             pass
 
 
-def recorded_steps(events: Path) -> dict[int, Measured]:
+def recorded_steps(events: Path) -> dict[int, LossAndNorm]:
     """Loss and gradient norm of every recorded step, from the first attempt that recorded it.
 
     Raises:
         Damaged, JobError: the events cannot be read.
     """
-    steps: dict[int, Measured] = {}
+    steps: dict[int, LossAndNorm] = {}
     for event in read_events(events)[0]:
         try:
             if event["type"] == "train":

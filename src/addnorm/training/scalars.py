@@ -32,7 +32,7 @@ _SUMS = ("decay", "gradient", "log_kept", "mean", "mean_square", "mean_absolute"
 
 
 @dataclass(frozen=True)
-class Scalar:
+class RecordedParameter:
     """A recorded parameter."""
 
     name: str
@@ -59,7 +59,7 @@ class ScalarRecorder:
     ) -> None:
         self._spec = spec
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        self.scalars: list[Scalar] = []
+        self.scalars: list[RecordedParameter] = []
         self._joint: dict[str, slice] = {}
         end = 0
         for path, mechanism in mechanisms.items():
@@ -67,7 +67,7 @@ class ScalarRecorder:
             for name, parameter in mechanism.named_parameters():
                 if parameter.numel() <= LARGEST and id(parameter) in groups:
                     place = slice(end, end + parameter.numel())
-                    self.scalars.append(Scalar(f"{path}.{name}", parameter, groups[id(parameter)], place))
+                    self.scalars.append(RecordedParameter(f"{path}.{name}", parameter, groups[id(parameter)], place))
                     end = place.stop
             if begin < end <= begin + LARGEST_JOINT:
                 self._joint[path] = slice(begin, end)

@@ -28,16 +28,15 @@ from addnorm.errors import AddnormError
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import Group
-from addnorm.training.parallel import Parallel
-from addnorm.training.ranks import Group as RankGroup
-from addnorm.training.ranks import lost
-from addnorm.training.tree_sum import Terms
+from addnorm.training.parallel import Parallelism
+from addnorm.training.ranks import RankGroup, lost
+from addnorm.training.tree_sum import ShardTerms
 
 _RECORDER = 0
 _VECTOR_BYTES = 64
 
 
-class Sharded(Parallel):
+class Sharded(Parallelism):
     """A share of every matrix on each rank.
 
     Args:
@@ -72,16 +71,16 @@ class Sharded(Parallel):
     def shards(self, count: int) -> Sequence[int]:
         return range(self.ranks.rank, count, self.ranks.size)
 
-    def take(self, loss: Tensor) -> Terms:
+    def take(self, loss: Tensor) -> ShardTerms:
         # FSDP has reduced the cut matrices' gradients during the backward pass, in the tree's order. What is whole on all
         # ranks it does not know of, so it is summed here, by the same tree, or the ranks' copies would drift apart.
         whole = self.ranks.sum([loss, *(p.grad for p in self._whole)], [loss, *self._whole])
-        cut: Terms = [None if p.grad is None else cast(DTensor, p.grad).to_local() for p in self._cut]
+        cut: ShardTerms = [None if p.grad is None else cast(DTensor, p.grad).to_local() for p in self._cut]
         for parameter in self._trained:
             parameter.grad = None
         return [*whole, *cut]
 
-    def set_gradients(self, total: Terms) -> Tensor:
+    def set_gradients(self, total: ShardTerms) -> Tensor:
         loss, *gradients = total
         for parameter, gradient in zip([*self._whole, *self._cut], gradients, strict=True):
             self._own.get(id(parameter), parameter).grad = gradient

@@ -18,11 +18,11 @@ class Step:
     """Norm of the whole gradient, before clipping; scalar."""
 
 
-Measured = tuple[float, float]
+LossAndNorm = tuple[float, float]
 """Loss and gradient norm of one step."""
 
 
-def equal(first: Measured, now: Measured) -> bool:
+def equal(first: LossAndNorm, now: LossAndNorm) -> bool:
     """True if two measurements of a step are the same numbers, NaN included."""
     return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(first, now, strict=True))
 
@@ -40,7 +40,7 @@ class StepWindow:
     def restart(self, step: int) -> None:
         """Begin a new window after `step`."""
         self.first = step
-        self.measured: list[Measured] = []
+        self.measured: list[LossAndNorm] = []
         """The steps that have been read."""
         self._unread: list[Step] = []
         self._timed = 0

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-Terms = list[Tensor | None]
+ShardTerms = list[Tensor | None]
 """Contribution of one shard: tensors in a fixed order; None for a gradient that does not exist."""
 
 
@@ -21,9 +21,9 @@ class TreeSum:
     """A sum of terms in the order of a balanced binary tree. The tensors that are added are overwritten."""
 
     def __init__(self) -> None:
-        self._partial: list[tuple[int, Terms]] = []
+        self._partial: list[tuple[int, ShardTerms]] = []
 
-    def add(self, terms: Terms) -> None:
+    def add(self, terms: ShardTerms) -> None:
         """Add the terms of the next shard."""
         height = 0
         while self._partial and self._partial[-1][0] == height:
@@ -32,13 +32,13 @@ class TreeSum:
             height += 1
         self._partial.append((height, terms))
 
-    def total(self) -> Terms:
+    def total(self) -> ShardTerms:
         """The sum; the number of shards was a power of two."""
         ((_, terms),) = self._partial
         return terms
 
 
-def _added(left: Sequence[Tensor | None], right: Sequence[Tensor | None]) -> Terms:
+def _added(left: Sequence[Tensor | None], right: Sequence[Tensor | None]) -> ShardTerms:
     pairs = list(zip(left, right, strict=True))
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
     if both:

@@ -12,7 +12,7 @@ from contextlib import suppress
 import torch
 
 
-class Use:
+class ResourceUse:
     """Use by this process since the last call of `read`.
 
     Args:

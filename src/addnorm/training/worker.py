@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
 
     from addnorm.training.attempt import Attempt
-    from addnorm.training.ranks import Place, Ranks
+    from addnorm.training.ranks import RankPlace, Ranks
 
 _USAGE = "python -m addnorm.training.worker [--devices N] [--sharded] [PLUGIN.py ...] RUN_DIR"
 
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     run, devices = RunFolder(Path(command.folder)), command.devices
     stop = StopRequest(run)
-    joined: Place | None = None
+    joined: RankPlace | None = None
     if devices > 1 or "RANK" in os.environ:
         from addnorm.training.ranks import joined_place
 
@@ -116,7 +116,7 @@ def _read(arguments: Sequence[str]) -> _Command:
 class _Company:
     """The other ranks of a run, as its rank 0 gets them."""
 
-    joined: "Place | None"
+    joined: "RankPlace | None"
     """Its place among ranks that were started beside it; None if it starts them."""
     devices: int
     arguments: Sequence[str]
@@ -142,7 +142,7 @@ class _Company:
             yield group, place.device()
 
 
-def _follow(run: RunFolder, place: "Place", stop: StopRequest, command: _Command) -> int:
+def _follow(run: RunFolder, place: "RankPlace", stop: StopRequest, command: _Command) -> int:
     """Train as a rank that writes nothing."""
     from addnorm.training.ranks import RankLost, met
 
@@ -157,7 +157,7 @@ def _follow(run: RunFolder, place: "Place", stop: StopRequest, command: _Command
         return ExitCode.FAILED
 
 
-def _dismiss(place: "Place | None", code: ExitCode) -> ExitCode:
+def _dismiss(place: "RankPlace | None", code: ExitCode) -> ExitCode:
     """Tell the ranks that wait for this one, if there are any, to end with the same exit code."""
     if place is not None:
         from addnorm.training.ranks import RankLost, met

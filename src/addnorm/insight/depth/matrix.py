@@ -11,7 +11,7 @@ from torch import Tensor
 from addnorm.errors import InputError
 from addnorm.insight.depth import column, residual, scores, values
 from addnorm.insight.depth.gauge import free_of_gauge
-from addnorm.insight.depth.part import SAME, Part, Row, row_of
+from addnorm.insight.depth.part import SAME, DepthRow, Part, row_of
 from addnorm.model.transformer import Transformer
 
 DepthRoom = Literal["residual", "scores", "values", "column"]
@@ -121,7 +121,7 @@ def depth_matrix(
     )
 
 
-def _by_position(rows: Sequence[Row]) -> Float64[Tensor, "read source position"]:
+def _by_position(rows: Sequence[DepthRow]) -> Float64[Tensor, "read source position"]:
     """The weights of all rows at the same heads and positions."""
     heads, positions = (max(row.weights.shape[axis] for row in rows) for axis in (1, 2))
     by_head = [row.weights.repeat_interleave(heads // row.weights.shape[1], dim=1) for row in rows]

@@ -38,7 +38,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Row:
+class DepthRow:
     """The row of a depth matrix, on the CPU."""
 
     weights: Float64[Tensor, "source heads position"]
@@ -46,7 +46,7 @@ class Row:
     shares: Float64[Tensor, " source"]
 
 
-def row_of(part: Part) -> Row:
+def row_of(part: Part) -> DepthRow:
     """Find the weight of every source in a read at every position, and its share of the read."""
     if part.weights is not None:
         weights = part.weights[..., None]
@@ -55,7 +55,7 @@ def row_of(part: Part) -> Row:
         at_places = (c * v).sum(dim=-1) / v.square().sum(dim=-1).clamp_min(TINY)
         by_head = at_places.unsqueeze(2) if part.read.dim() == 3 else at_places  # [source, batch, heads, seq]
         weights = by_head.transpose(1, 2).flatten(2)
-    return Row(weights=weights.cpu(), shares=part.shares().cpu())
+    return DepthRow(weights=weights.cpu(), shares=part.shares().cpu())
 
 
 def attending_layers(model: Transformer) -> tuple[str, ...]:

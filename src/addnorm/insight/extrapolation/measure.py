@@ -26,7 +26,7 @@ SLICE_ENTRIES = 2**22
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
+class LengthSums:
     """Sums over the windows of one length."""
 
     nats: Float64[np.ndarray, " length"]
@@ -75,7 +75,7 @@ def measure_length(
     lengths: Lengths,
     length: int,
     device: torch.device,
-) -> Measured:
+) -> LengthSums:
     """Cut the segments into windows of a length and evaluate the model on each independently.
 
     Args:
@@ -102,7 +102,7 @@ def measure_length(
     last = np.arange(len(inputs)) % windows_per_segment == windows_per_segment - 1
     end = slice(length - lengths.ending, length)
     sums = np.stack([nats, hits, scored], axis=-1)  # [window, position, nats hits count]
-    return Measured(
+    return LengthSums(
         nats=nats.sum(axis=0),
         hits=hits.sum(axis=0),
         count=scored.sum(axis=0),

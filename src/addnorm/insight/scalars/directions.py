@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from addnorm.insight.scalars.scalar import Scalar
+from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.redundancy.algebra.rank import null_space
 
 ROUNDING = 1e-6
@@ -96,7 +96,7 @@ class Lockstep:
 
 
 def lockstep(
-    scalars: Sequence[Scalar], pairs: Sequence[tuple[int, int]], tolerance: float = 0.01
+    scalars: Sequence[LearnedScalar], pairs: Sequence[tuple[int, int]], tolerance: float = 0.01
 ) -> tuple[Lockstep, ...]:
     """Select the pairs whose difference ended where weight decay alone would have left it.
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from addnorm.insight.scalars.directions import Direction
 from addnorm.insight.scalars.explanation import Explanation
-from addnorm.insight.scalars.scalar import Verdict
+from addnorm.insight.scalars.scalar import ScalarVerdict
 from addnorm.statistics.departures import Departures, by_family, departures
 
-OverallVerdict = Verdict | Literal["open"]
+OverallVerdict = ScalarVerdict | Literal["open"]
 _IN_LAYER = re.compile(r"^layers\.\d+\.|\.\d+$")
 
 
@@ -69,7 +69,7 @@ def _spread(
     return rows
 
 
-def _verdict(position: int, of_seeds: set[Verdict], share: float | None, found: Departures) -> OverallVerdict:
+def _verdict(position: int, of_seeds: set[ScalarVerdict], share: float | None, found: Departures) -> OverallVerdict:
     if of_seeds == {"undriven"}:
         return "undriven"
     if found.departed is None:

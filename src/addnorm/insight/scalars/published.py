@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 from addnorm.insight.scalars.coefficients import coefficients, parameter_and_index
 from addnorm.insight.scalars.directions import lockstep
 from addnorm.insight.scalars.explanation import Explanation
-from addnorm.insight.scalars.scalar import Scalar
+from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.optimization.schedules import decay_factor
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import require_rooms
@@ -44,7 +44,7 @@ def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -
     ):
         parameter_name, index = parameter_and_index(name)
         scalars.append(
-            Scalar(
+            LearnedScalar(
                 parameter=parameter_name,
                 layer=coefficient.layer,
                 index=index,
@@ -73,7 +73,7 @@ def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -
     )
 
 
-def _pairs_of_parameters(scalars: Sequence[Scalar]) -> list[tuple[int, int]]:
+def _pairs_of_parameters(scalars: Sequence[LearnedScalar]) -> list[tuple[int, int]]:
     """Pairs of scalars of different parameters at the same position of the same layer."""
     positions: dict[tuple[int | None, int], list[int]] = defaultdict(list)
     for position, scalar in enumerate(scalars):

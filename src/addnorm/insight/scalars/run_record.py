@@ -19,7 +19,7 @@ from addnorm.insight.scalars.coefficients import (
 from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, redundant_directions
 from addnorm.insight.scalars.explanation import Explanation
 from addnorm.insight.scalars.gauge import gauges, group_of
-from addnorm.insight.scalars.scalar import Scalar
+from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
 from addnorm.store import RunFolder
@@ -126,7 +126,7 @@ def _scalars(
     columns: Sequence[int],
     record: Mapping[str, np.ndarray],
     effective: Sequence[Coefficient],
-) -> tuple[Scalar, ...]:
+) -> tuple[LearnedScalar, ...]:
     steps = int(record["steps"])
     largest_gradient: dict[str, float] = defaultdict(float)
     for name, size in zip(names, record["mean_absolute"].tolist(), strict=True):
@@ -139,7 +139,7 @@ def _scalars(
         mean, mean_square = of_this["mean"], of_this["mean_square"]
         error = math.sqrt(max(mean_square - mean * mean, 0.0) / (steps - 1)) if steps > 1 else 0.0
         scalars.append(
-            Scalar(
+            LearnedScalar(
                 parameter=parameter,
                 layer=effective[column].layer,
                 index=index,

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from addnorm.anatomy.attention import Attended
 from addnorm.anatomy.recording import record
 from addnorm.errors import InputError
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 
 
-def parts_of(model: Any, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
+def parts_of(model: Any, tokens: Int64[Tensor, "sample seq"]) -> Iterator[ScoreFactors]:
     """Iterate over the parts of every attention layer, in the model's dtype; after `model.double()` the check is strictest.
 
     Args:
@@ -122,7 +122,7 @@ def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[A
 
 
 @torch.no_grad()
-def _parts(layer: int, module: Any, call: _Call) -> Parts:
+def _parts(layer: int, module: Any, call: _Call) -> ScoreFactors:
     heads, head_dim = call.query.shape[1], call.query.shape[-1]
     scale = head_dim**-0.5 if call.scale is None else call.scale
     rotation = _rotation_of(module)
@@ -143,7 +143,7 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
 
     query, query_bias, query_size = projected(module.q_proj)
     key, key_bias, key_size = projected(module.k_proj)
-    return Parts(
+    return ScoreFactors(
         layer=layer,
         query=query,
         key=key,

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 
 from addnorm.insight.flow.attention import mean_direction
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 from addnorm.insight.score_terms.terms import TERMS, ByDistance, terms_of
 
 BAND = (0.1, 0.9)
@@ -17,7 +17,7 @@ MOST_POINTS = 256
 """Largest number of distances in the result; for longer texts neighbouring distances are averaged."""
 
 
-def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
+def measure(parts: Iterable[ScoreFactors], *, causal: bool) -> dict[str, Any]:
     """Measure the terms, their sum and the isotropy of every layer and head.
 
     Args:
@@ -50,7 +50,7 @@ def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
     }
 
 
-def isotropy(parts: Parts) -> list[dict[str, float]]:
+def isotropy(parts: ScoreFactors) -> list[dict[str, float]]:
     """Compute per query head the norm of the mean direction of `query` and `key` without bias, of both with bias (`…_biased`),
     and its expected size for as many isotropic vectors (`chance`).
 

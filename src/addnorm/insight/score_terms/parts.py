@@ -15,7 +15,7 @@ Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parts:
+class ScoreFactors:
     """One layer on some samples. Everything but `attended_*` is in float64."""
 
     layer: int

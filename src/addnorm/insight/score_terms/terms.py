@@ -19,7 +19,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 
 TERMS = ("qRk", "aRk", "qRb", "aRb")
 """q^T R k, a^T R k, q^T R b, a^T R b."""
@@ -43,7 +43,7 @@ class ByDistance:
     """Largest value of the bound above in this layer."""
 
 
-def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
+def terms_of(parts: ScoreFactors, *, causal: bool) -> ByDistance:
     """Compute a layer's terms by distance.
 
     Args:
@@ -96,7 +96,7 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
     )
 
 
-def _roundings(parts: Parts) -> int:
+def _roundings(parts: ScoreFactors) -> int:
     """Return K of the bound."""
     return 2 * (2 * (parts.summands + 6) + parts.query.shape[-1] + 6)
 

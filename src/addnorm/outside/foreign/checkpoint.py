@@ -52,7 +52,7 @@ _CHECKED: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patch:
+class PatchSpec:
     """Mechanisms that join the layers of a trained model, each at its neutral start."""
 
     residual: ResidualSpec | None = None
@@ -83,7 +83,7 @@ class Checkpoint(ForeignSpec):
 
     checkpoint: str
     """Folder of a checkpoint, relative to the study file, or a name on Hugging Face's hub. In a study file: `from`."""
-    patch: Patch = field(default_factory=Patch)
+    patch: PatchSpec = field(default_factory=PatchSpec)
     """Mechanisms that join its layers, and begin where the model is."""
     content: str = ""
     """Hash of config.json and of the weights, set when the plan is frozen."""

@@ -12,7 +12,7 @@ from addnorm.errors import AddnormError, InputError, did_you_mean
 from addnorm.model.architecture import Architecture
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.outside.hugging_face.classes import Constant, Field, ForeignClass, Weight
+from addnorm.outside.hugging_face.classes import ConfigConstant, ConfigField, ForeignClass, Weight
 from addnorm.outside.hugging_face.unused import require_known_fields, require_redundant, switches_of
 from addnorm.study.decoding import decode
 from addnorm.study.encoding import encode
@@ -158,7 +158,7 @@ def _shapes(spec: Architecture) -> dict[str, Tensor]:
     return dict(meta_model(spec).state_dict())
 
 
-def _written(field: Field, value: Any, config: Mapping[str, Any]) -> Any:
+def _written(field: ConfigField, value: Any, config: Mapping[str, Any]) -> Any:
     default = field.default(config) if callable(field.default) else field.default
     if value is _MISSING or value is None:
         return default
@@ -167,7 +167,7 @@ def _written(field: Field, value: Any, config: Mapping[str, Any]) -> Any:
     return value
 
 
-def _read(field: Field, config: Mapping[str, Any], where: str) -> Any:
+def _read(field: ConfigField, config: Mapping[str, Any], where: str) -> Any:
     paths = (*field.also, *field.read, field.theirs)
     path, value = next(iter(_given(config, paths)), (field.theirs, None))
     if value is None:
@@ -195,7 +195,7 @@ def _given(config: Mapping[str, Any], paths: tuple[str, ...]) -> list[tuple[str,
     return [(path, value) for path in paths if (value := _get(config, path)) not in (_MISSING, None)]
 
 
-def _require_constant(constant: Constant, config: Mapping[str, Any], where: str) -> None:
+def _require_constant(constant: ConfigConstant, config: Mapping[str, Any], where: str) -> None:
     for path in (constant.theirs, *constant.read):
         value = _get(config, path)
         value = constant.default if value is _MISSING else value

@@ -33,7 +33,7 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class ClassComparison:
     """A spec beside one class."""
 
     cls: type[ForeignClass]
@@ -46,7 +46,7 @@ class Comparison:
     """Dropout rates that the class cannot have."""
 
 
-def compare(cls: type[ForeignClass], spec: ModelSpec) -> Comparison:
+def compare(cls: type[ForeignClass], spec: ModelSpec) -> ClassComparison:
     """Compare a spec with the nearest one that a class can have."""
     nearest = spec_of(cls, config_of(cls, spec), cls.architecture)
     ours, theirs = _fields(spec), _fields(nearest)
@@ -62,12 +62,12 @@ def compare(cls: type[ForeignClass], spec: ModelSpec) -> Comparison:
         else:
             differences.append(Difference(path=path.removesuffix(".kind"), expected=expected, got=got))
     dropped = [path for path in ours if path.startswith("dropout.") and ours[path] and ours[path] != theirs[path]]
-    return Comparison(
+    return ClassComparison(
         cls=cls, spec=nearest, differences=tuple(differences), filled=tuple(filled), dropped=tuple(dropped)
     )
 
 
-def comparisons(spec: ModelSpec) -> list[Comparison]:
+def comparisons(spec: ModelSpec) -> list[ClassComparison]:
     """Compare a spec with every class, the nearest one first: fewest differences, then fewest filled parameters."""
     found = []
     for kind in CLASSES.kinds():

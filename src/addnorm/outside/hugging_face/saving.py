@@ -15,7 +15,7 @@ from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.conversion import config_of, linear_parameters, weights_of
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, AUTO_CLASSES, PREFIX, STUB, STUB_TEXT, config_for
-from addnorm.outside.hugging_face.recognition import Comparison, comparisons
+from addnorm.outside.hugging_face.recognition import ClassComparison, comparisons
 from addnorm.outside.hugging_face.tokenizer import FILE, tokenizer_files
 from addnorm.store import RunFolder
 from addnorm.store.files import atomic, make_folder, write_atomic, write_json
@@ -125,11 +125,11 @@ def export_hf(run: RunFolder, to: Path, *, plugins: Sequence[str] = ()) -> HFExp
         return save_hf(model, to, tokenizer=exported if (exported / FILE).exists() else None, plugins=plugins)
 
 
-def _model_type(comparison: Comparison) -> str:
+def _model_type(comparison: ClassComparison) -> str:
     return comparison.cls.__module__.rpartition(".")[2]
 
 
-def _notes_of_class(exact: Comparison) -> tuple[str, ...]:
+def _notes_of_class(exact: ClassComparison) -> tuple[str, ...]:
     notes = list[str]()
     if exact.filled:
         notes.append(
@@ -141,7 +141,7 @@ def _notes_of_class(exact: Comparison) -> tuple[str, ...]:
     return (*notes, exact.cls.vllm, exact.cls.gguf)
 
 
-def _notes_of_own_class(spec: ModelSpec, nearest: Comparison | None) -> tuple[str, ...]:
+def _notes_of_own_class(spec: ModelSpec, nearest: ClassComparison | None) -> tuple[str, ...]:
     reason = "its attention is not one of Transformers' attention functions"
     if spec.build_scores().terms(1) > 1:
         reason += ", which cannot express scores of earlier layers"

@@ -23,7 +23,7 @@ _UNKNOWN = ("softcap", "s_aux", "position_bias")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class AttentionCall:
     """One call of an attention function, in the axes of `addnorm.attend`."""
 
     query: Tensor
@@ -35,10 +35,10 @@ class Call:
     """`causal`, `bias` and `dropout` of `addnorm.attend`."""
 
 
-class Attention(Protocol):
+class MarkedAttention(Protocol):
     """Computation of a marked module's attention."""
 
-    def attend(self, module: nn.Module, layer: int, call: Call) -> Tensor:
+    def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         """The attended values [batch, heads, query, value_dim]."""
 
 
@@ -59,7 +59,7 @@ class NotedAttention:
         self.modules: list[nn.Module] = []
         self.sizes: list[Sizes] = []
 
-    def attend(self, module: nn.Module, layer: int, call: Call) -> Tensor:
+    def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         heads, head_dim = call.query.shape[1], call.query.shape[3]
         self.modules.append(module)
         self.sizes.append(
@@ -76,7 +76,7 @@ class JoinedAttention:
         self.passed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         """Query, key and own value of the layers so far."""
 
-    def attend(self, module: nn.Module, layer: int, call: Call) -> Tensor:
+    def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         before = self.passed.get(layer - 1) if layer else None
         query, key = self.scores.merge(call.query, call.key, before if before is None else before[:2])
         self.passed[layer] = query, key, call.value
@@ -94,7 +94,7 @@ class JoinedAttention:
         return attend([term[0] for term in terms], [term[1] for term in terms], value, scaled, **call.settings)
 
 
-def mark(module: nn.Module, attention: Attention, layer: int) -> None:
+def mark(module: nn.Module, attention: MarkedAttention, layer: int) -> None:
     """Let a module's attention be computed by `attention`."""
     module.__dict__[_MARK] = attention, layer  # not a submodule
 
@@ -129,7 +129,7 @@ def _attention_function(
     Raises:
         InputError: the module is not patched, or changes its scores in a way that the sum of several layers does not define.
     """
-    marked: tuple[Attention, int] | None = module.__dict__.get(_MARK)
+    marked: tuple[MarkedAttention, int] | None = module.__dict__.get(_MARK)
     if marked is None:
         raise InputError(
             f"{type(module).__name__}: expected a patched model, got attention 'addnorm' without a patch. Call addnorm.patch, "
@@ -149,7 +149,7 @@ def _attention_function(
     attended = attention.attend(
         module,
         layer,
-        Call(
+        AttentionCall(
             query=query,
             key=key,
             value=value,
