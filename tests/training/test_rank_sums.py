@@ -55,7 +55,9 @@ def test_each_rank_sends_what_the_plan_says(tmp_path: Path, devices: int, width:
     )
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    places = [ranks.RankPlace(rank=rank, size=devices, local=rank, meeting=tmp_path / "meeting") for rank in range(devices)]
+    places = [
+        ranks.RankPlace(rank=rank, size=devices, local=rank, meeting=tmp_path / "meeting") for rank in range(devices)
+    ]
     processes = [context.Process(target=as_rank, args=(dataset, spec, place, results)) for place in places]
     for process in processes:
         process.start()

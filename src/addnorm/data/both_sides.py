@@ -54,19 +54,19 @@ class BothSides:
 
     def sentences(self) -> list[str]:
         """Sentences for the user; none for most data sets."""
-        found = []
+        sentences = []
         if self.left_out:
             more = ", …" if self.left_out > len(self.names) else ""
-            found.append(
+            sentences.append(
                 f"{self.left_out} document(s) left out of the training text, because the same text is held out: "
                 f"{', '.join(self.names)}{more}."
             )
         if self.repeated:
-            found.append(
+            sentences.append(
                 f"{self.repeated:.0%} of the held-out text is also training text (excerpts of {EXCERPT} bytes without white "
                 "space): the held-out loss counts what was learned by heart. Hold out other text."
             )
-        return found
+        return sentences
 
 
 class Separated:
@@ -123,7 +123,7 @@ class Separated:
         if not document.held_out:
             self._excerpts.look_through(_without_space(text))
 
-    def found(self) -> BothSides:
+    def on_both_sides(self) -> BothSides:
         """The text on both sides among the documents that were yielded and read."""
         share = self._excerpts.share()
         repeated = round(share, 4) if share >= WORTH_SAYING else 0.0

@@ -189,7 +189,7 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None
     digest = hashlib.sha256()
     files.write(corpus, separated, digest, tell)
     digest.update(tokenizer.hash.encode("ascii"))
-    train, held, both = files.sides[False], files.sides[True], separated.found()
+    train, held, both = files.sides[False], files.sides[True], separated.on_both_sides()
     _require_both_sides(corpus, train.documents + held.documents, both, train=train.bytes, held=held.bytes)
     content = {
         "hash": digest.hexdigest(),

@@ -94,7 +94,7 @@ class TokenFiles:
                 side.close()
 
     def _write(self, corpus: CorpusSpec, separated: Separated, digest: "hashlib._Hash", tell: Tell) -> None:
-        names, told, total = set[str](), time.monotonic(), corpus.text_bytes()
+        names, last_told_s, total = set[str](), time.monotonic(), corpus.text_bytes()
         for document in separated.documents():
             if document.name in names:
                 raise InputError(
@@ -109,8 +109,8 @@ class TokenFiles:
                 side.bytes += len(encoded)
                 separated.read(document, encoded)
                 self._add(side, piece)
-                if time.monotonic() - told >= _TELL_S:
-                    told = time.monotonic()
+                if time.monotonic() - last_told_s >= _TELL_S:
+                    last_told_s = time.monotonic()
                     tell(self._progress(total))
             self._add(side, "")
             side.documents += 1

@@ -217,13 +217,13 @@ class ForwardContext:
             return []
         if layer == self._next and layer in self.column.read:
             self._columns[layer] = key, value, torch.is_grad_enabled()
-        found = []
+        entries = []
         for source in self.column.sources(layer):
             keys, values, differentiable = self._columns[source]
             if torch.is_grad_enabled() and not differentiable:
                 raise _recomputed("column", source, "keys and values")
-            found.append((keys, values))
-        return found
+            entries.append((keys, values))
+        return entries
 
     def _values_of(self, layer: int) -> LayerValues:
         value, differentiable = self._values[layer]

@@ -21,7 +21,7 @@ Earlier = Float[Tensor, "earlier batch seq width"]
 
 
 _MANY = 2**16
-"""Parameters of a module from which on a call costs little beside its arithmetic."""
+"""Parameters of a module from which on a call costs little compared with its arithmetic."""
 
 
 class ReplayableAttention(Protocol):

@@ -55,7 +55,7 @@ class Rejected:
 class Latest:
     """The newest checkpoint that can be used, and the newer ones that cannot."""
 
-    found: LoadedCheckpoint | None
+    checkpoint: LoadedCheckpoint | None
     """None if there is none; the run then starts from the beginning."""
     rejected: tuple[Rejected, ...]
     """Newest first; recorded in the run's events."""
@@ -153,10 +153,10 @@ def latest(folder: Path, recorded: int | None = None) -> Latest:
             rejected.append(Rejected(path=path, reason=reason))
             continue
         try:
-            return Latest(found=LoadedCheckpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
+            return Latest(checkpoint=LoadedCheckpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
         except Damaged as damage:
             rejected.append(Rejected(path=path, reason=str(damage)))
-    return Latest(found=None, rejected=tuple(rejected))
+    return Latest(checkpoint=None, rejected=tuple(rejected))
 
 
 def save_final(path: Path, state_dict: Mapping[str, Any]) -> None:

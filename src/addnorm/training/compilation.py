@@ -1,7 +1,7 @@
 """The model's compiled form for training steps, or the reason why there is none.
 
 The compiled form is tried in one forward and backward pass before the first step, so that a missing compiler, or a mechanism
-that cannot be traced, is found there and not within a step. Evaluations use the model itself.
+that cannot be traced, is noticed there and not within a step. Evaluations use the model itself.
 """
 
 from collections.abc import Callable
@@ -43,5 +43,5 @@ def _in_one_line(error: Exception) -> str:
     """The error and torch's explanation of it, without its hints."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     first = 2 if lines and lines[0].endswith(":") else 1  # "backend='inductor' raised:" tells nothing alone
-    told = [*lines[:first], *(line for line in lines[first:] if line.startswith("Explanation:"))]
-    return " ".join(told)[:300] or "no message"
+    kept = [*lines[:first], *(line for line in lines[first:] if line.startswith("Explanation:"))]
+    return " ".join(kept)[:300] or "no message"

@@ -46,8 +46,8 @@ class Recorder:
         newest = latest(self.run.checkpoints_path, without_gap(self.earlier))
         for rejected in newest.rejected:
             self.events.write("rejected", step=0, checkpoint=rejected.path.name, reason=rejected.reason)
-        if newest.found is not None:
-            trainer.load_state(newest.found.state)
+        if newest.checkpoint is not None:
+            trainer.load_state(newest.checkpoint.state)
         repeated = sum(step > trainer.step for step in self.earlier)
         self.events.write("start", step=trainer.step, resumed_from=trainer.step, replays=repeated)
         self.window = StepWindow(trainer.step)
@@ -148,8 +148,8 @@ class SilentRecorder:
     def resume(self, trainer: Trainer) -> None:
         """Load the checkpoint that the recorder of rank 0 loads, if there is one."""
         newest = latest(self.run.checkpoints_path, without_gap(recorded_steps(self.run.events_path)))
-        if newest.found is not None:
-            trainer.load_state(newest.found.state)
+        if newest.checkpoint is not None:
+            trainer.load_state(newest.checkpoint.state)
         self.window = StepWindow(trainer.step)
 
     def write_steps(self, step: int, learning_rate: float) -> None:

@@ -92,7 +92,7 @@ def newest_weights(run: RunFolder) -> RunWeights:
                 f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run again."
             ) from error
         return RunWeights(spec=spec, file=run.final_path.name, step=spec.training.steps, weights=weights)
-    newest = latest(run.checkpoints_path).found
+    newest = latest(run.checkpoints_path).checkpoint
     if newest is None:
         raise InputError(
             f"{run.path}: expected a run with weights, got one that is {run.status().state} and has no checkpoint yet."

@@ -171,14 +171,14 @@ def _parts(model: Transformer, tokens: Tensor, room: DepthRoom) -> Iterator[Part
 def joined_rooms(model: Transformer) -> tuple[DepthRoom, ...]:
     """The rooms whose mechanisms let a layer of this model read others, and whose reads are sums."""
     depth = model.spec.attention_shape.depth
-    found: list[DepthRoom] = [] if model.spec.residual.replays else ["residual"]
+    rooms: list[DepthRoom] = [] if model.spec.residual.replays else ["residual"]
     if any(model.scores.looks_back(layer) for layer in range(1, depth)):
-        found.append("scores")
+        rooms.append("scores")
     if model.values is not None:
-        found.append("values")
+        rooms.append("values")
     if model.column is not None:
-        found.append("column")
-    return tuple(found)
+        rooms.append("column")
+    return tuple(rooms)
 
 
 def depth_matrices(model: Transformer, tokens: Int64[Tensor, "batch seq"]) -> dict[str, Any]:
@@ -191,14 +191,14 @@ def depth_matrices(model: Transformer, tokens: Int64[Tensor, "batch seq"]) -> di
     return {room: _plain(model, room, depth_matrix(model, tokens, room)) for room in joined_rooms(model)}
 
 
-def _plain(model: Transformer, room: DepthRoom, found: DepthMatrix) -> dict[str, Any]:
+def _plain(model: Transformer, room: DepthRoom, matrix: DepthMatrix) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "kind": getattr(model.spec, room).kind,
-        "reads": list(found.reads),
-        "sources": list(found.sources),
+        "reads": list(matrix.reads),
+        "sources": list(matrix.sources),
     }
-    plain |= {name: _rounded(getattr(found, name)) for name in MATRICES}
-    heads = found.by_head
+    plain |= {name: _rounded(getattr(matrix, name)) for name in MATRICES}
+    heads = matrix.by_head
     if heads is not None and bool((heads - heads[..., :1]).abs().max() > 0):
         plain["heads"] = _rounded(heads)
     return plain

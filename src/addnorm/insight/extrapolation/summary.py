@@ -276,13 +276,13 @@ def over_segments(sums: Float64[np.ndarray, "segment 3"], confidence: float) -> 
         confidence: of each interval.
     """
     sums = sums[sums[:, 2] > 0]
-    found: dict[str, Any] = {}
+    intervals: dict[str, Any] = {}
     for name, column in (("loss", 0), ("accuracy", 1)):
         reach = _reach(sums[:, column] / sums[:, 2], confidence)
         mean = float(sums[:, column].sum() / sums[:, 2].sum()) if len(sums) else math.nan
         known = reach is not None and math.isfinite(mean) and math.isfinite(reach)
-        found[f"{name}_interval"] = [mean - reach, mean + reach] if known and reach is not None else None
-    return found
+        intervals[f"{name}_interval"] = [mean - reach, mean + reach] if known and reach is not None else None
+    return intervals
 
 
 def _perplexity(loss: float | None) -> float | None:

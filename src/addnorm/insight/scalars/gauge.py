@@ -29,7 +29,7 @@ def gauges(spec: ModelSpec) -> tuple[str, ...]:
     model = spec.build(seed=0).double()
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(spec.vocab, (1, min(6, spec.max_seq)), generator=generator)
-    found = []
+    gauge_groups = []
     with torch.no_grad():
         for room in joined_rooms(model):
             parameters = dict(getattr(model, room).named_parameters(prefix=room))
@@ -47,8 +47,8 @@ def gauges(spec: ModelSpec) -> tuple[str, ...]:
                 after = _of(model, tokens, room)
                 only_scales = before is not None and after is not None and _only_scales(before, after)
                 if only_scales or (effective and effective == _effective(model, room, names)):
-                    found.append(group)
-    return tuple(found)
+                    gauge_groups.append(group)
+    return tuple(gauge_groups)
 
 
 def group_of(name: str) -> str:

@@ -32,19 +32,19 @@ def over_seeds(runs: Sequence[Explanation]) -> tuple[list[dict[str, Any]], list[
     directions = min((run.directions for run in runs), key=len)
     vectors = [_as_vector(direction, len(names)) for direction in directions]
     shape = (len(runs), len(names))
-    found = departures(
+    outcome = departures(
         np.array([[scalar.final for scalar in run.scalars] for run in runs]).reshape(shape),
         np.array([[scalar.decay_only for scalar in run.scalars] for run in runs]).reshape(shape),
         families=names,
         steps=max(run.steps for run in runs),
         directions=vectors,
     )
-    counted = [{"variant": runs[0].variant, **asdict(row)} for row in by_family(found, names, vectors)]
-    return _spread(runs, names, directions, found), counted
+    counted = [{"variant": runs[0].variant, **asdict(row)} for row in by_family(outcome, names, vectors)]
+    return _spread(runs, names, directions, outcome), counted
 
 
 def _spread(
-    runs: Sequence[Explanation], names: Sequence[str], directions: Sequence[Direction], found: Departures
+    runs: Sequence[Explanation], names: Sequence[str], directions: Sequence[Direction], outcome: Departures
 ) -> list[dict[str, Any]]:
     verdicts = [run.verdicts() for run in runs]
     rows = []
@@ -63,18 +63,18 @@ def _spread(
                 "decay_share": share,
                 "snr": _mean([of.snr for of in of_seeds]),
                 "directions": [place for place, of in enumerate(directions, 1) if position in of.members],
-                "verdict": _verdict(position, {of_run[position] for of_run in verdicts}, share, found),
+                "verdict": _verdict(position, {of_run[position] for of_run in verdicts}, share, outcome),
             }
         )
     return rows
 
 
-def _verdict(position: int, of_seeds: set[ScalarVerdict], share: float | None, found: Departures) -> OverallVerdict:
+def _verdict(position: int, of_seeds: set[ScalarVerdict], share: float | None, outcome: Departures) -> OverallVerdict:
     if of_seeds == {"undriven"}:
         return "undriven"
-    if found.departed is None:
-        return of_seeds.pop() if len(of_seeds) == 1 and not found.mixed[position] else "open"
-    if not found.departed[position]:
+    if outcome.departed is None:
+        return of_seeds.pop() if len(of_seeds) == 1 and not outcome.mixed[position] else "open"
+    if not outcome.departed[position]:
         return "open"
     return "decayed" if share is not None and share > 0.5 else "learned"
 

@@ -108,7 +108,7 @@ def read_published_scalars(path: Path) -> dict[str, Any]:
 
 
 def judge_conclusions(content: Mapping[str, Any], explanations: Mapping[str, Explanation]) -> list[dict[str, Any]]:
-    """Judge which conclusions printed beside the values follow from them, each with the reason."""
+    """Judge which conclusions printed with the values follow from them, each with the reason."""
     judges = {"lockstep": _one_is_larger, "below_start": _driven_below_start, "beyond_decay": _trend_over_layers}
     return [
         {**{key: claim[key] for key in ("id", "variant", "text", "zh")}, "follows": follows, "why": why}

@@ -56,13 +56,13 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     Raises:
         InputError: none is supported.
     """
-    found = [module for module in model.modules() if _looks_known(module)]
-    if not found:
+    modules = [module for module in model.modules() if _looks_known(module)]
+    if not modules:
         raise InputError(
             f"the four terms: expected attention with q_proj, k_proj and a rotation (apply_rotary_pos_emb), got "
             f"{type(model).__name__}. Supported are Llama, Qwen2, Mistral, Gemma and related models."
         )
-    return found
+    return modules
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

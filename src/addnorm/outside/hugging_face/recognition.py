@@ -34,7 +34,7 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True)
 class ClassComparison:
-    """A spec beside one class."""
+    """Comparison of a spec with one class."""
 
     cls: type[ForeignClass]
     spec: ModelSpec
@@ -69,13 +69,13 @@ def compare(cls: type[ForeignClass], spec: ModelSpec) -> ClassComparison:
 
 def comparisons(spec: ModelSpec) -> list[ClassComparison]:
     """Compare a spec with every class, the nearest one first: fewest differences, then fewest filled parameters."""
-    found = []
+    compared = []
     for kind in CLASSES.kinds():
         try:
-            found.append(compare(CLASSES.class_of(kind), spec))
+            compared.append(compare(CLASSES.class_of(kind), spec))
         except InputError:  # sizes that the class refuses, such as an odd head width with rotary positions
             continue
-    return sorted(found, key=lambda one: (len(one.differences), len(one.filled)))
+    return sorted(compared, key=lambda one: (len(one.differences), len(one.filled)))
 
 
 def _fields(spec: ModelSpec) -> dict[str, Any]:

@@ -92,9 +92,9 @@ def _fit(name: str, prefix: str, own: set[str], given: set[str]) -> ClassFit:
         old = each.replace(".gamma", ".weight").replace(".beta", ".bias") if "LayerNorm" in each else each
         return old.removeprefix(f"{prefix}.") if prefix else old
 
-    mine, theirs = {bare(each): each for each in own}, {bare(each): each for each in given}
+    ours, theirs = {bare(each): each for each in own}, {bare(each): each for each in given}
     return ClassFit(
         name=name,
-        missing=tuple(sorted(mine[each] for each in mine.keys() - theirs.keys())),
-        ignored=tuple(sorted(theirs[each] for each in theirs.keys() - mine.keys())),
+        missing=tuple(sorted(ours[each] for each in ours.keys() - theirs.keys())),
+        ignored=tuple(sorted(theirs[each] for each in theirs.keys() - ours.keys())),
     )

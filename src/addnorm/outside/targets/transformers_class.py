@@ -74,23 +74,23 @@ def model_class(name: str) -> Any:
     """
     transformers = import_transformers()
     try:
-        found: Any = getattr(transformers, name, None) if not name.startswith("_") else None
+        candidate: Any = getattr(transformers, name, None) if not name.startswith("_") else None
     except Exception as error:  # a class's module may fail to import with any exception, such as a broken torchvision
         raise InputError(
             f"transformers.{name} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())[:300]} Mend or "
             "remove the package that the message names."
         ) from error
-    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not is_model or getattr(found, "config_class", None) is None:
+    is_model = isinstance(candidate, type) and issubclass(candidate, transformers.PreTrainedModel)
+    if not is_model or getattr(candidate, "config_class", None) is None:
         endings = ("Model", "LM", "Generation", "Classification")
         classes = [each for each in dir(transformers) if each.endswith(endings) and not each.startswith("Auto")]
-        problem = "not a single model class" if found is not None else "not known"
+        problem = "not a single model class" if candidate is not None else "not known"
         raise InputError(
             f"transformers {transformers.__version__}: expected a class with weights such as BertForMaskedLM, got {name!r}, "
             "which "
             f"is {problem}.{did_you_mean(name, classes)}"
         )
-    return found
+    return candidate
 
 
 def import_transformers() -> Any:

@@ -262,8 +262,8 @@ def _note_attention(model: nn.Module, made: Patch, layers: Sequence[nn.Module]) 
         for module in inside:
             attention.unmark(module)
     per_layer = [[module for module in noted.modules if module in set(layer.modules())] for layer in layers]
-    if any(len(found) != 1 for found in per_layer) or len(set(noted.sizes)) != 1:
-        counts = ", ".join(map(str, sorted({len(found) for found in per_layer})))
+    if any(len(attending) != 1 for attending in per_layer) or len(set(noted.sizes)) != 1:
+        counts = ", ".join(map(str, sorted({len(attending) for attending in per_layer})))
         raise InputError(
             f"patch: scores and values expect one attention per layer, of one size, through Transformers' registry of "
             f"attention functions, got {counts} per layer and {len(set(noted.sizes))} sizes in {type(model).__name__}. Patch "

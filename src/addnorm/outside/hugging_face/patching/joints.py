@@ -72,9 +72,9 @@ def find_layers_of(model: nn.Module) -> tuple[PassEvents, tuple[LayerRecord, ...
         model.train(training)
     layers = find_layers(events)
     if not layers or len({layer.call.module for layer in layers}) < len(layers):
-        found = "layers that are one module" if layers else "none"
+        got = "layers that are one module" if layers else "none"
         raise InputError(
-            f"model: expected a list of layers that are called one after the other, got {found} in {type(model).__name__}. "
+            f"model: expected a list of layers that are called one after the other, got {got} in {type(model).__name__}. "
             f"{_ADVICE}"
         )
     return events, layers
