@@ -130,6 +130,7 @@ class Siblings:
             cls
             for cls in vars(module).values()
             if isinstance(cls, type)
+            # Names that a file imports are its attributes too; a sibling is what the file itself defines.
             and cls.__module__ == module.__name__
             and issubclass(cls, base)
             and not inspect.isabstract(cls)
@@ -192,6 +193,7 @@ class Room(Siblings):
         return self.plugins.get(kind) or super()._file(kind)
 
     def _module(self, kind: str) -> ModuleType:
+        # A plugin is known by its path and has no place from which it could be imported by name.
         return sys.modules[f"{_PLUGINS}.{kind}"] if kind in self.plugins else super()._module(kind)
 
 
@@ -285,14 +287,19 @@ def add_plugin(path: str | Path) -> tuple[Room, str]:
     path = Path(path).resolve()
     kind, label = path.stem, f"plugin {path}"
     for known in ROOMS.values():
+        # A study, its workers and its pages each load the same list: the same file again is no conflict.
         if known.plugins.get(kind) == path and path.is_file():
             return known, kind
+        # A kind is unique over all rooms, not in its own alone, which is known only after the import. All plugins share
+        # the package of their modules, so two files of one name would replace each other there.
         if path.is_file() and kind in known.kinds():
             raise InputError(f"{label}: '{kind}' is already the name of a {known.name}. Rename the file.")
     name = f"{_PLUGINS}.{kind}"
     module = import_file(path, name, label, "Give a path relative to the study, or an absolute one.")
+    # A room for each class, so that a file with two specs of one room counts as two.
     homes = [known for known in ROOMS.values() for _ in known.classes_in(module)]
     if len(homes) != 1:
+        # Otherwise the next file of this name would be refused, or taken for this one.
         del sys.modules[name]
         bases = ", ".join(f"addnorm.{r}.{ROOMS[r].base}" for r in MECHANISM_ROOMS)
         raise InputError(

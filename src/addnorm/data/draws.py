@@ -27,6 +27,8 @@ def words(seed: int, step: int, stream: RandomStream, count: int) -> UInt64[np.n
     for name, value in (("seed", seed), ("step", step)):
         if not 0 <= value < 2**64:
             raise InputError(f"{name}: expected a number in [0, 2**64), got {value}.")
+    # The counter's low 128 bits count within a step, the step is above them: no number of words of one step reaches
+    # into the next.
     generator = np.random.Philox(
         key=np.array([seed, stream], dtype=np.uint64), counter=np.array([0, 0, step, 0], dtype=np.uint64)
     )

@@ -103,6 +103,8 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
         start: the same model before training.
         batches: held-out text.
     """
+    # Neutral where the mechanism says what makes it plain, the start otherwise: zero would switch some mechanisms off
+    # and break others, so that a large change would say nothing about what was learned.
     neutral, at_start = neutral_values(cast(ModelSpec, model.spec)), dict(start.named_parameters())
     groups: dict[str, list[str]] = {}
     for name, _ in model.named_parameters():

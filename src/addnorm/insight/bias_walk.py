@@ -110,6 +110,8 @@ def walk_on_noise(
     built.train()
     made = optimizer.build(optimizer.groups(built))
     tokens_from = generator_for(seed, "noise")
+    # Targets are uniformly random, so the expected gradient of every bias but the head's is zero and all moves are
+    # noise. A redundant bias differs by having a gradient of rounding errors alone.
     for _ in range(steps):
         windows = torch.randint(model.vocab, (batch, seq + 1), generator=tokens_from)
         with torch.autocast("cpu", torch.bfloat16) if precision == "bfloat16 autocast" else nullcontext():

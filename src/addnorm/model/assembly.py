@@ -39,6 +39,8 @@ def build_layer(spec: Architecture, index: int) -> TransformerLayer:
 def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPlan) -> Branch:
     sockets = spec.placement.at(place, spec.places)
     is_first, is_last = planned is plan.branches[0], planned is plan.branches[-1]
+    # Sockets belong to a site, which may have several branches. With a shared norm the first branch alone has it, and
+    # the others read its result; a norm of the stream follows once all outputs have joined, so it belongs to the last.
     has_norm = {
         "branch_input": sockets.branch_input and (is_first or plan.input_norm == "own"),
         "branch_output": sockets.branch_output,
@@ -64,6 +66,8 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
     gain = spec.placement.initial_gain(len(spec.places))
     has_inner = spec.placement.at(place, spec.places).inner
     std = spec.init_std
+    # GPT-2's start: every branch of the model adds its output to one stream, and variances add up. Smaller by the root
+    # of their number, the outputs together have the variance of one.
     outputs = sum(len(plan.branches) for plan in spec.site_plans)
     out_std = gain * (std / outputs**0.5 if spec.init_branch == "depth" else std)
     if name == "feedforward":
@@ -73,6 +77,8 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
         )
     shape = spec.attention_shape
     inner = spec.norm.build(shape.heads * shape.value_dim, shift=spec.bias.norm) if has_inner else None
+    # Number of attentions before this one, not of layers: with two gated attention units per layer there are two of
+    # them in each, and scores, values and caches count attentions.
     number = sum(plan.attends for plan in spec.site_plans[: place.index])
     if name == "gated_attention_unit":
         return GatedAttentionUnit(

@@ -139,6 +139,9 @@ class Transformer(nn.Module):
         state = self.residual.open(x)
         if trace is not None:
             trace.embeddings, trace.entry, trace.sites = x, self.residual.view(state), []
+        # All of depth. Only the residual knows what its state is: one stream, several, or a history. Branches get what
+        # it reads and return what it writes. `addnorm.insight.depth.residual` repeats these lines without the branches,
+        # so a change of the order here belongs there too.
         for site, branches in self.sites(context):
             read, state = self.residual.read(state, site)
             output, joined = self._run(branches, read, context), branches.on_stream
@@ -226,6 +229,8 @@ class Transformer(nn.Module):
         known: set[int] = set()
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
+            # A module of a shared layer stands at several paths with the same parameters; recorded twice, its numbers
+            # would count twice. Modules without parameters are mechanisms all the same.
             own = {id(parameter) for parameter in module.parameters()}
             if (last in ("qk_bias", "attended", "forgetting") or last.endswith("_norm")) and not (own and own <= known):
                 parts[path] = module

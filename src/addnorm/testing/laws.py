@@ -113,6 +113,8 @@ def decodes_with_a_cache(spec: ModelSpec) -> None:
     """Reading a sequence in pieces with a cache gives the logits of one full pass."""
     law, (model, tokens, full, allowed) = "decodes_with_a_cache", _evaluated(replace(spec, objective="causal"))
     with torch.no_grad():
+        # Single tokens first and in the middle: implementations choose between a prompt, a decoded row and several
+        # rows.
         for pieces in ([1, 1, 3, 4], [5, 1, 3]):
             cache = model.new_cache()
             parts = [model(piece, cache=cache) for piece in tokens.split(pieces, dim=1)]
@@ -249,7 +251,9 @@ def subject(spec: ModelSpec, seed: int = 0) -> Transformer:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.empty_like(parameter).normal_(generator=generator_for(seed, f"law:{name}"))
+            # Off the start: at zero, a gate hides the branch behind it, and equal weights hide which layer is read.
             parameter.add_(noise, alpha=0.1)
+        # One pass in training mode moves running statistics too, which a state dict must carry.
         model.train()(some_tokens(spec, seed=1))
     return model.eval()
 
@@ -291,6 +295,9 @@ def _rounding_of(logits: Tensor, model: Transformer, tokens: Tensor) -> float:
     for name, parameter in model.named_parameters():
         sign = torch.empty_like(parameter).uniform_(-1, 1, generator=generator_for(0, f"rounding:{name}")).sign()
         moved[name] = parameter.detach() * (1 + epsilon * sign)
+    # The tolerance comes from the model under test: how far its logits move when every weight moves by one rounding,
+    # times the number of roundings in a sum. No mechanism has a tolerance of its own that could be widened until its
+    # test passes.
     answer = (functional_call(model, moved, (tokens,)) - logits).abs().max()
     terms = model.spec.width + model.spec.hidden
     return terms * (answer.item() + epsilon * logits.abs().max().item())

@@ -74,6 +74,8 @@ class Attempt:
                 f"{run.path / 'spec.json'}: expected the spec of {run.name}, got that of {run_name(self.spec)}. The file or a "
                 "plugin has changed. Start the study in another folder."
             )
+        # Data before model: a missing data set is mended outside the run and must not cost the building of a large
+        # model.
         dataset = _dataset(run.path.parent / "data", self.spec.data_hash)
         device = device or device_here()
         numerics = set_numerics(self.spec.training, device)
@@ -100,6 +102,8 @@ class Attempt:
         """
         trainer, recorder, training = self.trainer, self.recorder, self.spec.training
         recorder.resume(trainer)
+        # Every rank lists the folder itself, and a network file system may show one of them an older listing. Ranks
+        # that began at different steps would add gradients of different batches.
         self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
         if training.steps == 0:
             recorder.write_evaluation(0, trainer.evaluate(), final=True)
@@ -151,6 +155,8 @@ class Attempt:
 
     def _problem(self, step: int, loss: float, grad_norm: float) -> CannotContinue | None:
         """The reason why the run cannot continue after a step; None if it can."""
+        # Equal bits, no tolerance. A step is a function of state, seed and number: if it differs at all, state, code or
+        # arithmetic are not those of the run that was planned.
         first = self.recorder.earlier.get(step)
         if first is not None and not equal(first, (loss, grad_norm)):
             return CannotContinue(

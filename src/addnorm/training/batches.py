@@ -26,6 +26,8 @@ class Batches:
         """The batch of a step; begins the next one."""
         if self._thread is None:
             return self._make(step)
+        # A batch is a function of its step (`addnorm.data.batches`), so it does not matter when, or on which thread, it
+        # is made. What the thread made for another step is dropped; its errors are raised here.
         begun = self._next is not None and self._next[0] == step  # all but the first of an attempt
         batch = self._next[1].result() if self._next is not None and begun else self._pinned(step)
         self._next = (step + 1, self._thread.submit(self._pinned, step + 1))

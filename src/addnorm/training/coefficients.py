@@ -38,6 +38,8 @@ def coefficients_of(mechanisms: Mapping[str, nn.Module], names: Sequence[str]) -
     seen: dict[str, int] = {}
     for name in names:
         owner = name.partition("[")[0]
+        # By position among the entries of one parameter: names are recorded in row-major order, which is the order of a
+        # mechanism's `coefficients`.
         index = seen.get(owner, 0)
         seen[owner] = index + 1
         known = by_parameter.get(owner, [])

@@ -29,12 +29,14 @@ def compiled(model: nn.Module, trial: Callable[[nn.Module], Tensor]) -> tuple[nn
     module = cast(nn.Module, torch.compile(model, fullgraph=True, dynamic=False))
     model.train()
     try:
+        # Backward too: it is compiled when it first runs, and may fail alone.
         trial(module).backward()
     except (AddnormError, MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # noqa: BLE001  torch's tracer, its compiler and the system's compiler raise what they like
         return model, f"{type(error).__name__}: {_in_one_line(error)}"
     finally:
+        # The trial must leave no trace: the first step would add its gradients to these.
         model.zero_grad(set_to_none=True)
     return module, None
 

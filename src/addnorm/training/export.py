@@ -51,6 +51,7 @@ def export_run(run: RunFolder, to: Path) -> Path:
         raise InputError(f"{run.path}: expected a finished run, got one that is {state}. Finish it with `addnorm run`.")
     if to.exists() and not (to.is_dir() and not any(to.iterdir())):
         raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
+    # Parsed before the folder is made, so that damaged weights leave nothing behind that looks like an export.
     spec, weights = run_spec(run), run.final_path.read_bytes()
     try:
         parse(weights)

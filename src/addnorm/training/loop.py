@@ -96,6 +96,11 @@ class Trainer:
 
     def train_step(self) -> Step:
         """Perform one optimizer step. Nothing in it waits for the device, and its result stays there."""
+        # The host runs ahead of the device: it queues the next steps while the device computes. So no line of a step
+        # may need a value from the device, neither `.item()` nor a condition on a tensor. Each would stop the host
+        # until the device has caught up, and then the device until the host has queued new work. What a step measures
+        # stays there until `StepWindow.read`; a step that failed is noticed then, before anything is written from its
+        # weights (`Attempt.train`).
         training, step = self.training, self.step
         self.model.train()
         self.model.residual.advance(step)
@@ -103,6 +108,8 @@ class Trainer:
         grad_norm = self.parallel.clip(float("inf") if training.clip is None else training.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
+        # Both sides of the optimizer's step are seen, after clipping: a change is divided into decay and update only
+        # where the value before, the value after and the rate of decay belong to one step.
         self.scalars.before_step()
         self.optimizer.step()
         self.scalars.after_step()
@@ -112,8 +119,13 @@ class Trainer:
 
     def _gradients(self, batch: Batch) -> Tensor:
         """Set the gradients of a batch, the sum over its shards. Returns the loss."""
+        # The scored positions of the whole batch, counted on the CPU. Shards of a masked batch score different numbers
+        # of positions; a mean of their means would weigh positions unequally.
         rows, sums, count = self.training.batch // self.shards, TreeSum(), batch.count
         for shard in self.parallel.shards(self.shards):
+            # Each shard begins its own random numbers. Dropout then depends on (seed, step, shard) and not on how many
+            # shards this rank has computed before, without which neither a resumed run nor another number of ranks
+            # would repeat the step.
             self._reseed(f"step:{self.step}" + (f":shard:{shard}" if self.shards > 1 else ""))
             with self._precision():
                 part = batch.rows(shard * rows, (shard + 1) * rows, self.device)
@@ -131,6 +143,8 @@ class Trainer:
         training = self.training
         self.model.eval()
         batches = list(held_batches(self.dataset, training.batch, training.seq, training.eval_sequences))
+        # Every batch has a row of its own, filled by one rank and zero on the others. The sum over ranks joins the rows
+        # exactly, and the columns are added in the order of the batches, whatever the number of ranks.
         table = torch.zeros(len(batches), 4, dtype=torch.float64)  # nats, hits, count, bytes of each batch
         with self.averaged():
             for first in range(0, len(batches), self.ranks.size):
@@ -197,6 +211,8 @@ class Trainer:
             [len(group["params"]) for group in groups]
             for groups in (saved["param_groups"], self.optimizer.param_groups)
         )
+        # torch assigns an optimizer's state by position. Groups of other sizes would give one parameter the moments of
+        # another, without an error if their shapes agree.
         if began != now:
             raise InputError(
                 f"run of variant '{self.spec.variant}': expected optimizer groups of {now} parameters, got {began}. The "

@@ -78,6 +78,7 @@ def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.en
     Raises:
         InputError: the number of ranks is not a power of two.
     """
+    # RANK alone may come from another program around the worker; it counts only together with a way to meet the others.
     if "RANK" in environment and (MEETING in environment or "MASTER_ADDR" in environment):
         rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         meeting = Path(environment[MEETING]) if MEETING in environment else None
@@ -92,6 +93,8 @@ def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.en
 
 
 def _place(rank: int, size: int, local: int, meeting: Path | None) -> RankPlace:
+    # Each round of a sum halves the number of partial sums, so a tree over ranks exists for powers of two alone. With
+    # three ranks one node would have a single child, and the bits would differ from those of one rank.
     if size < 1 or size & (size - 1):
         raise InputError(f"expected a power of two of ranks, got {size}. Start 1, 2, 4, 8, … of them.")
     return RankPlace(rank=rank, size=size, local=local, meeting=meeting)
@@ -159,15 +162,22 @@ class RankGroup(Ranks):
         self.rank, self.size, self._messages = place.rank, place.size, messages
 
     def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
+        # Ranks must send buffers of one length, so they first agree on the gradients that exist anywhere. Where only
+        # this rank has none, it counts as zeros; what no rank has stays None, because optimizers skip None but not
+        # zeros.
         exists = self._largest([term is not None for term in terms])
         sums = [
             torch.zeros_like(shape) if term is None else term
             for term, shape, any_has in zip(terms, like, exists, strict=True)
             if any_has
         ]
+        # One message per round, not one per tensor.
         flat = torch.cat([term.reshape(-1) for term in sums])
         distance = 1
         while distance < self.size:
+            # Before the round with distance d, each aligned block of d ranks has the sum of its block. Partners r and r
+            # xor d add the same two numbers, in the opposite order: a + b and b + a have the same bits, so all ranks
+            # end with one result and none has to send it to the others.
             flat.add_(self.exchange(flat, self.rank ^ distance))
             distance *= 2
         # Into the gradients' own memory: what follows must not depend on where in a joint buffer a tensor lies.
@@ -218,6 +228,8 @@ class RankGroup(Ranks):
     def exchange(self, own: Tensor, peer: int) -> Tensor:
         other = torch.empty_like(own)
         with lost():
+            # One partner lists its send first and the other its receive, so that no pair of ranks waits for each other
+            # to receive.
             work = [dist.P2POp(dist.isend, own, peer), dist.P2POp(dist.irecv, other, peer)]
             for request in dist.batch_isend_irecv(work if self.rank < peer else work[::-1]):
                 request.wait()
@@ -249,6 +261,8 @@ def met(place: RankPlace, started: Sequence["Process"] = ()) -> Iterator[RankGro
     store = None
     if place.meeting is not None:
         store = FileStore(str(place.meeting), place.size)
+        # The process group alone would wait for its time limit of half an hour if a rank died before it came. Ranks
+        # therefore sign in first, while rank 0 watches the processes that it started.
         store.set(f"rank {place.rank}", "here")
         _wait(store, place.size, started)
         if place.rank == 0:
@@ -264,8 +278,11 @@ def met(place: RankPlace, started: Sequence["Process"] = ()) -> Iterator[RankGro
             timeout=_PATIENCE,
         )
     try:
+        # Agreements (is a stop asked for, which gradients exist) are a few bytes in the memory of the host. On NCCL
+        # they would queue behind the work of the GPU, and every one of them would wait for it.
         yield RankGroup(place, dist.new_group(backend="gloo") if device.type == "cuda" else None)
     finally:
+        # After an error too: closed connections are how the other ranks learn of it.
         dist.destroy_process_group()
 
 
@@ -324,6 +341,8 @@ def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[RankPla
 
 def _end(processes: Sequence[Process]) -> None:
     """Wait for ranks that end as rank 0 does, and kill what is left."""
+    # They end by the same decision as rank 0, or when their connection to it closes; the seconds are for their last
+    # words in the log.
     end = time.monotonic() + 5.0
     for process in processes:
         try:

@@ -43,6 +43,10 @@ class Recorder:
 
     def resume(self, trainer: Trainer) -> None:
         """Load the newest intact checkpoint whose steps are on record, if there is one, and record the start."""
+        # The proof that a resumed run is the run that was begun. Events hold the loss and the gradient norm of every
+        # step, exactly. Steps after the checkpoint that are on record are computed again and compared
+        # (`Attempt._problem`). A checkpoint beyond a gap in the record is refused: no later attempt would repeat the
+        # missing steps, and the run would end without them.
         newest = latest(self.run.checkpoints_path, without_gap(self.earlier))
         for rejected in newest.rejected:
             self.events.write("rejected", step=0, checkpoint=rejected.path.name, reason=rejected.reason)
@@ -70,6 +74,8 @@ class Recorder:
             grad_norms=grad_norms,
             uses=self.use.read(),
         )
+        # A step that differed from its first record is the last one here, and not equal: `Attempt` then records why the
+        # run ends.
         repeated = [
             number
             for number, measured in enumerate(window.measured, start=window.first + 1)
@@ -100,6 +106,8 @@ class Recorder:
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Save a checkpoint and the learned scalars, after making the events durable."""
+        # The order matters when power fails. First the steps, then the checkpoint after which nobody repeats them, then
+        # the event that names it. In any other order a run could resume behind steps that no disk has.
         self.events.sync()
         save_step(self.run.checkpoints_path, trainer.step, trainer.state())
         self._save_scalars(trainer)
@@ -117,6 +125,7 @@ class Recorder:
             size = self.run.final_path.stat().st_size
         except OSError as error:  # removed at once
             raise disk_error(error, self.run.final_path) from error
+        # Last: whoever sees this mark relies on the weights, on their hash and on every event.
         self.run.mark("finished", step=trainer.step, content_hash=digest, weights_bytes=size, peak_bytes=peak_bytes())
 
     def _save_scalars(self, trainer: Trainer) -> None:
@@ -166,6 +175,7 @@ class SilentRecorder:
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Hand this rank's part of the state to rank 0."""
+        # Shares are gathered by all ranks together: rank 0 would wait for one that did not call this.
         trainer.state()
 
     def finish(self, trainer: Trainer) -> None:
@@ -186,6 +196,7 @@ def recorded_steps(events: Path) -> dict[int, LossAndNorm]:
             if event["type"] == "train":
                 pairs: Sequence[Any] = list(zip(event["losses"], event["grad_norms"], strict=True))
                 for step, pair in enumerate(pairs, start=event["first"]):
+                    # The first record counts; a later attempt at the step was compared with it.
                     steps.setdefault(step, pair)
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(

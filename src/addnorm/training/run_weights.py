@@ -84,6 +84,8 @@ def newest_weights(run: RunFolder) -> RunWeights:
         JobError: a file cannot be read.
     """
     spec = run_spec(run)
+    # Final weights win over a newer checkpoint: they may be an average (`OptimizerSpec.averaged`), which checkpoints do
+    # not hold.
     if run.final_path.exists():
         try:
             weights = load_file(run.final_path)

@@ -60,10 +60,12 @@ class StepWindow:
     def read(self) -> None:
         """Read the steps from the device, which waits for it to have computed them."""
         if self._unread:
+            # One copy for all steps since the last read: one per number would wait for the device each time.
             table = torch.stack([value for step in self._unread for value in (step.loss, step.grad_norm)])
             values: list[float] = table.tolist()
             self.measured += zip(values[::2], values[1::2], strict=True)
             self._unread = []
+            # The wait belongs to the training time: `add` saw how long it took to queue the steps, not to compute them.
             self._count_time()
 
     def cut(self, step: int) -> None:

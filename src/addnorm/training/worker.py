@@ -25,6 +25,8 @@ from addnorm.store.files import Damaged, DiskError, DiskFull
 from addnorm.store.run import NotClaimed, Removed, RunFolder
 from addnorm.training.exit_code import ExitCode
 
+# torch takes seconds to import. A worker without ranks imports it only once it has claimed the run: a second worker ends
+# at once, and an ImportError is recorded as the run's.
 if TYPE_CHECKING:
     import torch
 
@@ -187,6 +189,8 @@ def _train(run: RunFolder, events: EventWriter, stop: StopRequest, command: _Com
     except Removed:
         raise
     except AddnormError as error:
+        # First of all checks, since any error may be a consequence: files that the other worker has replaced look
+        # damaged from here, and a mark from this process would end a run that is being trained.
         if run.is_superseded():
             # This process slept, or its host was cut off, and another one went on. The run is that one's now.
             _log(f"{run.path} was taken over by another worker: {error}")

@@ -36,8 +36,14 @@ def free_of_gauge(
 def _tree(is_edge: Tensor, *, rows_scale: bool) -> list[Edge]:
     """The weights that become 1: as many as there are factors to choose, so that no ratio of weights is fixed by them."""
     reads, sources = is_edge.shape
+    # Kruskal's algorithm on the graph with a node per row and column and an edge per weight. Its factors make the
+    # weights of a spanning tree 1, and no more: around a cycle, products and quotients of weights stay what they are
+    # whatever the factors, and they are what the other weights then show. Rows that keep their size are one node from
+    # the beginning.
     group = [*(range(reads) if rows_scale else [0] * reads), *range(reads, reads + sources)]
     edges = [(read, source) for read, source in is_edge.nonzero().tolist()]
+    # The order of the edges decides which weights become 1, not how many: each read's newest source (the last edge of
+    # its row), then the last read's sources.
     newest = dict(edges)
     edges.sort(key=lambda edge: (newest[edge[0]] != edge[1], edge[0] != reads - 1))
     tree = []

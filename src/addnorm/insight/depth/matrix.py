@@ -100,6 +100,8 @@ def depth_matrix(
     matrix = torch.stack([row.weights.mean(dim=(1, 2)) for row in rows])
     spread = torch.stack([row.weights.std(dim=2, correction=0).mean(dim=1) for row in rows])
     spread = torch.where(spread > SAME * matrix.abs().clamp_min(1), spread, 0.0)  # the rest is rounding
+    # Norms of the stream make weights that differ between any tokens, by a factor per position. Such a matrix is
+    # measured on random tokens; one whose mechanism looks at the tokens is not.
     varies = bool(spread.any())
     if varies and tokens is None and not (room == "residual" and residual.scales_stream(model)):
         kind = getattr(model.spec, room).kind
@@ -124,6 +126,8 @@ def depth_matrix(
 def _by_position(rows: Sequence[DepthRow]) -> Float64[Tensor, "read source position"]:
     """The weights of all rows at the same heads and positions."""
     heads, positions = (max(row.weights.shape[axis] for row in rows) for axis in (1, 2))
+    # Values have fewer heads than queries, and fixed weights one position: repeated, every row has the same places, so
+    # that factors can be divided out place by place.
     by_head = [row.weights.repeat_interleave(heads // row.weights.shape[1], dim=1) for row in rows]
     return torch.stack([weights.expand(-1, -1, positions).flatten(1) for weights in by_head])
 

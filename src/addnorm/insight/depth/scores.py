@@ -66,6 +66,8 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
                 )
         if share is not None and scores.terms(layer) == 1:
             continue
+        # A score is bilinear in queries and keys, so parts of both would make layers² products. With merged keys held,
+        # it is a sum over the layers' queries.
         weights = _weights(scores, layer, len(own), queries.shape[2]).to(queries.device) * unit  # [source, heads]
         keyed = passed_keys.repeat_interleave(group, dim=2).mT / unit
         products = _until(queries @ keyed, layer)  # [source, batch, heads, seq, seq]

@@ -30,6 +30,7 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
     try:
         model(tokens, trace=trace)
     finally:
+        # Also after an error: the caller's model must not keep the recorder.
         model.values = recorded.values
     if recorded.values is None:
         own = torch.stack([attention.problem.value for attention in trace.attentions]).double()
@@ -46,6 +47,8 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
         known = {source: (_derivative(join, given, source), value) for source, value in given.items()}
         looked_up = values.looked_up(call.layer, call.tokens)
         if looked_up is not None:
+            # A table's row is looked up inside the mechanism and is no argument of `join`, so no derivative reaches it:
+            # what the other sources leave is its contribution.
             rest = read - sum(contribution for contribution, _ in known.values())
             known[columns - 1] = rest, looked_up
         yield _part(call.layer, read, known, columns)

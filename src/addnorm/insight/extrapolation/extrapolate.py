@@ -195,6 +195,8 @@ def require_position(model: Architecture, lengths: Lengths) -> None:
     Raises:
         InputError: it does not.
     """
+    # On the meta device, where a position of any length costs nothing: a variant that does not reach is refused
+    # before the others are evaluated for hours.
     with torch.device("meta"):
         position = model.position.build(model.attention_shape)
         for multiple, length in zip(lengths.multiples, lengths.tokens, strict=True):

@@ -107,6 +107,7 @@ def summarise(
     Raises:
         InputError: runs were evaluated on different text.
     """
+    # Bonferroni over lengths; within a length, the ranking's own procedure controls its comparisons.
     confidence = 1 - (1 - CONFIDENCE) / len(lengths)
     variants = {line.variant for line in lines}
     evaluated = [

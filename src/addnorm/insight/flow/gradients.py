@@ -26,6 +26,8 @@ class ParameterGradients:
         Returns:
             The gradients with respect to `others`; None for those on which the loss does not depend.
         """
+        # Not `backward`, which would add to the `.grad` of the caller's parameters. Parameters and streams in one call:
+        # two calls would need the graph twice.
         both = torch.autograd.grad(sums.nats, [*self.parameters, *others], allow_unused=True)
         for parameter, gradient in zip(self.parameters, both, strict=False):
             if gradient is not None:

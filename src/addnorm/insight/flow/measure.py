@@ -80,6 +80,8 @@ def measures(model: nn.Module, record: Callable[[Batch], Recording], windows: Wi
             for batch in windows.batches:
                 tally.add(record, batch)
         with torch.no_grad():
+            # Apart from the batches for gradients: a graph that is kept and a matrix of all positions would not fit
+            # together.
             for batch in windows.maps:
                 tally.attention.add(record(batch).attentions)
     finally:
@@ -120,6 +122,8 @@ class _Tally:
             return
         self.nats += loss_sums(recording.logits, batch).nats.item()
         with as_in_training(self.model) as differs:
+            # The forward pass is recorded again only if batch norms make it another one; otherwise the graph of the
+            # first one serves.
             self._add_gradients(record(batch) if differs else recording, batch)
         # After the gradients, for which a pass through the model may not run before: it could overwrite what they need.
         with torch.no_grad():

@@ -32,6 +32,8 @@ def read_out_of(
     chain = _chain(events, layers, logits)
     tries: list[ReadOut] = [] if chain is None else [partial(_through, chain)]
     tries.append(partial(_in_place, last.module, again))
+    # A candidate is believed only if it makes the model's own logits of the last stream; a chain that misses a factor
+    # or a cap would make plausible losses of every layer.
     return next((read_out for read_out in tries if _makes(read_out, last.output, logits)), None)
 
 

@@ -42,6 +42,8 @@ def recorded(model: nn.Module, logits_of: Logits, batch: Batch) -> Recording:
     missing = dict[str, Sentence]()
     for number, layer in enumerate(layers):
         if not layer.complete:
+            # The additions to the stream do not explain the layer's output. Something unknown joined it, so its
+            # branches are not measured, only what goes in and comes out.
             missing["joints"] = say("no_branches", layer=number, path=layer.call.path, count=len(layer.joints))
     return Recording(
         logits=logits,

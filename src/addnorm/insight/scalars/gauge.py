@@ -38,6 +38,8 @@ def gauges(spec: ModelSpec) -> tuple[str, ...]:
             groups: dict[str, list[str]] = {}
             for name in parameters:
                 groups.setdefault(group_of(name), []).append(name)
+            # An experiment in place of a list of mechanisms. The group is not put back: the next one is tried at
+            # another point, which is as generic as the first.
             for group, names in groups.items():
                 before, effective = _of(model, tokens, room), _effective(model, room, names)
                 for name in names:

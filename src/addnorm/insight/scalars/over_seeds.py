@@ -29,6 +29,8 @@ def over_seeds(runs: Sequence[Explanation]) -> tuple[list[dict[str, Any]], list[
         one row per scalar, and one row per family: a parameter with its entries in all layers.
     """
     names = [_family(scalar.parameter) for scalar in runs[0].scalars]
+    # Redundancy is a property of the model. A seed may show more directions than there are, where a gradient was by
+    # chance too small; but not fewer.
     directions = min((run.directions for run in runs), key=len)
     vectors = [_as_vector(direction, len(names)) for direction in directions]
     shape = (len(runs), len(names))

@@ -137,6 +137,8 @@ def _scalars(
         parameter, index = parameter_and_index(name)
         of_this = {key: float(record[key][column]) for key in _PER_SCALAR}
         mean, mean_square = of_this["mean"], of_this["mean_square"]
+        # The recorder keeps sums, not gradients: the variance is that of all steps together. It is noise about a mean
+        # that moves in training, so the ratio comes out too small.
         error = math.sqrt(max(mean_square - mean * mean, 0.0) / (steps - 1)) if steps > 1 else 0.0
         scalars.append(
             LearnedScalar(
@@ -150,6 +152,8 @@ def _scalars(
                 decay_move=of_this["decay"],
                 gradient_move=of_this["gradient"],
                 snr=abs(mean) / error if error > 0 else None,
+                # Against the largest gradient of its own mechanism: rounding errors of a sum have the size of its
+                # largest part.
                 driven=of_this["mean_absolute"] > ROUNDING * largest_gradient[_owner(name)],
             )
         )

@@ -56,6 +56,8 @@ def verdict(scalar: LearnedScalar, *, redundant: bool) -> ScalarVerdict:
         scalar: the learned number.
         redundant: true if it takes part in a redundant direction.
     """
+    # First, because decay moves it all the same: judged by shares, a scalar without any gradient would be "decayed", as
+    # if a gradient had lost.
     if not scalar.driven:
         return "undriven"
     if redundant:

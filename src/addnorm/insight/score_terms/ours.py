@@ -29,6 +29,8 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     """
     require_rotation(model.spec.position.kind, model.position)
     require_plain_projections(model.spec)
+    # A copy, in float64: the sum of the terms is compared with the model's scores at every pair, and the bound on
+    # rounding would hide mistakes in a narrow type.
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
     trace = Trace()
     model(tokens, trace=trace)
@@ -37,6 +39,7 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     for site, branches in zip(trace.sites, model.site_branches(), strict=True):
         if site.attention is not None and (branch := branches.attending) is not None:
             body = cast(SelfAttention | GatedAttentionUnit, branch.body)
+            # Where branches share a norm, the first one has it.
             normed = branches.branches[0] if branches.shares_norm else branch
             yield _parts(model, body, normed.normed_read(site.read), site.attention, prepared)
 

@@ -81,6 +81,8 @@ def terms_of(parts: ScoreFactors, *, causal: bool) -> ByDistance:
             bound = (
                 bound_left[sample, :, rows] @ bound_right[sample].mT * (factor * parts.scale.abs()[:, None, None])
             )[:, seen]
+            # At every pair, not on averages over a distance, in which errors of both signs would cancel. Written so
+            # that NaN fails.
             if not bool((error <= bound).all()):
                 raise InputError(_no_sum(parts.layer, error, bound))
             largest, rounding = max(largest, float(error.max())), max(rounding, float(bound.max()))

@@ -35,6 +35,7 @@ def check_model(model: ForeignModel, spec: ForeignSpec) -> None:
         raise BrokenLaw("is_finite", f"logits are not finite numbers, of {logits.dtype}.", "Look for 0/0 or a mask.")
     if not torch.equal(tokens, before):
         raise BrokenLaw("leaves_inputs_alone", "it changes the tokens that it gets.", "Copy them first.")
+    # Other tokens in between: a model that keeps state from call to call repeats itself only without them.
     _evaluated(model, some_tokens(spec, seed=1))
     if not torch.equal(_evaluated(model, tokens), logits):
         raise BrokenLaw(
@@ -71,6 +72,7 @@ def check_start(make: Callable[[int], ForeignModel], spec: ForeignSpec) -> None:
             "Draw initial values with torch's random numbers alone, which are seeded, on the CPU.",
         )
     with torch.no_grad():
+        # Away from the start, where a second model with the same seed would agree without its state dict.
         for name, parameter in first.named_parameters():
             parameter.add_(torch.empty_like(parameter).normal_(generator=generator_for(0, f"law:{name}")), alpha=0.1)
         with torch.random.fork_rng(devices=[]):

@@ -44,6 +44,7 @@ def roles_by_use(module: nn.Module, tokens: Tensor) -> dict[str, ParameterRole]:
     """
     with torch.random.fork_rng(devices=[]), _Watch() as watch:
         logits = logits_of(module, tokens)
+    # The last product with the logits' size is the head; an earlier one of the same size, in a small model, is not.
     head = next((memory for memory, size in reversed(watch.products) if size == logits.shape[-1]), None)
     factors = {memory for memory, _ in watch.products}
     by_use: dict[str, ParameterRole] = {}

@@ -116,6 +116,7 @@ class Checkpoint(ForeignSpec):
                 f"{self.content[:12]}, got another with {content[:12]}. Restore it, or start the study in another folder."
             )
         model: Any = load_checkpoint(folder)
+        # Training computes in the study's precision; parameters in bfloat16 would round away most updates.
         model = model.float()
         if hasattr(model, "config"):
             model.config.use_cache = False

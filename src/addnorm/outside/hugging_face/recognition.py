@@ -48,6 +48,8 @@ class ClassComparison:
 
 def compare(cls: type[ForeignClass], spec: ModelSpec) -> ClassComparison:
     """Compare a spec with the nearest one that a class can have."""
+    # There and back. Whatever the class cannot say is lost on the way to config.json and comes back as its default, so
+    # the difference of the two specs is exactly what the class cannot have.
     nearest = spec_of(cls, config_of(cls, spec), cls.architecture)
     ours, theirs = _fields(spec), _fields(nearest)
     differences, filled = [], []

@@ -77,6 +77,7 @@ def save_hf(
         )
     files: dict[str, Any] = tokenizer_files(Path(tokenizer), spec) if tokenizer is not None else {}
     nearest = comparisons(spec)
+    # A class of Transformers only if nothing at all differs; parameters that it has beyond ours are zeros.
     exact = nearest[0] if nearest and not nearest[0].differences else None
     if exact is not None:
         architecture, notes = exact.cls.architecture, _notes_of_class(exact)

@@ -74,6 +74,8 @@ def require_known_fields(cls: type[ForeignClass], config: Mapping[str, Any], whe
     for constant in (*cls.constants, *switches_of(cls)):
         known |= {constant.theirs, *constant.read}
     parents = {path.rpartition(".")[0] for path in known} - {""}
+    # Refused, not ignored: Transformers keeps unknown fields silently, and a misspelt `sliding_window` would give other
+    # logits than those of the model that was trained.
     for path, value in _leaves(config, parents):
         if (
             value is None
@@ -124,6 +126,9 @@ def require_redundant(
         InputError: one is another head or bias than the tied one, a buffer with other contents than the class computes, or
             unknown.
     """
+    # Three kinds of tensors are left over: copies of a tied matrix, which must equal it; the names that an untied model
+    # writes as well; and buffers, whose contents must be those that the class computes. Anything else means that file
+    # and config.json belong to different models.
     twins = dict(_twins(cls, spec))
     unread = set() if spec.tied else {weight.theirs for weight in cls.weights if weight.if_untied}
     ignored = {

@@ -92,6 +92,7 @@ def _fit(name: str, prefix: str, own: set[str], given: set[str]) -> ClassFit:
         old = each.replace(".gamma", ".weight").replace(".beta", ".bias") if "LayerNorm" in each else each
         return old.removeprefix(f"{prefix}.") if prefix else old
 
+    # Old files name the gain gamma and the shift beta, and may have or lack the prefix of the inner model.
     ours, theirs = {bare(each): each for each in own}, {bare(each): each for each in given}
     return ClassFit(
         name=name,

@@ -82,6 +82,7 @@ def _ids(config: Any) -> Made:
     text = config.get_text_config()
     vocab, longest = int(text.vocab_size), getattr(text, "max_position_embeddings", None)
     special = {getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "sep", "cls", "mask")}
+    # Padding and other special ids switch masks on, which would hide positions from the audit.
     ordinary = [token for token in range(vocab) if token not in _flat(special)]
     seq = (
         _SEQ if longest is None else min(_SEQ, max(2, int(longest) - 2))

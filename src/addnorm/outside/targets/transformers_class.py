@@ -145,6 +145,8 @@ def _reads(cls: Any, field: str) -> bool:
     """True if the class's module reads a field that its configuration does not declare, as DeBERTa's reads
     `position_buckets`."""
     try:
+        # Configurations accept any field, so a misspelt one would have no effect at all. Fields that only the code
+        # reads are known from its text.
         source = inspect.getsource(sys.modules[cls.__module__])
     except (OSError, TypeError):
         return False

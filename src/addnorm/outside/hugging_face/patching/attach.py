@@ -89,10 +89,13 @@ def patch(
     if not starts and norm is None:
         raise InputError("patch: expected at least one of residual, scores, values and norm, got none.")
     _require_supported(starts)
+    # Measured before anything is changed, and with the model's own rounding as the allowance: some caches differ from
+    # no cache without any patch.
     before, gap = measure_start(model), cache_gap(model)
     made = Patch({name: encode(start.spec) for name, start in starts.items()})
     events, layers = find_layers_of(model)
     decoder = find_decoder(events, layers) if residual is not None or norm is not None else None
+    # Before the first hook: `unpatch` finds what it has to undo here, at whichever line an error comes.
     setattr(model, ATTRIBUTE, made)
     try:
         if decoder is not None and norm is not None:
@@ -199,6 +202,7 @@ def _join_stream(made: Patch, start: Start, decoder: Decoder, like: Tensor, seed
     residual = spec.build(shape, Parts(sites=decoder.places, norm=nn.RMSNorm, std=_STD))
     residual.sites = decoder.places
     _add(made, "residual", residual, start, like, seed)
+    # After the parameters are filled: its hooks act from here on.
     made.stream = JoinedStream(residual, decoder)
 
 
@@ -252,6 +256,8 @@ def _note_attention(model: nn.Module, made: Patch, layers: Sequence[nn.Module]) 
     made.implementation = own
     _set_implementation(model, attention.IMPLEMENTATION)
     noted = attention.NotedAttention()
+    # Modules that attend have no common class or name. All are marked, one pass is run, and those that called the
+    # attention function are the ones.
     inside = [module for layer in layers for module in layer.modules()]
     for module in inside:
         attention.mark(module, noted, 0)

@@ -79,6 +79,8 @@ class JoinedAttention:
     def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         before = self.passed.get(layer - 1) if layer else None
         query, key = self.scores.merge(call.query, call.key, before if before is None else before[:2])
+        # Keys and values of all positions, the cache's included, for the queries of this call. So a later layer's sum
+        # is over the same pairs with and without a cache.
         self.passed[layer] = query, key, call.value
         terms = [self.passed[index] for index in range(layer + 1 - self.scores.terms(layer), layer + 1)]
         value = call.value
@@ -89,6 +91,7 @@ class JoinedAttention:
         weights = self.scores.weights(layer)
         factor = call.scaling * query.shape[-1] ** 0.5  # weights contain 1/sqrt(head_dim); a model may scale otherwise
         scaled = weights * factor if isinstance(weights, Tensor) else [weight * factor for weight in weights]
+        # They hold the graph of the pass, and with it its memory.
         if layer == self.depth - 1:
             self.passed = {}
         return attend([term[0] for term in terms], [term[1] for term in terms], value, scaled, **call.settings)

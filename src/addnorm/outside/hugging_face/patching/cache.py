@@ -25,6 +25,7 @@ def keep_all_positions(module: nn.Module, args: tuple[Any, ...], settings: Mappi
 
     cache = next((given for given in (*args, *settings.values()) if isinstance(given, Cache)), None)
     layers = getattr(cache, "layers", [])
+    # Layers that all keep the same positions can read each other as they are.
     if len({_kept(layer) for layer in layers}) < 2:
         return
     for index, layer in enumerate(layers):

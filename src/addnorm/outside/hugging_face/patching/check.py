@@ -105,6 +105,7 @@ def require_start(model: nn.Module, before: Sequence[StartLogits], what: str) ->
     for measured in before:
         with _evaluated(model):
             gap = (measured.mode.logits(model) - measured.logits).abs().max().item()
+        # Not `gap > allowed`: NaN must fail.
         if not gap <= measured.allowed:
             raise InputError(
                 f"patch: expected {what} that leaves the logits as they are at the start, got a change of {gap:.1e} "
@@ -147,6 +148,7 @@ def require_cache(model: nn.Module, patch: nn.Module, before: float | None, what
     """
     if before is None:
         return
+    # At its neutral start a patch adds nothing, and a cache that gives it the wrong positions would go unnoticed.
     start = {name: parameter.detach().clone() for name, parameter in patch.named_parameters()}
     random = torch.Generator().manual_seed(0)
     try:
