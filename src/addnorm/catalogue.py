@@ -3,6 +3,9 @@
 A room is a package; a sibling is one file in it, and its `kind` is the file's name. There is no registration: a new file adds
 its kind. Names and docstrings are read without importing the files (`addnorm list` needs no torch); a sibling is imported
 when it is requested. A user's own file joins a room through `add_plugin`.
+
+Every mechanism can be run: `python -m addnorm.residual.rezero` prints its formula, what it equals, its parameters in a small
+model, and the weights with which that model's reads have their sources.
 """
 
 import ast
@@ -39,6 +42,8 @@ class Spec:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        if cls.__module__ == "__main__":
+            _show_what_runs()
         # A sibling may omit the call of super().__post_init__, or inherit another class's __post_init__ before this one.
         cls.__post_init__ = _check_before(cls.__post_init__)  # type: ignore[method-assign, assignment]
         # The decorator `dataclass` adds its __init__ later, so one that exists now is handwritten and calls no __post_init__.
@@ -52,6 +57,20 @@ class Spec:
     def kind(self) -> str:
         """The name of the file that defines this sibling."""
         return type(self).__module__.rpartition(".")[2]
+
+
+def _show_what_runs() -> None:
+    """Print a mechanism whose file is run, as in `python -m addnorm.residual.rezero`, and end the process."""
+    # Here and not in each file: every mechanism defines a spec, so no file needs a line for it. A script or notebook of a
+    # user's that defines one is no module of a room. What runs as __main__ is a second copy of the module, whose classes the
+    # room does not know; the text is made from the room's own, and the copy is not run to its end.
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    package, _, kind = module.name.rpartition(".") if module is not None else ("", "", "")
+    home = next((each for each in _MECHANISMS if each.package == package), None)
+    if home is not None and kind in home.kinds():
+        # By name, because it stands far above this room.
+        sys.stdout.write(importlib.import_module("addnorm.insight.mechanism").on_one_screen(home.name, kind))
+        sys.exit()
 
 
 def _check_before(check: Callable[[Spec], None]) -> Callable[[Spec], None]:

@@ -182,4 +182,4 @@ def test_models_in_half_precision_are_patched_in_it(dtype: torch.dtype) -> None:
 def test_a_patch_does_not_move_while_it_is_checked() -> None:
     patch = addnorm.patch(decoder("LlamaForCausalLM"), residual="rezero", scores="signed")
     assert all(bool((parameter == parameter.round()).all()) for parameter in patch.parameters())
-    assert cache.keep_all_positions.__module__ == "addnorm.outside.hugging_face.patching.cache"
+    assert cache.keep_all_positions.__module__ == "addnorm.outside.hugging_face.patching.attention"

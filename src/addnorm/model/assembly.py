@@ -2,19 +2,37 @@
 
 from typing import Literal
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
 from addnorm.model.attention import SelfAttention
-from addnorm.model.feed_forward import build_feed_forward
+from addnorm.model.feed_forward import FUNCTIONS, PlainActivation, build_feed_forward
 from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
-from addnorm.model.head_transform import HeadTransform
 from addnorm.model.layer import Body, Branch, TransformerLayer
+from addnorm.model.linear import Linear
 from addnorm.shape import Place
 
 Socket = Literal["branch_input", "branch_output", "stream"]
+
+
+class HeadTransform(nn.Module):
+    """BERT's transform before the output matrix: norm(activation(W x + b)).
+
+    Source: Devlin et al. 2018, "BERT", arXiv:1810.04805; its code, `get_masked_lm_output`.
+    Differs from the source: nothing.
+    """
+
+    def __init__(self, width: int, activation: PlainActivation, norm: nn.Module, *, std: float) -> None:
+        super().__init__()
+        self.activation = activation
+        self.dense = Linear(width, width, bias=True, std=std)
+        self.norm = norm
+
+    def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
+        return self.norm(FUNCTIONS[self.activation](self.dense(x)))
 
 
 def build_norm(spec: Architecture, socket: Literal["embedding", "final"]) -> nn.Module:

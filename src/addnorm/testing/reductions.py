@@ -53,7 +53,7 @@ def _hold(room: str, cls: type[Reducible], reduction: Reduction, toy: ModelSpec)
     _fill(ours, field, reduction.parameters)
     own, others = ours.state_dict(), other.state_dict()
     # Both models get the same random numbers wherever they have the same parameters; only then does a difference of
-    # logits come from the mechanism. A norm that starts at one would hide a shift that it should have undone.
+    # logits come from the mechanism.
     common = [name for name, value in others.items() if name in own and own[name].shape == value.shape]
     other.load_state_dict(others | {name: own[name] for name in common})
     _fill(other, field, reduction.theirs)

@@ -29,7 +29,7 @@ class Explanation:
     pairs: tuple[Lockstep, ...]
     """Pairs that moved in lockstep."""
     gauges: tuple[str, ...] = ()
-    """Groups of scalars whose size the matrices around could take over, see `addnorm.insight.scalars.gauge`."""
+    """Groups of scalars whose size the matrices around could take over, see `addnorm.insight.scalars.run_record`."""
 
     def verdicts(self) -> list[ScalarVerdict]:
         """One verdict per scalar."""

@@ -13,7 +13,7 @@ from addnorm.model.initialisation import initialise
 from addnorm.model.neutral import Start, neutral_start
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.patching import attention, norms
-from addnorm.outside.hugging_face.patching.cache import keep_all_positions
+from addnorm.outside.hugging_face.patching.attention import keep_all_positions
 from addnorm.outside.hugging_face.patching.check import cache_gap, measure_start, require_cache, require_start
 from addnorm.outside.hugging_face.patching.joints import Decoder, find_decoder, find_layers_of, some_tokens
 from addnorm.outside.hugging_face.patching.stream import JoinedStream
