@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
-from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
@@ -18,8 +16,9 @@ from addnorm.outside.hugging_face.own_class import ARCHITECTURES, AUTO_CLASSES, 
 from addnorm.outside.hugging_face.recognition import ClassComparison, comparisons
 from addnorm.outside.hugging_face.tokenizer import FILE, tokenizer_files
 from addnorm.store import RunFolder
-from addnorm.store.files import atomic, make_folder, write_atomic, write_json
-from addnorm.training.export import export_run, load
+from addnorm.store.files import make_folder, write_atomic, write_json
+from addnorm.training.checkpoint import save_final
+from addnorm.training.export import export_run, load, require_new_folder
 
 _MOST_DIFFERENCES = 4
 
@@ -68,8 +67,7 @@ def save_hf(
     to, spec = Path(to), model.spec
     if not isinstance(spec, ModelSpec):
         raise InputError(f"save_hf: expected a model made by a spec's build(), got a {type(model).__name__}.")
-    if to.exists() and not (to.is_dir() and not any(to.iterdir())):
-        raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
+    require_new_folder(to)
     if spec.tied and not torch.equal(model.head.weight, model.embedding.weight):
         raise InputError(
             "save_hf: expected head.weight equal to embedding.weight, which the spec ties, got another. Make the model of a "
@@ -99,7 +97,7 @@ def save_hf(
         write_atomic(to / STUB, STUB_TEXT.encode("utf-8"))
     for name, content in files.items():
         write_json(to / name, content)
-    _write_weights(weights, to / "model.safetensors")
+    save_final(to / "model.safetensors", weights)
     return HFExport(
         folder=to,
         architecture=architecture,
@@ -154,15 +152,3 @@ def _notes_of_own_class(spec: ModelSpec, nearest: ClassComparison | None) -> tup
     more = f"; and {count - len(shown)} more" if count > len(shown) else ""
     listed = "; ".join(map(str, shown))
     return (f"Nearest class: {nearest.cls.architecture}, which differs in {things}: {listed}{more}.", *limits)
-
-
-def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    written: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, value in weights.items():
-        tensor = value.cpu().contiguous()
-        storage = tensor.untyped_storage().data_ptr()
-        written[name] = tensor.clone() if storage in storages else tensor  # layers that share are written once per name
-        storages.add(storage)
-    with atomic(path) as file:
-        file.write(save(written, {"format": "pt"}))

@@ -22,11 +22,11 @@ from addnorm.outside.targets.class_fit import best_class, some
 from addnorm.outside.targets.example_inputs import example_inputs
 from addnorm.outside.targets.input_spec import make_inputs
 from addnorm.outside.targets.run import random_tokens
+from addnorm.outside.targets.shrinking import num_parameters
 from addnorm.outside.targets.target import Target
 from addnorm.outside.targets.transformers_class import (
     configuration_target,
     model_class,
-    num_parameters,
     quiet_transformers,
     raised_as_input_error,
 )

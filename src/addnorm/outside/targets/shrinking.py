@@ -59,6 +59,11 @@ def parameter_shapes(cls: Any, config: Any) -> Mapping[str, tuple[int, ...]]:
         return {name: tuple(each.shape) for name, each in cls(config).named_parameters()}
 
 
+def num_parameters(cls: Any, config: Any) -> int:
+    """Count the parameters of a configuration's model without allocating them."""
+    return _count(parameter_shapes(cls, config))
+
+
 def pattern(name: str) -> str:
     """A parameter's name without its layer number."""
     return re.sub(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])", "#", name)

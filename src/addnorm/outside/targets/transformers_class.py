@@ -15,7 +15,7 @@ from torch import nn
 from addnorm.errors import InputError, did_you_mean
 from addnorm.outside.targets.example_inputs import example_inputs
 from addnorm.outside.targets.input_spec import make_inputs
-from addnorm.outside.targets.shrinking import shrunk_config
+from addnorm.outside.targets.shrinking import num_parameters, shrunk_config
 from addnorm.outside.targets.target import Kind, Target
 from addnorm.redundancy.execution.memory import needed_bytes
 
@@ -58,12 +58,6 @@ def configuration_target(
     inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
     notes = ("weights: random, from seed 0", *notes)
     return Target(name=name, model=model, inputs=inputs, kind=kind, notes=notes, shrunk=shrunk, whole=full_size)
-
-
-def num_parameters(cls: Any, config: Any) -> int:
-    """Count the parameters of a configuration's model without allocating them."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in cls(config).parameters())
 
 
 def model_class(name: str) -> Any:
