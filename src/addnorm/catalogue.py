@@ -271,6 +271,8 @@ def preset_docs() -> dict[str, str]:
     """
     tree = ast.parse((_PACKAGE / "model" / "presets.py").read_text(encoding="utf-8"))
     builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    # The names and their functions stand in a literal, so they can be read like the docstrings: without the import of
+    # torch that calling them would need.
     (table,) = (
         node.value
         for node in tree.body

@@ -61,6 +61,7 @@ class Branch(nn.Module):
 
     def joining(self, output: Float[Tensor, "*batch seq width"]) -> Float[Tensor, "*batch seq width"]:
         """The output that joins the stream, from the body's."""
+        # Dropout after the norm: before it, the norm would scale up what dropout has left.
         y: Tensor = self.dropout(self.output_norm(output))
         return y if self.factor == 1 else self.factor * y
 
@@ -99,6 +100,7 @@ class SiteBranches:
     def output(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The sum of the branches' outputs on one input."""
         first, *others = self.branches
+        # Once where branches share a norm, which would otherwise be computed, and in batch norm counted, once for each.
         normed = first.normed_read(x)
         total = first(normed, context)
         for branch in others:

@@ -90,6 +90,8 @@ class Replicated(Parallelism):
         return list(groups)
 
     def shards(self, count: int) -> Sequence[int]:
+        # Neighbouring shards: their sum is one node of the tree, and one exchange of gradients per step joins the nodes
+        # of all ranks.
         own = count // self.ranks.size
         return range(self.ranks.rank * own, (self.ranks.rank + 1) * own)
 

@@ -122,6 +122,8 @@ def measured_once(run: RunFolder, settings: Settings, file: str, version: int, m
     weights = newest_weights(run)
     dataset = dataset_of(run, weights)
     head = {"format": version} | head_of(run, weights, settings)
+    # The head names weights, data and amount: if it is the same, so are the numbers, and a page that asks again costs
+    # nothing.
     known = known_content(run.path / file, head)
     if known is not None:
         return known

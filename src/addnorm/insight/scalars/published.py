@@ -134,6 +134,7 @@ def _driven_below_start(explanation: Explanation) -> tuple[bool, str]:
     """Judge the claim that the gradient drove values below their initial value."""
     started = [scalar for scalar in explanation.scalars if scalar.init > 0]
     below = [scalar for scalar in started if scalar.final < scalar.init]
+    # Below the start is not below what decay alone would have left. The gradient is judged by its distance from there.
     raised = [scalar for scalar in below if scalar.final > scalar.decay_only]
     expected = started[0].decay_only
     if len(raised) > len(below) / 2:

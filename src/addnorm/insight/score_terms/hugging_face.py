@@ -91,6 +91,7 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Mod
     before = [(module, vars(module).get("forward")) for module in modules]
     try:
         for module in modules:
+            # On the instance, not the class, and taken back below whatever happens: the caller's model is not changed.
             vars(module)["forward"] = partial(forward, module, module.forward)
         model(input_ids=tokens, use_cache=False)
     finally:
@@ -151,6 +152,7 @@ def _parts(layer: int, module: Any, call: _Call) -> ScoreFactors:
         key_bias=key_bias,
         rotate=rotate,
         attended_query=call.query,
+        # One head of each group: attention was called with keys that had been repeated for their query heads.
         attended_key=call.key[:, :: call.key.shape[1] // key.shape[1]],
         scale=torch.full((heads,), scale, dtype=torch.float64, device=query.device),
         query_size=query_size,

@@ -51,6 +51,7 @@ def best_class(folder: Path, content: Mapping[str, Any], weights: Path) -> Class
                 model = cls(cls.config_class.from_json_file(folder / "config.json"))
             except Exception:  # noqa: BLE001 - a class may refuse the configuration with any exception
                 continue
+            # Names alone, on the meta device: no class is built with weights to see whether it fits.
             fits.append(_fit(cls.__name__, cls.base_model_prefix, set(model.state_dict()), names))
             tied = set(model._tied_weights_keys or ())
             missing = tuple(each for each in fits[-1].missing if each not in tied)

@@ -53,6 +53,7 @@ def configuration_target(
                 full_size = num_parameters(cls, config)
                 config, shrunk = shrunk_config(cls, config, memory)
         _require_size(name, cls, config)
+        # After the memory and size checks, which build the model on the meta device and may draw random numbers.
         torch.manual_seed(0)
         model = _built(name, cls, config).eval()
     inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
