@@ -124,8 +124,7 @@ def decodes_with_a_cache(spec: ModelSpec) -> None:
                 full,
                 allowed,
                 f"in pieces of {pieces}, a logit differs by",
-                "Keep "
-                "what depends on earlier positions in the keys and values; a residual's state is valid for one pass only.",
+                "Keep what depends on earlier positions in the keys and values; a residual's state is valid for one pass only.",
             )
 
 

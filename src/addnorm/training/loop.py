@@ -244,9 +244,8 @@ class Trainer:
         if began != now:
             raise InputError(
                 f"run of variant '{self.spec.variant}': expected optimizer groups of {now} parameters, got {began}. The "
-                "run was started by a version that applied weight decay to other parameters. Finish it with that "
-                "version, or start "
-                "it in a new folder."
+                "run was started by a version that applied weight decay to other parameters. Finish it with that version, or "
+                "start it in a new folder."
             )
 
     def _precision(self) -> AbstractContextManager[Any]:

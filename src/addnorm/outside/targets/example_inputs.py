@@ -117,8 +117,7 @@ def _features(config: Any) -> Made:
     if bins is None or frames is None:
         raise InputError(
             "inputs cannot be derived: expected num_mel_bins and max_source_positions in the configuration, got none. "
-            "Describe them with "
-            "--inputs spec.json."
+            "Describe them with --inputs spec.json."
         )
     return torch.randn(_BATCH, bins, 2 * frames, generator=_draw()), f"{_BATCH} x {bins} x {2 * frames} noise"
 

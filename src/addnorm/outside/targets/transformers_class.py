@@ -82,8 +82,7 @@ def model_class(name: str) -> Any:
         problem = "not a single model class" if candidate is not None else "not known"
         raise InputError(
             f"transformers {transformers.__version__}: expected a class with weights such as BertForMaskedLM, got {name!r}, "
-            "which "
-            f"is {problem}.{did_you_mean(name, classes)}"
+            f"which is {problem}.{did_you_mean(name, classes)}"
         )
     return candidate
 
@@ -154,8 +153,7 @@ def _require_size(name: str, cls: Any, config: Any) -> None:
     if count > LARGEST:
         raise InputError(
             f"{name} is too large to build: expected at most {LARGEST / 1e9:.0f} G parameters, got {count / 1e9:.1f} G. Give "
-            "a smaller "
-            "configuration, such as --config '{\"num_hidden_layers\": 2}'."
+            "a smaller configuration, such as --config '{\"num_hidden_layers\": 2}'."
         )
 
 
