@@ -208,8 +208,6 @@ class _Excerpts:
         """Hash of every window of the text's blocks, which overlap so that no window is lost."""
         step = _BLOCK - EXCERPT + 1
         for first in range(0, len(text) - EXCERPT + 1, step):
-            # Plus one, so that a zero byte counts as well: without it, runs of zeros of all lengths would have one
-            # hash.
             letters = np.frombuffer(text[first : first + _BLOCK], dtype=np.uint8).astype(np.uint64) + np.uint64(1)
             sums = np.concatenate([[np.uint64(0)], np.cumsum(letters * self._powers[: len(letters)])])
             windows = sums[EXCERPT:] - sums[:-EXCERPT]

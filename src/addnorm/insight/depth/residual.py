@@ -83,7 +83,7 @@ class _Wires:
         residual, kind = copy.deepcopy(model.residual).double().eval(), _norm_type(model)
         # Weights that a mechanism computes from the stream (attention over depth, gates) are constants from here on.
         # Otherwise the product rule would add, to each contribution, the change of the weights, and the contributions
-        # would add up to more than the read.
+        # would not add up to the read.
         residual.frozen = True
         for parent in list(residual.modules()):
             for name, child in list(parent.named_children()):
