@@ -78,7 +78,7 @@ def _equalities(cls: type[Any]) -> Iterator[str]:
 
 
 def _in_words(reduction: Reduction) -> str:
-    """What it equals, and the settings and values of parameters with which it does."""
+    """The mechanism that it equals, and the settings and values of parameters with which it does."""
     conditions = {
         "settings": _listed(reduction.settings),
         "parameters": "as at the start" if reduction.parameters == "start" else _listed(reduction.parameters),
