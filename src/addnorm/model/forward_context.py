@@ -132,10 +132,9 @@ class ForwardContext:
         Raises:
             InputError: the model's implementation of attention cannot do what is asked.
         """
-        # Rotated before they are passed on: a later layer adds this layer's scores as they were here, and would rotate
-        # them a second time otherwise.
         query, key = self.position.rotate(query, key, self.prepared)
         before = self._passed_on_by(layer - 1) if layer and self.scores.looks_back(layer) else None
+        # What is passed on is rotated already: a later layer adds this layer's scores as they were here.
         own, own_key = self.scores.merge(query, key, None if before is None else (before.query, before.key))
         keys = own_key
         column = self._column(layer, own_key, value)

@@ -66,7 +66,7 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _AttentionInputs:
+class _Call:
     """Inputs of one attention module, and the factors of its scores."""
 
     hidden: Tensor
@@ -78,8 +78,8 @@ class _AttentionInputs:
 
 
 @torch.no_grad()
-def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Module, _AttentionInputs]:
-    calls: dict[nn.Module, _AttentionInputs] = {}
+def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Module, _Call]:
+    calls: dict[nn.Module, _Call] = {}
 
     # One module at a time, since a record keeps all tensors alive, and with them the weights of attention.
     def forward(module: nn.Module, own: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
@@ -102,7 +102,7 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Mod
     return calls
 
 
-def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[Attended]) -> _AttentionInputs:
+def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[Attended]) -> _Call:
     if angles is None:
         raise InputError(
             f"{type(module).__name__}: expected position_embeddings, got none. Its rotation is not supported."
@@ -113,7 +113,7 @@ def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[A
             f"{type(module).__name__}: expected scores that are a product of queries and keys, got others."
         )
     scale = attentions[0].scale
-    return _AttentionInputs(
+    return _Call(
         hidden=hidden,
         angles=angles,
         query=query,
@@ -123,7 +123,7 @@ def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[A
 
 
 @torch.no_grad()
-def _parts(layer: int, module: Any, call: _AttentionInputs) -> ScoreFactors:
+def _parts(layer: int, module: Any, call: _Call) -> ScoreFactors:
     heads, head_dim = call.query.shape[1], call.query.shape[-1]
     scale = head_dim**-0.5 if call.scale is None else call.scale
     rotation = _rotation_of(module)

@@ -51,7 +51,5 @@ class LogNPosition(Wrapped):
         return (seen.log() / math.log(self.reach.trained)).clamp(min=1.0).to(like.dtype)[:, None]
 
     def rotate(self, query: Tensor, key: Tensor, prepared: Any) -> tuple[Tensor, Tensor]:
-        # On the queries after the rotation: a factor on whole scores, and biases of positions, which are added later,
-        # keep their size.
         query, key = self.inner.rotate(query, key, prepared[0])
         return query * prepared[1], key
