@@ -3,6 +3,9 @@
 A room is a package; a sibling is one file in it, and its `kind` is the file's name. There is no registration: a new file adds
 its kind. Names and docstrings are read without importing the files (`addnorm list` needs no torch); a sibling is imported
 when it is requested. A user's own file joins a room through `add_plugin`.
+
+Every mechanism can be run: `python -m addnorm.residual.rezero` prints its formula, what it equals, its parameters in a small
+model, and the weights with which that model's reads have their sources.
 """
 
 import ast
@@ -39,6 +42,8 @@ class Spec:
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
+        if cls.__module__ == "__main__":
+            _show_what_runs()
         # A sibling may omit the call of super().__post_init__, or inherit another class's __post_init__ before this one.
         cls.__post_init__ = _check_before(cls.__post_init__)  # type: ignore[method-assign, assignment]
         # The decorator `dataclass` adds its __init__ later, so one that exists now is handwritten and calls no __post_init__.
@@ -52,6 +57,20 @@ class Spec:
     def kind(self) -> str:
         """The name of the file that defines this sibling."""
         return type(self).__module__.rpartition(".")[2]
+
+
+def _show_what_runs() -> None:
+    """Print a mechanism whose file is run, as in `python -m addnorm.residual.rezero`, and end the process."""
+    # Here and not in each file: every mechanism defines a spec, so no file needs a line for it. A script or notebook of a
+    # user's that defines one is no module of a room. What runs as __main__ is a second copy of the module, whose classes the
+    # room does not know; the text is made from the room's own, and the copy is not run to its end.
+    module = getattr(sys.modules["__main__"], "__spec__", None)
+    package, _, kind = module.name.rpartition(".") if module is not None else ("", "", "")
+    home = next((each for each in _MECHANISMS if each.package == package), None)
+    if home is not None and kind in home.kinds():
+        # By name, because it stands far above this room.
+        sys.stdout.write(importlib.import_module("addnorm.insight.mechanism").on_one_screen(home.name, kind))
+        sys.exit()
 
 
 def _check_before(check: Callable[[Spec], None]) -> Callable[[Spec], None]:
@@ -130,6 +149,7 @@ class Siblings:
             cls
             for cls in vars(module).values()
             if isinstance(cls, type)
+            # Names that a file imports are its attributes too; a sibling is what the file itself defines.
             and cls.__module__ == module.__name__
             and issubclass(cls, base)
             and not inspect.isabstract(cls)
@@ -192,6 +212,7 @@ class Room(Siblings):
         return self.plugins.get(kind) or super()._file(kind)
 
     def _module(self, kind: str) -> ModuleType:
+        # A plugin is known by its path and has no place from which it could be imported by name.
         return sys.modules[f"{_PLUGINS}.{kind}"] if kind in self.plugins else super()._module(kind)
 
 
@@ -250,6 +271,8 @@ def preset_docs() -> dict[str, str]:
     """
     tree = ast.parse((_PACKAGE / "model" / "presets.py").read_text(encoding="utf-8"))
     builders = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    # The names and their functions stand in a literal, so they can be read like the docstrings: without the import of
+    # torch that calling them would need.
     (table,) = (
         node.value
         for node in tree.body
@@ -285,14 +308,19 @@ def add_plugin(path: str | Path) -> tuple[Room, str]:
     path = Path(path).resolve()
     kind, label = path.stem, f"plugin {path}"
     for known in ROOMS.values():
+        # A study, its workers and its pages each load the same list: the same file again is no conflict.
         if known.plugins.get(kind) == path and path.is_file():
             return known, kind
+        # A kind is unique over all rooms, not in its own alone, which is known only after the import. All plugins share
+        # the package of their modules, so two files of one name would replace each other there.
         if path.is_file() and kind in known.kinds():
             raise InputError(f"{label}: '{kind}' is already the name of a {known.name}. Rename the file.")
     name = f"{_PLUGINS}.{kind}"
     module = import_file(path, name, label, "Give a path relative to the study, or an absolute one.")
+    # A room for each class, so that a file with two specs of one room counts as two.
     homes = [known for known in ROOMS.values() for _ in known.classes_in(module)]
     if len(homes) != 1:
+        # Otherwise the next file of this name would be refused, or taken for this one.
         del sys.modules[name]
         bases = ", ".join(f"addnorm.{r}.{ROOMS[r].base}" for r in MECHANISM_ROOMS)
         raise InputError(

@@ -117,6 +117,7 @@ def fits(value: Any, hint: Any) -> bool:
     if get_origin(hint) in (Union, types.UnionType):
         return any(fits(value, part) for part in get_args(hint))
     if get_origin(hint) is Literal:
+        # True == 1 and 1.0 == 1 in Python: without the type, `true` would pass for a choice of 1.
         return any(value is choice or (type(value) is type(choice) and value == choice) for choice in get_args(hint))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

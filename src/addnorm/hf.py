@@ -141,6 +141,8 @@ class AddnormCache(transformers.Cache):
     def batch_select_indices(self, indices: Tensor) -> None:
         selected = []
         for group in self.groups:
+            # Beams move between rows of the batch. A beam takes along the cache of the row that it comes from, and
+            # stays in that row's group, because its padding is the same.
             rows, items = (indices.to(group.rows.device)[:, None] == group.rows).nonzero(as_tuple=True)
             if len(rows):
                 selected.append(_Group(rows=rows, padding=group.padding, cache=group.cache.select(items)))
@@ -232,6 +234,8 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
         if not hasattr(module, "initialise"):
             return
         initialise = cast(Callable[[str, torch.Generator], None], module.initialise)
+        # Transformers calls this for modules in an order of its own, and only for those without weights in the file.
+        # Values depend on names alone, so they are those of `ModelSpec.build(seed=0)` whatever is left to fill.
         names = {id(parameter): name for name, parameter in self.model.named_parameters()}
         path = next((path for path, other in self.model.named_modules() if other is module), "")
         for name, parameter in module.named_parameters(recurse=False):
@@ -246,6 +250,9 @@ class AddnormPreTrainedModel(transformers.PreTrainedModel):
         mask = mask.bool()
         padded = _left_padding(mask)[:, None]
         place = torch.arange(tokens.shape[1], device=tokens.device)
+        # A mechanism may count positions, or keep a state along the sequence. Rolled, every row begins with its first
+        # real token at position 0 and ends in padding, which causal attention does not see and the padding mask hides;
+        # the logits are rolled back.
         there, back = (place + padded) % len(place), (place - padded) % len(place)
         types = None if types is None else types.gather(1, there)
         logits = self.model(tokens.gather(1, there), padding=mask.gather(1, there), token_types=types)
@@ -308,6 +315,8 @@ class AddnormForCausalLM(AddnormPreTrainedModel, transformers.GenerationMixin):
         elif mask is not None and not bool(mask[:, -tokens.shape[1] :].bool().all()):
             raise InputError("attention_mask: expected no padding after cached tokens, got some. Pad on the left.")
         cache.length += tokens.shape[1]
+        # One call per group of equal padding: rows of one call share their positions, and a cache of ours has no place
+        # for padding.
         parts = []
         for group in cache.groups:
             # The cache of a group lacks its padding, which only the first call has.

@@ -34,9 +34,12 @@ def import_file(path: Path, module_name: str, label: str, advice: str = "") -> M
     if spec is None or spec.loader is None:
         raise InputError(f"{label}: expected a Python file, got '{path.name}'. Rename it to end in .py.")
     module = importlib.util.module_from_spec(spec)
+    # Before the file runs: dataclasses, pickle and torch's tracers look a class up by its module while it is being
+    # defined.
     sys.modules[module_name] = module
     try:
         spec.loader.exec_module(module)
+    # A module that failed halfway must not be what the next import gets.
     except (Exception, SystemExit) as error:  # the file may raise anything, or be a script that ends the process
         del sys.modules[module_name]
         raise _failure(error, label, module.__file__, "failed to import") from error

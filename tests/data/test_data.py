@@ -17,7 +17,7 @@ from addnorm.data import Dataset, held_batches, mask_tokens, prepare, token_file
 from addnorm.data.corpora import CorpusSpec, Document
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.corpora.text import Text
-from addnorm.data.draws import POSITIONS, Stream, words
+from addnorm.data.draws import POSITIONS, RandomStream, words
 from addnorm.data.tokenizers import Tokenizer, TokenizerSpec
 from addnorm.data.tokenizers.bpe import Bpe
 from addnorm.data.tokenizers.bytes import Bytes, ByteTokenizer
@@ -367,7 +367,7 @@ class TestDraws:
     @pytest.mark.parametrize(("seed", "step"), [(0, 0), (7, 123_456), (2**64 - 1, 2**63)])
     def test_words_are_philox_of_seed_stream_and_step(self, seed: int, step: int) -> None:
         expected = [word for block in (1, 2) for word in philox([block, 0, step, 0], [seed, 5])]
-        assert words(seed, step, Stream(5), 8).tolist() == expected
+        assert words(seed, step, RandomStream(5), 8).tolist() == expected
 
     @pytest.mark.parametrize(("seed", "step"), [(-1, 0), (2**64, 0), (0, -1)])
     def test_outside_64_bits_is_refused(self, seed: int, step: int) -> None:
@@ -498,7 +498,7 @@ class TestMasking:
             assert masked.scored.sum() == 1
 
     def test_does_not_follow_the_draws_of_the_positions(self) -> None:
-        mask = words(0, 0, Stream(2), 100)
+        mask = words(0, 0, RandomStream(2), 100)
         assert not set(mask.tolist()) & set(words(0, 0, POSITIONS, 100).tolist())
 
     @pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, math.nan])

@@ -21,7 +21,7 @@ from addnorm.data import Dataset
 from addnorm.data.tokenizers.pretrained import Pretrained
 from addnorm.errors import InputError
 from addnorm.model.neutral import neutral_start
-from addnorm.outside.foreign.checkpoint import Checkpoint, Patch
+from addnorm.outside.foreign.checkpoint import Checkpoint, PatchSpec
 from addnorm.outside.hugging_face.tokenizer import tokenizer_files
 from addnorm.roles import roles
 from addnorm.store import StudyFolder
@@ -58,7 +58,7 @@ variants:
   joined: {patch: {scores: signed, residual: rezero}}
   frozen: {training: {steps: 0}}
 """
-DYNAMIC = Patch(residual=neutral_start("residual", {"kind": "dynamic_dense", "reads": "one"}).spec)  # type: ignore[arg-type]
+DYNAMIC = PatchSpec(residual=neutral_start("residual", {"kind": "dynamic_dense", "reads": "one"}).spec)  # type: ignore[arg-type]
 """Some of its parameters are random at its neutral start."""
 TOKENS = torch.arange(32).view(2, 16) * 7 % 256
 
@@ -106,8 +106,8 @@ def test_a_study_file_names_a_checkpoint_and_a_patch_at_its_neutral_start(home: 
     assert study.training_of("frozen").steps == 0
 
 
-@pytest.mark.parametrize("patch", [Patch(), DYNAMIC, Patch(norm="rms")], ids=["none", "depth", "norm"])
-def test_a_model_starts_where_the_checkpoint_is_at_every_seed(home: Path, patch: Patch) -> None:
+@pytest.mark.parametrize("patch", [PatchSpec(), DYNAMIC, PatchSpec(norm="rms")], ids=["none", "depth", "norm"])
+def test_a_model_starts_where_the_checkpoint_is_at_every_seed(home: Path, patch: PatchSpec) -> None:
     spec = Checkpoint(checkpoint=str(home / "llama"), patch=patch).fitted(256, 16)
     reference = transformers.AutoModelForCausalLM.from_pretrained(home / "llama")
     models = [spec.build(seed).eval() for seed in (0, 1)]

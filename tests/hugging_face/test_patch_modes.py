@@ -14,7 +14,7 @@ from transformers.cache_utils import DynamicCache
 
 import addnorm
 from addnorm.errors import InputError
-from addnorm.outside.hugging_face.patching import attach, cache, check
+from addnorm.outside.hugging_face.patching import attach, check
 
 SIZES: dict[str, Any] = {
     "vocab_size": 60,
@@ -182,4 +182,3 @@ def test_models_in_half_precision_are_patched_in_it(dtype: torch.dtype) -> None:
 def test_a_patch_does_not_move_while_it_is_checked() -> None:
     patch = addnorm.patch(decoder("LlamaForCausalLM"), residual="rezero", scores="signed")
     assert all(bool((parameter == parameter.round()).all()) for parameter in patch.parameters())
-    assert cache.keep_all_positions.__module__ == "addnorm.outside.hugging_face.patching.cache"

@@ -9,8 +9,7 @@ from addnorm import ModelSpec, depth_matrix, identities, preset
 from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.errors import InputError
-from addnorm.insight.depth.gauge import free_of_gauge
-from addnorm.insight.depth.matrix import READERS, depth_matrices, joined_rooms
+from addnorm.insight.depth.matrix import READERS, depth_matrices, free_of_gauge, joined_rooms
 from addnorm.model.trace import Trace
 from addnorm.testing.laws import some_tokens, subject
 from addnorm.words import phrases

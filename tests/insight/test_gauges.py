@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from addnorm import ModelSpec, preset
-from addnorm.insight.scalars.gauge import gauges
+from addnorm.insight.scalars.run_record import gauges
 from addnorm.testing.laws import some_tokens, subject
 
 

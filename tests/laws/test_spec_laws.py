@@ -11,7 +11,7 @@ import pytest
 
 from addnorm.catalogue import ROOMS, Spec
 from addnorm.errors import InputError
-from addnorm.outside.foreign.checkpoint import Patch
+from addnorm.outside.foreign.checkpoint import PatchSpec
 
 SIBLINGS = [(room.name, kind) for room in ROOMS.values() for kind in room.kinds()]
 every_sibling = pytest.mark.parametrize(("room", "kind"), SIBLINGS, ids=["-".join(sibling) for sibling in SIBLINGS])
@@ -40,7 +40,7 @@ FITTING: dict[Any, Callable[[Any], bool]] = {
     int: lambda value: type(value) is int,
     float: lambda value: type(value) in (int, float) and math.isfinite(value),
     str: lambda value: type(value) is str,
-    Patch: lambda value: isinstance(value, Patch),
+    PatchSpec: lambda value: isinstance(value, PatchSpec),
     tuple[str, ...]: lambda value: type(value) is tuple and all(type(entry) is str for entry in value),
 }
 

@@ -79,16 +79,16 @@ def test_two_are_kept(tmp_path: Path) -> None:
     for step in (100, 200, 300, 100_000_000):
         path = save_step(folder, step, state_at(step))
     assert names(folder) == ["step-00000300.pt", "step-100000000.pt"]
-    found = latest(folder).found
-    assert found is not None
-    assert (found.path, found.step, found.state["step"]) == (path, 100_000_000, 100_000_000)
+    newest = latest(folder).checkpoint
+    assert newest is not None
+    assert (newest.path, newest.step, newest.state["step"]) == (path, 100_000_000, 100_000_000)
 
 
 def test_an_empty_folder_has_none(tmp_path: Path) -> None:
-    assert latest(tmp_path / "no").found is None
+    assert latest(tmp_path / "no").checkpoint is None
     (tmp_path / "step-12.pt").touch()
     (tmp_path / ".step-00000100.pt.1-0.tmp").touch()
-    assert latest(tmp_path) == checkpoint.Latest(found=None, rejected=())
+    assert latest(tmp_path) == checkpoint.Latest(checkpoint=None, rejected=())
 
 
 @pytest.mark.parametrize("seed", range(24))
@@ -106,8 +106,8 @@ def test_a_changed_byte_or_a_cut_is_refused_and_the_one_before_serves(tmp_path: 
         del content[place:]
     path.write_bytes(content)
     result = latest(tmp_path)
-    assert result.found is not None
-    assert result.found.step == 100
+    assert result.checkpoint is not None
+    assert result.checkpoint.step == 100
     (rejected,) = result.rejected
     assert rejected.path == path
     assert "step-00000200.pt is damaged" in rejected.reason
@@ -127,7 +127,7 @@ def test_two_damaged_ones_leave_none_and_say_so(tmp_path: Path) -> None:
     for step in (100, 200):
         (save_step(tmp_path, step, state_at(step))).write_bytes(b"")
     result = latest(tmp_path)
-    assert result.found is None
+    assert result.checkpoint is None
     assert [rejected.path.name for rejected in result.rejected] == ["step-00000200.pt", "step-00000100.pt"]
 
 
@@ -167,8 +167,8 @@ def test_a_checkpoint_made_to_run_code_runs_nothing(tmp_path: Path, form: str) -
     (tmp_path / "c" / "step-00000200.pt").write_bytes(signed(buffer.getvalue() + b"\0\0" * (form != "zip")))
     result = latest(tmp_path / "c")
     assert not witness.exists()
-    assert result.found is not None
-    assert result.found.step == 100
+    assert result.checkpoint is not None
+    assert result.checkpoint.step == 100
     assert "could run code" in result.rejected[0].reason
     # The same file does run code when it is opened without our care, so the test can fail.
     buffer.seek(0)
@@ -222,8 +222,8 @@ def test_a_full_disk_leaves_the_checkpoints_that_were_there(
         save_step(tmp_path, 300, state_at(300))
     assert names(tmp_path) == ["step-00000100.pt", "step-00000200.pt"]
     result = latest(tmp_path)
-    assert result.found is not None
-    assert result.found.step == 200
+    assert result.checkpoint is not None
+    assert result.checkpoint.step == 200
 
 
 KILLED = """
@@ -256,10 +256,10 @@ def test_kill_9_while_checkpoints_are_written_leaves_a_good_one(tmp_path: Path) 
         copy = tmp_path.with_name("copy")
         shutil.copytree(tmp_path, copy)
         result = latest(copy)
-        assert result.found is not None
+        assert result.checkpoint is not None
         assert result.rejected == ()
-        newest = result.found.step
-        assert torch.equal(result.found.state["a"], torch.full((50_000,), float(newest)))
+        newest = result.checkpoint.step
+        assert torch.equal(result.checkpoint.state["a"], torch.full((50_000,), float(newest)))
         shutil.rmtree(copy)
         worker.send_signal(signal.SIGCONT)
     worker.kill()

@@ -15,7 +15,7 @@ from addnorm import cli, preset
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.study.definition import Study, Training
 from addnorm.study.expansion import run_identity
-from addnorm.training.compilation import compiled
+from addnorm.training.loop import compiled
 from addnorm.training.run_spec import run_spec
 from train_here import train_here
 
@@ -26,7 +26,7 @@ SIZES: dict[str, Any] = {"vocab": 32, "width": 16, "depth": 2, "heads": 2, "kv_h
 
 @pytest.fixture
 def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.training.compilation.torch.compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr("addnorm.training.loop.torch.compile", partial(torch.compile, backend="aot_eager"))
 
 
 def gradients(model: torch.nn.Module, module: torch.nn.Module) -> list[torch.Tensor]:
@@ -78,7 +78,7 @@ def test_what_cannot_be_traced_is_not_compiled_and_says_why() -> None:
 
 
 def test_a_batch_that_does_not_fit_is_no_reason_to_train_uncompiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.training.compilation.torch.compile", lambda model, **settings: model)
+    monkeypatch.setattr("addnorm.training.loop.torch.compile", lambda model, **settings: model)
 
     def trial(module: torch.nn.Module) -> torch.Tensor:
         raise torch.OutOfMemoryError("no room")
@@ -108,7 +108,7 @@ def test_a_run_without_a_compiler_says_why_and_trains(
 
         return Uncompilable()
 
-    monkeypatch.setattr("addnorm.training.compilation.torch.compile", none)
+    monkeypatch.setattr("addnorm.training.loop.torch.compile", none)
     (run,) = train_here(study("without", compile=True), tmp_path / "without").runs()
     (plain,) = train_here(study("plain"), tmp_path / "plain").runs()
     ending, expected = run.ending(), plain.ending()

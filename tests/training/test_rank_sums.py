@@ -21,15 +21,15 @@ pytestmark = pytest.mark.ranks
 SIZES: dict[str, Any] = {"vocab": 258, "depth": 2, "heads": 2, "kv_heads": 1, "hidden": 24, "max_seq": 16}
 
 
-def as_rank(dataset: Dataset, spec: RunSpec, place: ranks.Place, results: Any) -> None:
+def as_rank(dataset: Dataset, spec: RunSpec, place: ranks.RankPlace, results: Any) -> None:
     torch.set_num_threads(1)
-    exchange, sent = ranks.Group.exchange, []
+    exchange, sent = ranks.RankGroup.exchange, []
 
-    def counted(group: ranks.Group, own: torch.Tensor, peer: int) -> torch.Tensor:
+    def counted(group: ranks.RankGroup, own: torch.Tensor, peer: int) -> torch.Tensor:
         sent.append(own.nbytes)
         return exchange(group, own, peer)
 
-    ranks.Group.exchange = counted  # type: ignore[method-assign]  # in this process, which was forked for it
+    ranks.RankGroup.exchange = counted  # type: ignore[method-assign]  # in this process, which was forked for it
     with ranks.met(place) as group:
         Trainer(spec, dataset, torch.device("cpu"), group).train_step()
     results.put(sum(sent))
@@ -55,7 +55,9 @@ def test_each_rank_sends_what_the_plan_says(tmp_path: Path, devices: int, width:
     )
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    places = [ranks.Place(rank=rank, size=devices, local=rank, meeting=tmp_path / "meeting") for rank in range(devices)]
+    places = [
+        ranks.RankPlace(rank=rank, size=devices, local=rank, meeting=tmp_path / "meeting") for rank in range(devices)
+    ]
     processes = [context.Process(target=as_rank, args=(dataset, spec, place, results)) for place in places]
     for process in processes:
         process.start()

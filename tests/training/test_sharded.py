@@ -14,7 +14,7 @@ from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.study.definition import RunSpec, Training
 from addnorm.training.loop import Trainer, content_hash
-from addnorm.training.ranks import Place, Ranks, met
+from addnorm.training.ranks import RankPlace, Ranks, met
 from sampled import sampled
 
 pytestmark = pytest.mark.ranks
@@ -67,7 +67,7 @@ def trained(dataset: Dataset, case: dict[str, Any], ranks: Ranks | None = None) 
         return [*found, content_hash(weights) if ranks is None or ranks.rank == 0 else None], held
 
 
-def as_rank(dataset: Dataset, case: dict[str, Any], place: Place, results: Any) -> None:
+def as_rank(dataset: Dataset, case: dict[str, Any], place: RankPlace, results: Any) -> None:
     torch.set_num_threads(1)
     with met(place) as ranks:
         found = trained(dataset, case, ranks)
@@ -89,7 +89,7 @@ def test_ranks_compute_the_bits_of_one(dataset: Dataset, case: dict[str, Any], s
         torch.set_num_threads(threads)
     context = multiprocessing.get_context("fork")
     results = context.Queue()
-    places = [Place(rank=rank, size=size, local=rank, meeting=tmp_path / "meeting") for rank in range(size)]
+    places = [RankPlace(rank=rank, size=size, local=rank, meeting=tmp_path / "meeting") for rank in range(size)]
     processes = [context.Process(target=as_rank, args=(dataset, case, place, results)) for place in places]
     for process in processes:
         process.start()

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from addnorm.training.tree_sum import Terms, TreeSum
+from addnorm.training.tree_sum import ShardTerms, TreeSum
 
 
 def tree(terms: list[Tensor]) -> Tensor:
@@ -15,7 +15,7 @@ def tree(terms: list[Tensor]) -> Tensor:
     return tree(terms[:half]) + tree(terms[half:])
 
 
-def summed(terms: list[Terms]) -> Terms:
+def summed(terms: list[ShardTerms]) -> ShardTerms:
     total = TreeSum()
     for term in terms:
         total.add([None if tensor is None else tensor.clone() for tensor in term])

@@ -8,11 +8,11 @@ import torch
 
 from addnorm.store import StudyFolder
 from addnorm.store.events import read_events
-from addnorm.training.use import Use
+from addnorm.training.use import ResourceUse
 
 
 def test_work_and_rest_are_told_apart():
-    use = Use(torch.device("cpu"))
+    use = ResourceUse(torch.device("cpu"))
     end = time.process_time() + 0.1
     while time.process_time() < end:
         pass
@@ -23,7 +23,7 @@ def test_work_and_rest_are_told_apart():
 
 
 def test_resident_memory_holds_what_was_written():
-    use = Use(torch.device("cpu"))
+    use = ResourceUse(torch.device("cpu"))
     before = use.read()["resident_bytes"]
     held = np.ones(2**23)  # 64 MiB
     assert use.read()["resident_bytes"] - before == pytest.approx(held.nbytes, rel=0.2)
@@ -38,14 +38,14 @@ def test_what_a_gpu_does_not_tell_is_left_out(monkeypatch):
 
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 2**30)
     monkeypatch.setattr(torch.cuda, "utilization", no_nvml)
-    use = Use(torch.device("cuda"))
+    use = ResourceUse(torch.device("cuda"))
     for _ in range(2):
         found = use.read()
         assert found["gpu_bytes"] == 2**30
         assert "gpu_busy" not in found
     assert len(asked) == 1, "a missing library is looked for once"
     monkeypatch.setattr(torch.cuda, "utilization", lambda device: 87)
-    assert Use(torch.device("cuda")).read()["gpu_busy"] == 0.87
+    assert ResourceUse(torch.device("cuda")).read()["gpu_busy"] == 0.87
 
 
 def test_every_training_event_says_what_was_used(finished):

@@ -16,8 +16,7 @@ from addnorm.data import Dataset, prepare
 from addnorm.data.corpora.synthetic import Synthetic
 from addnorm.data.tokenizers.bytes import Bytes
 from addnorm.study.definition import RunSpec, Study, Training
-from addnorm.training.batches import Batches
-from addnorm.training.loop import Trainer
+from addnorm.training.loop import Batches, Trainer
 from addnorm.training.objective import Batch, make_batch
 from addnorm.training.step_window import StepWindow
 from train_here import train_here

@@ -23,6 +23,8 @@ def train_batch(dataset: Dataset, seed: int, step: int, batch: int, seq: int) ->
         InputError: the data set is shorter than a window, or seed or step is negative.
     """
     dataset.require(seq)
+    # No state is carried from step to step. A run therefore resumes at any step, a thread makes batches ahead, ranks
+    # make the same batch without talking, and all variants of a study see the same text at the same step.
     starts = below(words(seed, step, POSITIONS, batch), len(dataset.train) - seq)
     return _windows(dataset.train, starts, seq)
 
@@ -48,6 +50,8 @@ def held_batches(
     count = total if limit is None else min(limit, total)
     if count < 1:
         raise InputError(f"limit: expected at least one held-out window, got {limit}.")
+    # In whole numbers, so that the windows are the same on every machine; each begins at a multiple of seq, with a
+    # limit as without one.
     starts = np.arange(count, dtype=np.int64) * total // count * seq
     return (_windows(dataset.held, starts[first : first + batch], seq) for first in range(0, count, batch))
 

@@ -54,19 +54,19 @@ class BothSides:
 
     def sentences(self) -> list[str]:
         """Sentences for the user; none for most data sets."""
-        found = []
+        sentences = []
         if self.left_out:
             more = ", …" if self.left_out > len(self.names) else ""
-            found.append(
+            sentences.append(
                 f"{self.left_out} document(s) left out of the training text, because the same text is held out: "
                 f"{', '.join(self.names)}{more}."
             )
         if self.repeated:
-            found.append(
+            sentences.append(
                 f"{self.repeated:.0%} of the held-out text is also training text (excerpts of {EXCERPT} bytes without white "
                 "space): the held-out loss counts what was learned by heart. Hold out other text."
             )
-        return found
+        return sentences
 
 
 class Separated:
@@ -98,6 +98,7 @@ class Separated:
             if length >= EXCERPT:
                 beginnings.append(_number(beginning))
                 wholes.append(_number(whole))
+            # Too short to be evidence by its text; the same file under two names is a copy all the same.
             elif (file := _whole_file(document)) is not None:
                 self._short_files.add(file)
         self._beginnings, self._wholes = (np.unique(np.array(each, dtype=np.uint64)) for each in (beginnings, wholes))
@@ -123,7 +124,7 @@ class Separated:
         if not document.held_out:
             self._excerpts.look_through(_without_space(text))
 
-    def found(self) -> BothSides:
+    def on_both_sides(self) -> BothSides:
         """The text on both sides among the documents that were yielded and read."""
         share = self._excerpts.share()
         repeated = round(share, 4) if share >= WORTH_SAYING else 0.0
@@ -135,6 +136,7 @@ class Separated:
         for text in _plain(document):
             if len(start) < EXCERPT:
                 start += text[: EXCERPT - len(start)]
+                # The first 64 bytes decide for nearly every document, which is then not read any further here.
                 if len(start) == EXCERPT and not _among(hashlib.blake2b(start, digest_size=8), self._beginnings):
                     return False
             whole.update(text)
@@ -151,6 +153,9 @@ class _Excerpts:
     """
 
     def __init__(self) -> None:
+        # A running sum of letter_j B^j gives, as a difference, B^i times the hash of the window that begins at i.
+        # Multiplied by the inverse of B^i, equal windows have equal hashes wherever they stand. The inverse modulo
+        # 2**64 exists because B is odd; wrap-around of unsigned numbers is the arithmetic that is meant.
         inverse = pow(_BASE, -1, _WORD)
         self._powers = np.cumprod(np.full(_BLOCK, _BASE, dtype=np.uint64))
         self._inverses = np.cumprod(np.full(_BLOCK, inverse, dtype=np.uint64))
@@ -166,6 +171,8 @@ class _Excerpts:
             self._held.append(hashes[:: self._every].copy())
             self._kept += len(self._held[-1])
             if self._kept > _MOST_EXCERPTS:
+                # Every second of those so far, and half as many from here on: the sample stays even over the whole
+                # text, and its memory bounded, though the length of the text is not known before.
                 self._every *= 2
                 self._held = [np.concatenate(self._held)[::2]]
                 self._kept = len(self._held[0])
@@ -185,6 +192,7 @@ class _Excerpts:
             return
         self._left -= len(text)
         for hashes in self._windows(text):
+            # The table has at least 16 bits per excerpt, so at most one window in sixteen goes on to the search.
             likely = hashes[self._table[self._place(hashes)]]
             at = np.minimum(np.searchsorted(self._known, likely), len(self._known) - 1)
             self._seen[at[self._known[at] == likely]] = True

@@ -12,13 +12,13 @@ from jaxtyping import Float64, Int64, UInt64
 
 from addnorm.errors import InputError
 
-Stream = NewType("Stream", int)
+RandomStream = NewType("RandomStream", int)
 """A stream of random numbers for one purpose, independent of the other streams."""
-POSITIONS = Stream(1)
-MASKS = Stream(2)
+POSITIONS = RandomStream(1)
+MASKS = RandomStream(2)
 
 
-def words(seed: int, step: int, stream: Stream, count: int) -> UInt64[np.ndarray, "{count}"]:
+def words(seed: int, step: int, stream: RandomStream, count: int) -> UInt64[np.ndarray, "{count}"]:
     """`count` random 64-bit words of a seed, step and stream.
 
     Raises:
@@ -27,6 +27,8 @@ def words(seed: int, step: int, stream: Stream, count: int) -> UInt64[np.ndarray
     for name, value in (("seed", seed), ("step", step)):
         if not 0 <= value < 2**64:
             raise InputError(f"{name}: expected a number in [0, 2**64), got {value}.")
+    # The counter's low 128 bits count within a step, the step is above them: no number of words of one step reaches
+    # into the next.
     generator = np.random.Philox(
         key=np.array([seed, stream], dtype=np.uint64), counter=np.array([0, 0, step, 0], dtype=np.uint64)
     )

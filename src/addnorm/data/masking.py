@@ -43,9 +43,13 @@ def mask_tokens(
         raise InputError(f"rate: expected a share above 0 and at most 1, got {rate}.")
     if mask_id < vocab:
         raise InputError(f"mask_id: expected an id from {vocab} on, which text does not use, got {mask_id}.")
+    # Three words for every position, scored or not. In a batch of one shape, what happens at a position depends on
+    # nothing but (seed, step, position), and a higher rate scores all positions of a lower one and more.
     choice, action, replacement = words(seed, step, MASKS, 3 * tokens.size).reshape(3, tokens.size)
     chance = unit(choice)
     scored = chance < rate
+    # A batch without a scored position has no mean loss. The nearest to being scored is taken, so that no further word
+    # is drawn.
     scored[chance.argmin()] = True
     action_chance = unit(action).reshape(tokens.shape)
     scored = scored.reshape(tokens.shape)

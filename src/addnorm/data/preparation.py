@@ -65,6 +65,8 @@ def prepare(corpus: CorpusSpec, tokenizer: TokenizerSpec, folder: Path, tell: Te
     make = partial(_make, corpus, tokenizer, key=key, tell=tell)
     cache = os.environ.get(CACHE)
     if cache and key is not None:
+        # First the entry that studies share, under its own lock, then the study's folder, which only refers to it: a
+        # kill between the two leaves a complete entry.
         entry = _prepared(corpus, tokenizer, Path(cache) / "tokens" / key, key, make, _is_intact)
         make, key = partial(_refer, entry), None
     return _prepared(corpus, tokenizer, folder, key, make, lambda dataset: True)
@@ -102,6 +104,7 @@ def _prepared(
     """The data set of a folder, which `make` makes if there is none, or none that is intact."""
     make_folder(folder.parent)
     try:
+        # Opened again under the lock: another process may have made the data set while this one waited.
         with _locked(folder):
             existing = _open(folder)
             if existing is not None and not is_intact(existing):
@@ -189,7 +192,7 @@ def _make(corpus: CorpusSpec, spec: TokenizerSpec, folder: Path, key: str | None
     digest = hashlib.sha256()
     files.write(corpus, separated, digest, tell)
     digest.update(tokenizer.hash.encode("ascii"))
-    train, held, both = files.sides[False], files.sides[True], separated.found()
+    train, held, both = files.sides[False], files.sides[True], separated.on_both_sides()
     _require_both_sides(corpus, train.documents + held.documents, both, train=train.bytes, held=held.bytes)
     content = {
         "hash": digest.hexdigest(),
@@ -221,6 +224,8 @@ def _tokenizer(
 
 def _training_text(corpus: CorpusSpec, separated: Separated) -> Iterator[str]:
     """Pieces of the training text for a tokenizer: all of a small corpus, every k-th piece of a large one."""
+    # Every k-th piece of the whole text, not its beginning: corpora are ordered by file, and the first files may be in
+    # one language.
     every = max(1, ceil((corpus.text_bytes() or 0) / _FITTED_BYTES))
     size = None if every == 1 else _FITTED_PIECE
     training = (document for document in separated.documents() if not document.held_out)

@@ -77,6 +77,8 @@ def advice(path: Path, at: int) -> str:
 
 def _guess(sample: bytes) -> str | None:
     """The encoding of a text that is not UTF-8; None if none is likely."""
+    # Many wrong encodings decode without an error; only the right one gives the characters that are frequent in the
+    # language.
     shares = {name: _share(sample, name, frequent) for name, frequent in _FREQUENT.items()}
     best = max(shares, key=shares.__getitem__)
     if shares[best] >= _LEAST:

@@ -94,7 +94,7 @@ class TokenFiles:
                 side.close()
 
     def _write(self, corpus: CorpusSpec, separated: Separated, digest: "hashlib._Hash", tell: Tell) -> None:
-        names, told, total = set[str](), time.monotonic(), corpus.text_bytes()
+        names, last_told_s, total = set[str](), time.monotonic(), corpus.text_bytes()
         for document in separated.documents():
             if document.name in names:
                 raise InputError(
@@ -109,8 +109,8 @@ class TokenFiles:
                 side.bytes += len(encoded)
                 separated.read(document, encoded)
                 self._add(side, piece)
-                if time.monotonic() - told >= _TELL_S:
-                    told = time.monotonic()
+                if time.monotonic() - last_told_s >= _TELL_S:
+                    last_told_s = time.monotonic()
                     tell(self._progress(total))
             self._add(side, "")
             side.documents += 1
@@ -124,6 +124,8 @@ class TokenFiles:
     def _add(self, side: "_Side", piece: str) -> None:
         """Append a piece of a document, or its separator, which stands for itself as an empty piece."""
         self._pieces += 1
+        # The cut into pieces is a function of the text alone, so skipping as many pieces as the journal counts skips
+        # exactly those whose tokens the files hold.
         if self._pieces <= self._encoded:
             return
         self._batch.append((side, piece))
@@ -141,6 +143,8 @@ class TokenFiles:
         if self._key is not None and written - self._journaled >= _JOURNAL_TOKENS:
             for side in self.sides.values():
                 side.sync()
+            # The files are on the disk before the journal counts them. A journal that is ahead would make the next
+            # attempt skip text whose tokens are nowhere; files that are ahead are cut back to it.
             train, held = self.sides[False].tokens, self.sides[True].tokens
             journal = {"key": self._key, "pieces": self._pieces, "train": train, "held": held}
             write_json(self._folder / JOURNAL, journal)
@@ -160,6 +164,7 @@ class _Side:
         self._dtype, self._vocab, self.tokens = id_type(tokenizer), tokenizer.vocab, tokens
         self.documents = self.bytes = 0
         self._file: BinaryIO = open(path, "ab")  # noqa: SIM115  closed by `close`
+        # Tokens after the last entry of the journal may be half of a batch; they are encoded again.
         self._file.truncate(tokens * self._dtype.itemsize)
 
     def append(self, ids: Int[np.ndarray, " tokens"]) -> None:

@@ -103,6 +103,8 @@ def ablations(model: Transformer, start: Transformer, batches: Sequence[Batch]) 
         start: the same model before training.
         batches: held-out text.
     """
+    # Neutral where the mechanism says what makes it plain, the start otherwise: zero would switch some mechanisms off
+    # and break others, so that a large change would say nothing about what was learned.
     neutral, at_start = neutral_values(cast(ModelSpec, model.spec)), dict(start.named_parameters())
     groups: dict[str, list[str]] = {}
     for name, _ in model.named_parameters():
@@ -145,7 +147,7 @@ def group_of(name: str, room: str) -> str:
 
 def neutral_values(spec: ModelSpec) -> dict[str, Tensor]:
     """The values of parameters with which mechanisms declare to equal the plain ones of their rooms."""
-    found: dict[str, Tensor] = {}
+    values: dict[str, Tensor] = {}
     for room in JOINT_ROOMS:
         field = FIELD_OF_ROOM[room]
         sibling = getattr(spec, field)
@@ -155,8 +157,8 @@ def neutral_values(spec: ModelSpec) -> dict[str, Tensor]:
         # Settings of another form may give the same names other meanings: the nearest declaration counts first.
         for reduced, reduction in sorted(siblings, key=lambda pair: _settings_apart(pair[0], sibling)):
             for name, value in _values_of(spec, field, reduced, reduction).items():
-                found.setdefault(name, value)
-    return found
+                values.setdefault(name, value)
+    return values
 
 
 def _settings_apart(one: Any, other: Any) -> int:
@@ -170,14 +172,14 @@ def _values_of(spec: ModelSpec, field: str, sibling: Any, reduction: Reduction) 
     except InputError:
         return {}  # settings that do not fit these sizes
     shapes = {name: parameter.shape for name, parameter in spec.build().named_parameters()}
-    found = {}
+    declared = {}
     for name, parameter in reduced.named_parameters():
         if f".{field}." not in f".{name}" or shapes.get(name) != parameter.shape:
             continue
         value = declared_value(name, parameter.detach(), reduction.parameters)
         if value is not None:
-            found[name] = value
-    return found
+            declared[name] = value
+    return declared
 
 
 @torch.no_grad()

@@ -110,6 +110,8 @@ def walk_on_noise(
     built.train()
     made = optimizer.build(optimizer.groups(built))
     tokens_from = generator_for(seed, "noise")
+    # Targets are uniformly random, so that no bias has anything to learn and the walks of effective ones are noise. That
+    # of a redundant one is noise of another size: its gradient has rounding errors alone.
     for _ in range(steps):
         windows = torch.randint(model.vocab, (batch, seq + 1), generator=tokens_from)
         with torch.autocast("cpu", torch.bfloat16) if precision == "bfloat16 autocast" else nullcontext():

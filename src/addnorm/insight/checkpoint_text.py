@@ -42,9 +42,9 @@ def held_text(folder: Path, file: Path | None, *, vocab: int, masked: bool) -> H
     """
     if file is None:
         raise InputError(f"{folder} is a checkpoint, which has no text of its own: expected --text FILE.")
-    found = text_ids(folder, file)
-    require_vocab(folder, found, vocab)
-    ids = np.array(found, dtype=np.uint32)
+    token_ids = text_ids(folder, file)
+    require_vocab(folder, token_ids, vocab)
+    ids = np.array(token_ids, dtype=np.uint32)
     dataset = Dataset(
         folder=folder,
         hash=hashlib.sha256(ids.tobytes()).hexdigest(),

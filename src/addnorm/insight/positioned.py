@@ -11,6 +11,8 @@ from addnorm.position import Position
 
 def with_position(model: Transformer, position: Position) -> Transformer:
     """Make the view. It shares the model's parameters."""
+    # A shallow copy with a dictionary of modules of its own: replacing `position` there leaves the model's as it is,
+    # and the parameters are the same objects.
     view = copy.copy(model)
     view._modules = {**model._modules, "position": position}
     return view

@@ -30,6 +30,7 @@ def variation(
     if seen is None:
         terms = terms - terms.mean(dim=-1, keepdim=True)
     else:
+        # Hidden positions are out of the mean as well: a score that no row reads would shift all others.
         mean = (terms * seen).sum(dim=-1, keepdim=True) / seen.sum(dim=-1, keepdim=True)
         terms = (terms - mean) * seen
     return (terms * terms.sum(dim=0)).sum(dim=(1, 3, 4)).T

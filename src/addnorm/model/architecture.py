@@ -352,6 +352,7 @@ class Architecture:
         shape = self.attention_shape
         values = self.values.build(shape, vocab=self.vocab, std=self.init_std)
         if values is not None:
+            # Known before the first pass, so that layers which nobody reads keep nothing.
             values.read = frozenset(source for layer in range(shape.depth) for source in values.sources(layer))
         return values
 

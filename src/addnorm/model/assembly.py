@@ -2,19 +2,37 @@
 
 from typing import Literal
 
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from addnorm.block import BodyName, BranchPlan, SitePlan
 from addnorm.model.architecture import Architecture
-from addnorm.model.attention import Attention
-from addnorm.model.feed_forward import build_feed_forward
+from addnorm.model.attention import SelfAttention
+from addnorm.model.feed_forward import FUNCTIONS, PlainActivation, build_feed_forward
 from addnorm.model.forgetting import ForgettingGate
 from addnorm.model.gau import GatedAttentionUnit
-from addnorm.model.head_transform import HeadTransform
-from addnorm.model.layer import Body, Branch, Layer
+from addnorm.model.layer import Body, Branch, TransformerLayer
+from addnorm.model.linear import Linear
 from addnorm.shape import Place
 
 Socket = Literal["branch_input", "branch_output", "stream"]
+
+
+class HeadTransform(nn.Module):
+    """BERT's transform before the output matrix: norm(activation(W x + b)).
+
+    Source: Devlin et al. 2018, "BERT", arXiv:1810.04805; its code, `get_masked_lm_output`.
+    Differs from the source: nothing.
+    """
+
+    def __init__(self, width: int, activation: PlainActivation, norm: nn.Module, *, std: float) -> None:
+        super().__init__()
+        self.activation = activation
+        self.dense = Linear(width, width, bias=True, std=std)
+        self.norm = norm
+
+    def forward(self, x: Float[Tensor, "batch seq width"]) -> Float[Tensor, "batch seq width"]:
+        return self.norm(FUNCTIONS[self.activation](self.dense(x)))
 
 
 def build_norm(spec: Architecture, socket: Literal["embedding", "final"]) -> nn.Module:
@@ -29,16 +47,18 @@ def build_head_transform(spec: Architecture) -> nn.Module:
     return HeadTransform(spec.width, spec.head_transform, spec.norm.build(spec.width, shift=True), std=spec.init_std)
 
 
-def build_layer(spec: Architecture, index: int) -> Layer:
+def build_layer(spec: Architecture, index: int) -> TransformerLayer:
     """Layer `index`, with the branches that the block says."""
     sites = [(place, plan) for place, plan in zip(spec.places, spec.site_plans, strict=True) if place.layer == index]
     branches = {planned.name: _branch(spec, place, plan, planned) for place, plan in sites for planned in plan.branches}
-    return Layer([plan for _, plan in sites], branches)
+    return TransformerLayer([plan for _, plan in sites], branches)
 
 
 def _branch(spec: Architecture, place: Place, plan: SitePlan, planned: BranchPlan) -> Branch:
     sockets = spec.placement.at(place, spec.places)
     is_first, is_last = planned is plan.branches[0], planned is plan.branches[-1]
+    # Sockets belong to a site, which may have several branches. With a shared norm the first branch alone has it, and
+    # the others read its result; a norm of the stream follows once all outputs have joined, so it belongs to the last.
     has_norm = {
         "branch_input": sockets.branch_input and (is_first or plan.input_norm == "own"),
         "branch_output": sockets.branch_output,
@@ -64,6 +84,8 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
     gain = spec.placement.initial_gain(len(spec.places))
     has_inner = spec.placement.at(place, spec.places).inner
     std = spec.init_std
+    # GPT-2's start: every branch of the model adds its output to one stream, and variances add up. Smaller by the root
+    # of their number, the outputs together have the variance of one.
     outputs = sum(len(plan.branches) for plan in spec.site_plans)
     out_std = gain * (std / outputs**0.5 if spec.init_branch == "depth" else std)
     if name == "feedforward":
@@ -73,6 +95,8 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
         )
     shape = spec.attention_shape
     inner = spec.norm.build(shape.heads * shape.value_dim, shift=spec.bias.norm) if has_inner else None
+    # Number of attentions before this one, not of layers: with two gated attention units per layer there are two of
+    # them in each, and scores, values and caches count attentions.
     number = sum(plan.attends for plan in spec.site_plans[: place.index])
     if name == "gated_attention_unit":
         return GatedAttentionUnit(
@@ -88,7 +112,7 @@ def _body(spec: Architecture, place: Place, name: BodyName) -> Body:
             inner_norm=inner,
             forgetting=_forgetting(spec),
         )
-    return Attention(
+    return SelfAttention(
         shape,
         number,
         spec.bias,

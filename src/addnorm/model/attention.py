@@ -13,7 +13,7 @@ from addnorm.residual import Read, separate
 from addnorm.shape import Shape
 
 
-class Attention(nn.Module):
+class SelfAttention(nn.Module):
     """Multi-head or grouped-query attention.
 
     Source: Vaswani et al. 2017, arXiv:1706.03762 §3.2; Ainslie et al. 2023, arXiv:2305.13245 (grouped queries).
@@ -44,6 +44,8 @@ class Attention(nn.Module):
         entries = shape.kv_heads * shape.head_dim
         self.value = Linear(shape.width, entries, bias=biases.v, std=value_std) if own_values else None
         self.output = Linear(shape.heads * shape.head_dim, shape.width, bias=biases.o, std=out_std)
+        # Not a bias of the two projections: a mechanism of the room `bias` makes the vector, of any shape, and the
+        # projection adds it in its own product.
         self.qk_bias = qk_bias.build(shape, q=biases.q, k=biases.k) if biases.q or biases.k else None
         self.query_norm, self.key_norm = query_norm, key_norm
         self.attended = attended
@@ -53,6 +55,8 @@ class Attention(nn.Module):
     def forward(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         of = separate(x)
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
+        # The order is part of the definition, and that of the checkpoints which conversion tables read: bias, norm of
+        # each head, rotation (in `context.attend`). A bias after the rotation would be another model.
         query = self.split(self.query(of.query, q_bias), self.query_norm)  # [batch, heads, seq, head_dim]
         key = self.split(self.key(of.key, k_bias), self.key_norm)  # [batch, kv_heads, seq, head_dim]
         own = None if self.value is None else self.split(self.value(of.value))
@@ -85,6 +89,8 @@ class Attention(nn.Module):
         self, x: Float[Tensor, "*batch seq entries"], norm: nn.Module | None = None
     ) -> Float[Tensor, "*batch heads seq head_dim"]:
         """Split entries into heads, and norm each head's entries."""
+        # A norm takes three axes and norms the last. Here its three are positions, heads and a head's entries, so that
+        # any number of axes before them, such as that of layers that run again, changes nothing.
         by_head = x.unflatten(-1, (-1, self.head_dim))
         if norm is not None:
             by_head = norm(by_head.flatten(0, -3)).view_as(by_head).to(x.dtype)  # under autocast a gain is wider

@@ -14,12 +14,16 @@ class Grown:
     def append(self, new: Tensor) -> Tensor:
         """Append new positions; return all positions so far as [..., position, entry]."""
         end = self._length + new.shape[-2]
+        # Doubling copies each position a constant number of times on average. Growing by what is appended would copy
+        # the whole past for every token.
         if self._buffer is None or end > self._buffer.shape[-2]:
             capacity = max(end, 2 * self._length, 64)
             buffer = new.new_empty(*new.shape[:-2], capacity, new.shape[-1])
             if self._buffer is not None:
                 buffer[..., : self._length, :] = self._buffer[..., : self._length, :]
             self._buffer = buffer
+        # Earlier callers hold views of the buffer, which stay right: positions that were written never change, and a
+        # buffer that was outgrown lives as long as its views.
         self._buffer[..., self._length : end, :] = new
         self._length = end
         return self._buffer[..., :end, :]

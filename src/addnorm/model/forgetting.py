@@ -85,6 +85,8 @@ def with_gates(
         total: c.
         scale: weight of the scores.
     """
+    # c_k belongs to a query head, while a key head serves a group of them. So a key carries the numbers of all heads of
+    # its group, and `chosen`, a one in each query, picks those of its own head.
     group = query.shape[1] // key.shape[1]
     own = _pieces(total / scale, query.dtype)  # [batch, heads, seq, pieces]
     of_group = own.unflatten(1, (key.shape[1], group)).permute(0, 1, 3, 2, 4).flatten(-2)  # [.., seq, group * pieces]
@@ -99,6 +101,8 @@ def _pieces(numbers: Tensor, dtype: torch.dtype) -> Float[Tensor, "... pieces"]:
     """Numbers of a type that add up to the given ones: one of a wide type, three of a narrow one."""
     if torch.finfo(dtype).bits >= torch.finfo(numbers.dtype).bits:
         return numbers[..., None].to(dtype)
+    # Sums over thousands of positions are large and their differences small: in bfloat16 alone c_q - c_k would be
+    # rounding. Three pieces of 8 bits keep the 24 of float32.
     first = numbers.to(dtype)
     second = (numbers - first.to(numbers.dtype)).to(dtype)
     third = (numbers - first.to(numbers.dtype) - second.to(numbers.dtype)).to(dtype)

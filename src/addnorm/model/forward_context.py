@@ -134,6 +134,7 @@ class ForwardContext:
         """
         query, key = self.position.rotate(query, key, self.prepared)
         before = self._passed_on_by(layer - 1) if layer and self.scores.looks_back(layer) else None
+        # What is passed on is rotated already: a later layer adds this layer's scores as they were here.
         own, own_key = self.scores.merge(query, key, None if before is None else (before.query, before.key))
         keys = own_key
         column = self._column(layer, own_key, value)
@@ -187,6 +188,8 @@ class ForwardContext:
         next_terms = self.scores.terms(layer + 1)
         if layer == self._next:
             self._next += 1
+            # Not when activation checkpointing computes an earlier layer again: later layers keep what its first run
+            # passed on, into which their gradients flow.
             self._pass_on(layer, present, next_terms)
         return self._attention.attend(problem, next_terms=next_terms)
 
@@ -217,13 +220,13 @@ class ForwardContext:
             return []
         if layer == self._next and layer in self.column.read:
             self._columns[layer] = key, value, torch.is_grad_enabled()
-        found = []
+        entries = []
         for source in self.column.sources(layer):
             keys, values, differentiable = self._columns[source]
             if torch.is_grad_enabled() and not differentiable:
                 raise _recomputed("column", source, "keys and values")
-            found.append((keys, values))
-        return found
+            entries.append((keys, values))
+        return entries
 
     def _values_of(self, layer: int) -> LayerValues:
         value, differentiable = self._values[layer]
@@ -234,6 +237,8 @@ class ForwardContext:
     def _pass_on(self, layer: int, present: Projections, next_terms: int) -> None:
         """Keep what a layer passes on, and drop what no layer needs any more."""
         self._passed_on[layer] = present
+        # With gradients on, activation checkpointing may run any layer again, however late, and the layer then needs
+        # its predecessor's projections. Without gradients, what no later layer adds is dropped at once.
         if not (torch.is_grad_enabled() and self.scores.looks_back(layer + 1)):
             for index in [index for index in self._passed_on if index <= layer - next_terms]:
                 del self._passed_on[index]
@@ -266,6 +271,7 @@ class ForwardContext:
         """The sums of the logarithms of gates up to every position, those in the cache included."""
         if self.cache is None:
             return gates.cumsum(-1)
+        # Sums are kept, not gates: a new position adds to the last sum, and does not go through the past again.
         kept = self.cache.forgotten[layer]
         last = kept.append(gates.new_empty(*gates.shape[:2], 0, 1))[..., -1:, 0] if self.cache.length else 0.0
         return kept.append((last + gates.cumsum(-1))[..., None])[..., 0]
@@ -281,6 +287,8 @@ class ForwardContext:
             InputError: a running sum or stored products were asked for, and cannot be kept.
         """
         shared = self.scores.shared_weight(0) is not None
+        # Chosen once per pass, at its first layer: a running sum or stored products must have the first layer's scores,
+        # and cannot be begun later.
         decoding = self.cache is not None and self.cache.length > 0
         same_rows = self.cap is None and len(set(self.windows)) == 1  # of all layers, so that one sum serves them
         if decoding:

@@ -66,6 +66,8 @@ class GatedAttentionUnit(nn.Module):
         self.forgetting = forgetting
 
     def forward(self, x: Float[Tensor, "batch seq width"], context: ForwardContext) -> Float[Tensor, "batch seq width"]:
+        # One product for all three, as in the source. U and V are the two halves of a gated feed-forward; Z is the only
+        # part with a width of its own.
         gate, value, base = self._parts(self.input(x))
         q_bias, k_bias = self.qk_bias.vectors() if self.qk_bias is not None else (None, None)
         query = _normed(_scaled(base, self.query_scale, q_bias), self.query_norm).unsqueeze(

@@ -57,6 +57,7 @@ def generate(
         generator = torch.Generator(tokens.device).manual_seed(seed)
         pieces = [tokens]
         for _ in range(new_tokens):
+            # The newest piece alone: the prompt once, then a token at a time; the cache has everything before.
             logits = model(pieces[-1], cache=cache)[:, -1]
             pieces.append(_sample(logits, temperature, top_k, generator))
         return torch.cat(pieces, dim=1)
@@ -82,5 +83,6 @@ def _sample(logits: Tensor, temperature: float, top_k: int | None, generator: to
         return logits.argmax(dim=-1, keepdim=True)
     if top_k is not None and top_k < logits.shape[-1]:
         threshold = logits.topk(top_k, dim=-1).values[:, -1:]
+        # Ties with the k-th most likely stay in. Which of them a sort would drop differs between devices.
         logits = logits.masked_fill(logits < threshold, float("-inf"))
     return torch.multinomial(torch.softmax(logits / temperature, dim=-1), 1, generator=generator)

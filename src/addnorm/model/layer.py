@@ -8,14 +8,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from addnorm.block import SitePlan
-from addnorm.model.attention import Attention
+from addnorm.model.attention import SelfAttention
 from addnorm.model.feed_forward import FeedForward, GatedFeedForward
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.residual import Read, SeparateReads
 from addnorm.shape import Role
 
-Body = Attention | GatedAttentionUnit | FeedForward | GatedFeedForward
+Body = SelfAttention | GatedAttentionUnit | FeedForward | GatedFeedForward
 
 
 class Branch(nn.Module):
@@ -52,7 +52,7 @@ class Branch(nn.Module):
         self.stream_norm = stream_norm
         self.input_factor, self.stream_factor, self.factor = input_factor, stream_factor, factor
         self.dropout = nn.Dropout(dropout)
-        self.attends = isinstance(body, Attention | GatedAttentionUnit)
+        self.attends = isinstance(body, SelfAttention | GatedAttentionUnit)
 
     def forward(self, normed: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The branch's output on what `normed_read` returns, of this branch or of one that shares its norm."""
@@ -61,6 +61,7 @@ class Branch(nn.Module):
 
     def joining(self, output: Float[Tensor, "*batch seq width"]) -> Float[Tensor, "*batch seq width"]:
         """The output that joins the stream, from the body's."""
+        # Dropout after the norm: before it, the norm would scale up what dropout has left.
         y: Tensor = self.dropout(self.output_norm(output))
         return y if self.factor == 1 else self.factor * y
 
@@ -99,6 +100,7 @@ class SiteBranches:
     def output(self, x: Read, context: ForwardContext) -> Float[Tensor, "batch seq width"]:
         """The sum of the branches' outputs on one input."""
         first, *others = self.branches
+        # Once where branches share a norm, which would otherwise be computed, and in batch norm counted, once for each.
         normed = first.normed_read(x)
         total = first(normed, context)
         for branch in others:
@@ -106,7 +108,7 @@ class SiteBranches:
         return total
 
 
-class Layer(nn.Module):
+class TransformerLayer(nn.Module):
     """Branches by name, at the sites where they meet the stream.
 
     Args:

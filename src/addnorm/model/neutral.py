@@ -151,6 +151,8 @@ def _can_learn(room_name: str, start: Start) -> bool:
     """True if some parameter of the mechanism has a gradient at the start."""
     field = FIELD_OF_ROOM[room_name]
     changes: dict[str, Any] = {field: start.spec}
+    # Equality alone is no start: a gate times a branch of zeros equals the plain sibling too, and neither factor would
+    # ever get a gradient.
     model = replace(_TOY, **changes).build()
     mechanism: nn.Module | None = getattr(model, field)
     if mechanism is None or not any(True for _ in mechanism.parameters()):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from addnorm.model.forward_context import ForwardContext
-from addnorm.model.layer import Branch, Layer, SiteBranches
+from addnorm.model.layer import Branch, SiteBranches, TransformerLayer
 from addnorm.model.linear import Linear
 
 Stream = Float[Tensor, "batch seq width"]
@@ -21,7 +21,7 @@ Earlier = Float[Tensor, "earlier batch seq width"]
 
 
 _MANY = 2**16
-"""Parameters of a module from which on a call costs little beside its arithmetic."""
+"""Parameters of a module from which on a call costs little compared with its arithmetic."""
 
 
 class ReplayableAttention(Protocol):
@@ -50,7 +50,9 @@ class ReplayableAttention(Protocol):
         ...
 
 
-def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, present: Layer) -> Earlier:
+def replay_layers(
+    layers: Sequence[TransformerLayer], x: Stream, context: ForwardContext, present: TransformerLayer
+) -> Earlier:
     """u_{i->m} of every given layer i: its last site's output, on the sum of x and the outputs of its other sites.
 
     Args:
@@ -61,12 +63,16 @@ def replay_layers(layers: Sequence[Layer], x: Stream, context: ForwardContext, p
     """
     inputs = x.expand(len(layers), *x.shape)
     sites = [tuple(layer.sites()) for layer in (*layers, present)]
+    # Column s of `sites` holds the s-th site of every earlier layer and, last, that of the present one. All layers of a
+    # model have the same sites, so each column is one batched call; layers of different blocks could not be stacked.
     for *earlier, now in list(zip(*sites, strict=True))[:-1]:
         inputs = inputs + _again(earlier, inputs, context, now)
     return replay_last_sites(layers, inputs, context, present)
 
 
-def replay_last_sites(layers: Sequence[Layer], x: Stream | Earlier, context: ForwardContext, present: Layer) -> Earlier:
+def replay_last_sites(
+    layers: Sequence[TransformerLayer], x: Stream | Earlier, context: ForwardContext, present: TransformerLayer
+) -> Earlier:
     """The output of every given layer's last site on x, which is one input for all, or one for each."""
     inputs = x if x.ndim == 4 else x.expand(len(layers), *x.shape)
     *earlier, now = [tuple(layer.sites())[-1] for layer in (*layers, present)]
@@ -106,6 +112,8 @@ def _attended_again(branches: Sequence[Branch], normed: Earlier, context: Forwar
     bodies = [cast(ReplayableAttention, branch.body) for branch in branches]
     gate, own = bodies[0].gate_and_value(together([body.value_projection for body in bodies], normed))
     values = own
+    # Where a position looks is what the layer computed in its first run; values alone are those of the new input. They
+    # are kept for every pair of layers, because a later position would else need the inputs of all earlier ones again.
     if context.cache is not None:
         values = context.cache.replayed_values[cast(ReplayableAttention, present.body).layer].append(values)
     by_head = context.attend_again([body.layer for body in bodies], values)
@@ -133,6 +141,9 @@ def together(modules: Sequence[nn.Module], *inputs: Float[Tensor, "modules ..."]
     entries = sum(parameter.numel() for parameter in first.parameters())
     if entries > max(_MANY, inputs[0][0].numel()) or any(True for _ in first.buffers()):
         return torch.stack([module(*each) for module, *each in zip(modules, *inputs, strict=True)])
+    # `functional_call` puts each slice of the stacked parameters into the first module. This is right only if the
+    # modules differ in nothing but parameters: buffers would be those of the first, which is why modules with buffers
+    # have returned above.
     own = [dict(module.named_parameters()) for module in modules]
     stacked = {name: torch.stack([parameters[name] for parameters in own]) for name in names}
 
@@ -140,4 +151,5 @@ def together(modules: Sequence[nn.Module], *inputs: Float[Tensor, "modules ..."]
         out: Tensor = functional_call(first, parameters, each)
         return out
 
+    # Dropout of each layer is drawn independently, as in a loop over the layers.
     return vmap(one, randomness="different")(stacked, *inputs)

@@ -90,6 +90,8 @@ def share_parameters(layers: Sequence[nn.Module], sharing: LayerSharing) -> None
             )
         for name, value in theirs.items():
             path, _, last = name.rpartition(".")
+            # The same Parameter object at both places, not equal values: gradients then add up in it, the optimizer
+            # updates it once, and `state_dict` has it under both names.
             setattr(layer.get_submodule(path), last, value)
 
 

@@ -15,7 +15,7 @@ from addnorm.model.architecture import Architecture
 from addnorm.model.assembly import build_head_transform, build_layer, build_norm
 from addnorm.model.cache import Cache
 from addnorm.model.forward_context import ACROSS_LAYERS, RUNNING, ForwardContext, sums_all_layers
-from addnorm.model.layer import Branch, Layer, SiteBranches
+from addnorm.model.layer import Branch, SiteBranches, TransformerLayer
 from addnorm.model.linear import Embedding, Linear
 from addnorm.model.replay import replay_last_sites, replay_layers
 from addnorm.model.sharing import share_parameters
@@ -139,6 +139,9 @@ class Transformer(nn.Module):
         state = self.residual.open(x)
         if trace is not None:
             trace.embeddings, trace.entry, trace.sites = x, self.residual.view(state), []
+        # All of depth. Only the residual knows what its state is: one stream, several, or a history. Branches get what
+        # it reads and return what it writes. `addnorm.insight.depth.residual` repeats these lines without the branches,
+        # so a change of the order here belongs there too.
         for site, branches in self.sites(context):
             read, state = self.residual.read(state, site)
             output, joined = self._run(branches, read, context), branches.on_stream
@@ -199,7 +202,7 @@ class Transformer(nn.Module):
 
     def sites(self, context: ForwardContext) -> Iterator[tuple[Site, SiteBranches]]:
         """Every site in order of depth, with its branches."""
-        layers = cast(list[Layer], list(self.layers))
+        layers = cast(list[TransformerLayer], list(self.layers))
         index = 0
         for number, layer in enumerate(layers):
             replays = (
@@ -212,7 +215,7 @@ class Transformer(nn.Module):
 
     def site_branches(self) -> list[SiteBranches]:
         """The branches of every site, in order of depth."""
-        return [branches for layer in self.layers for branches in cast(Layer, layer).sites()]
+        return [branches for layer in self.layers for branches in cast(TransformerLayer, layer).sites()]
 
     def branches(self) -> list[Branch]:
         """Every branch in order of depth; a site may have several."""
@@ -226,6 +229,8 @@ class Transformer(nn.Module):
         known: set[int] = set()
         for path, module in self.named_modules():
             last = path.rpartition(".")[2]
+            # A module of a shared layer stands at several paths with the same parameters; recorded twice, its numbers
+            # would count twice. Modules without parameters are mechanisms all the same.
             own = {id(parameter) for parameter in module.parameters()}
             if (last in ("qk_bias", "attended", "forgetting") or last.endswith("_norm")) and not (own and own <= known):
                 parts[path] = module

@@ -78,7 +78,7 @@ def _counted(study: Study) -> list[str]:
             sides[document.held_out] += len(encoded)
             separated.read(document, encoded)
         sides[document.held_out] += 1  # its separator
-    found = separated.found().sentences()
+    found = separated.on_both_sides().sentences()
     for held_out, name in ((False, "training"), (True, "held-out")):
         if sides[held_out] < study.training.seq + 1:
             raise InputError(

@@ -46,6 +46,8 @@ def _guarded(base: type[nn.Module], inner: nn.Module) -> nn.Module:
 
         return call
 
+    # A subclass of the room's base, so that `isinstance` and the base's constants hold for it; every public method of
+    # the base is passed on, those that the mechanism inherits included.
     cls = type(f"Guarded{base.__name__}", (base,), constants | {name: passed_on(name) for name in calls})
     guarded: nn.Module = cls()
     guarded.inner = inner

@@ -113,6 +113,8 @@ def decodes_with_a_cache(spec: ModelSpec) -> None:
     """Reading a sequence in pieces with a cache gives the logits of one full pass."""
     law, (model, tokens, full, allowed) = "decodes_with_a_cache", _evaluated(replace(spec, objective="causal"))
     with torch.no_grad():
+        # Single tokens first and in the middle: implementations choose between a prompt, a decoded row and several
+        # rows.
         for pieces in ([1, 1, 3, 4], [5, 1, 3]):
             cache = model.new_cache()
             parts = [model(piece, cache=cache) for piece in tokens.split(pieces, dim=1)]
@@ -122,8 +124,7 @@ def decodes_with_a_cache(spec: ModelSpec) -> None:
                 full,
                 allowed,
                 f"in pieces of {pieces}, a logit differs by",
-                "Keep "
-                "what depends on earlier positions in the keys and values; a residual's state is valid for one pass only.",
+                "Keep what depends on earlier positions in the keys and values; a residual's state is valid for one pass only.",
             )
 
 
@@ -249,7 +250,9 @@ def subject(spec: ModelSpec, seed: int = 0) -> Transformer:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             noise = torch.empty_like(parameter).normal_(generator=generator_for(seed, f"law:{name}"))
+            # Off the start: at zero, a gate hides the branch behind it, and equal weights hide which layer is read.
             parameter.add_(noise, alpha=0.1)
+        # One pass in training mode moves running statistics too, which a state dict must carry.
         model.train()(some_tokens(spec, seed=1))
     return model.eval()
 
@@ -268,7 +271,7 @@ def _evaluated(spec: ModelSpec) -> _Evaluated:
     model, tokens = subject(spec), some_tokens(spec)
     with torch.no_grad():
         logits = model(tokens)
-        return _Evaluated(model, tokens, logits, _rounding_of(logits, model, tokens))
+        return _Evaluated(model, tokens, logits, rounding_of(logits, model, tokens, terms=_terms(model)))
 
 
 def some_tokens(spec: ModelSpec, seed: int = 0) -> Tensor:
@@ -282,18 +285,32 @@ def rounding(model: Transformer, tokens: Tensor) -> float:
     Every weight is moved by one unit of rounding, at random up or down; the change of the logits shows how the model
     amplifies an error of this size. A sum of n terms makes up to n such errors, and n is at most the longest axis of a sum.
     """
-    return _rounding_of(model(tokens), model, tokens)
+    return rounding_of(model(tokens), model, tokens, terms=_terms(model))
 
 
-def _rounding_of(logits: Tensor, model: Transformer, tokens: Tensor) -> float:
-    epsilon = torch.finfo(torch.float64).eps
-    moved = {}
+def rounding_of(logits: Tensor, model: nn.Module, tokens: Tensor, *, terms: int) -> float:
+    """As `rounding`, of any model.
+
+    Args:
+        logits: its logits for the tokens.
+        model: the model.
+        tokens: what it reads.
+        terms: the longest axis of a sum.
+    """
+    epsilon, moved = torch.finfo(logits.dtype).eps, {}
     for name, parameter in model.named_parameters():
-        sign = torch.empty_like(parameter).uniform_(-1, 1, generator=generator_for(0, f"rounding:{name}")).sign()
-        moved[name] = parameter.detach() * (1 + epsilon * sign)
+        if parameter.is_floating_point():
+            sign = torch.empty_like(parameter).uniform_(-1, 1, generator=generator_for(0, f"rounding:{name}")).sign()
+            moved[name] = parameter.detach() * (1 + epsilon * sign)
+    # The tolerance comes from the model under test: how far its logits move when every weight moves by one rounding,
+    # times the number of roundings in a sum. No mechanism has a tolerance of its own that could be widened until its
+    # test passes.
     answer = (functional_call(model, moved, (tokens,)) - logits).abs().max()
-    terms = model.spec.width + model.spec.hidden
     return terms * (answer.item() + epsilon * logits.abs().max().item())
+
+
+def _terms(model: Transformer) -> int:
+    return model.spec.width + model.spec.hidden
 
 
 def _same(law: str, got: Tensor, expected: Tensor, allowed: float, what: str, advice: str) -> None:

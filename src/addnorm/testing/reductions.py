@@ -47,17 +47,19 @@ def _hold(room: str, cls: type[Reducible], reduction: Reduction, toy: ModelSpec)
     shared = _changed(toy, model_fields)
     field = FIELD_OF_ROOM[room]
     sibling: Any = cls(**reduction.settings)
-    mine = subject(replace(shared, **{field: sibling}))
+    ours = subject(replace(shared, **{field: sibling}))
     theirs = _changed(shared, reduction.to)
     other = theirs.build().double().eval()
-    _fill(mine, field, reduction.parameters)
-    own, others = mine.state_dict(), other.state_dict()
+    _fill(ours, field, reduction.parameters)
+    own, others = ours.state_dict(), other.state_dict()
+    # Both models get the same random numbers wherever they have the same parameters; only then does a difference of
+    # logits come from the mechanism.
     common = [name for name, value in others.items() if name in own and own[name].shape == value.shape]
     other.load_state_dict(others | {name: own[name] for name in common})
     _fill(other, field, reduction.theirs)
     tokens = some_tokens(shared)
     with torch.no_grad():
-        logits, allowed = mine(tokens), rounding(mine, tokens)
+        logits, allowed = ours(tokens), rounding(ours, tokens)
         gap = (logits - other(tokens)).abs().max().item()
     if not gap <= allowed:
         raise BrokenLaw(

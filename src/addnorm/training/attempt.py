@@ -23,9 +23,9 @@ from addnorm.training.exit_code import ExitCode
 from addnorm.training.loop import Trainer
 from addnorm.training.numerics import device_here, set_numerics
 from addnorm.training.ranks import Alone, Ranks
-from addnorm.training.recorder import Follower, Recorder
+from addnorm.training.recorder import Recorder, SilentRecorder
 from addnorm.training.step_window import equal
-from addnorm.training.use import Use
+from addnorm.training.use import ResourceUse
 from addnorm.version import __version__
 
 
@@ -74,13 +74,17 @@ class Attempt:
                 f"{run.path / 'spec.json'}: expected the spec of {run.name}, got that of {run_name(self.spec)}. The file or a "
                 "plugin has changed. Start the study in another folder."
             )
+        # Data before model: a missing data set is mended outside the run and must not cost the building of a large
+        # model.
         dataset = _dataset(run.path.parent / "data", self.spec.data_hash)
         device = device or device_here()
         numerics = set_numerics(self.spec.training, device)
         self.trainer = Trainer(self.spec, dataset, device, self.ranks, sharded=sharded)
-        self.recorder: Recorder | Follower = Follower(run)
+        self.recorder: Recorder | SilentRecorder = SilentRecorder(run)
         if events is not None:
-            self.recorder = Recorder(run, events, self.spec.training.batch * self.spec.training.seq, Use(device))
+            self.recorder = Recorder(
+                run, events, self.spec.training.batch * self.spec.training.seq, ResourceUse(device)
+            )
             place = {"ranks": self.ranks.size, "parallel": self.trainer.parallel.kind}
             known = {**_environment(device, self.spec.training.threads), **place, **numerics, "compile": "no"}
             run.write_env(known)
@@ -98,6 +102,8 @@ class Attempt:
         """
         trainer, recorder, training = self.trainer, self.recorder, self.spec.training
         recorder.resume(trainer)
+        # Every rank lists the folder itself, and a network file system may show one of them an older listing. Ranks
+        # that began at different steps would add gradients of different batches.
         self.ranks.require_equal("The steps of the newest checkpoints", trainer.step.to_bytes(8))
         if training.steps == 0:
             recorder.write_evaluation(0, trainer.evaluate(), final=True)
@@ -149,6 +155,8 @@ class Attempt:
 
     def _problem(self, step: int, loss: float, grad_norm: float) -> CannotContinue | None:
         """The reason why the run cannot continue after a step; None if it can."""
+        # Equal bits, no tolerance. A step is a function of state, seed and number: if it differs at all, state, code or
+        # arithmetic are not those of the run that was planned.
         first = self.recorder.earlier.get(step)
         if first is not None and not equal(first, (loss, grad_norm)):
             return CannotContinue(

@@ -35,7 +35,7 @@ _CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class LoadedCheckpoint:
     """An intact checkpoint and its content."""
 
     path: Path
@@ -55,7 +55,7 @@ class Rejected:
 class Latest:
     """The newest checkpoint that can be used, and the newer ones that cannot."""
 
-    found: Checkpoint | None
+    checkpoint: LoadedCheckpoint | None
     """None if there is none; the run then starts from the beginning."""
     rejected: tuple[Rejected, ...]
     """Newest first; recorded in the run's events."""
@@ -72,8 +72,12 @@ def save(path: Path, state: Mapping[str, Any]) -> None:
         InputError: the state contains a value that `weights_only` would not load.
         DiskFull, JobError: the file cannot be written; earlier checkpoints are intact.
     """
+    # Before anything is written. `weights_only` would refuse the value when the run resumes, and by then the steps are
+    # lost.
     _check(state, "$")
     with atomic(path) as file:
+        # The digest is taken while torch writes. `_Hashing` cannot seek, so torch writes the archive from front to
+        # back, and the bytes pass in the order in which they are on disk.
         hashing = _Hashing(file)
         torch.save(state, hashing)  # type: ignore[arg-type]  # it calls write and flush only
         hashing.close()
@@ -98,6 +102,7 @@ def save_step(folder: Path, step: int, state: Mapping[str, Any]) -> Path:
     make_inner_folder(folder)
     path = folder / f"step-{step:08d}.pt"
     save(path, state)
+    # Only now, when the new file is durable. Two are kept, so that one stays if the newer turns out to be damaged.
     keep = [other for other, other_step in _by_step(folder) if other_step <= step][:KEPT]
     remove = [*(other for other, _ in _by_step(folder) if other not in keep), *folder.glob(".*.tmp")]
     try:
@@ -153,10 +158,12 @@ def latest(folder: Path, recorded: int | None = None) -> Latest:
             rejected.append(Rejected(path=path, reason=reason))
             continue
         try:
-            return Latest(found=Checkpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
+            return Latest(checkpoint=LoadedCheckpoint(path=path, step=step, state=load(path)), rejected=tuple(rejected))
+        # Only damage leads to the older checkpoint. A disk that cannot be read now may be readable in a minute: with
+        # the older one, `save_step` would remove an intact newer one as a rejected one.
         except Damaged as damage:
             rejected.append(Rejected(path=path, reason=str(damage)))
-    return Latest(found=None, rejected=tuple(rejected))
+    return Latest(checkpoint=None, rejected=tuple(rejected))
 
 
 def save_final(path: Path, state_dict: Mapping[str, Any]) -> None:
@@ -173,6 +180,7 @@ def save_final(path: Path, state_dict: Mapping[str, Any]) -> None:
             raise InputError(f"final weights: {name}: expected a tensor, got {type(tensor).__name__}.")
         tensor = tensor.detach().cpu().contiguous()
         storage = tensor.untyped_storage().data_ptr()
+        # safetensors refuses tensors that share memory.
         tensors[name] = tensor.clone() if storage in seen else tensor
         seen.add(storage)
     write_atomic(path, safetensors.torch.save(tensors, metadata={"format": "pt"}))
@@ -208,6 +216,8 @@ class _Hashing:
 
 
 def _verify(file: BinaryIO, path: Path) -> None:
+    # A zip archive ends with the length of its comment and the comment, which readers skip. So the digest travels
+    # inside the file, and the file stays one that `torch.load` opens.
     size = file.seek(0, 2)
     archive_bytes = size - _COMMENT_BYTES
     if archive_bytes > 2:
@@ -231,6 +241,7 @@ def _digest(file: BinaryIO, length: int) -> bytes:
             break
         digest.update(chunk)
         length -= len(chunk)
+    # The length of the comment was zero when the digest was taken.
     digest.update(b"\0\0")
     return digest.hexdigest().encode()
 
@@ -242,6 +253,8 @@ def _by_step(folder: Path) -> list[tuple[Path, int]]:
 
 
 def _check(value: Any, where: str) -> None:
+    # Exact types. A numpy.float64 is a float to isinstance, but is stored as an object of numpy, which `weights_only`
+    # refuses.
     if value is None or type(value) in (Tensor, nn.Parameter, bool, int, float, str):
         return
     if type(value) in (dict, OrderedDict):

@@ -16,11 +16,11 @@ from torch import nn
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 
-Coefficient = tuple[int | None, float | None]
+LayerCoefficient = tuple[int | None, float | None]
 """0-based layer and coefficient; None if the entry belongs to no layer, or its mechanism has no method `coefficients`."""
 
 
-def coefficients_of(mechanisms: Mapping[str, nn.Module], names: Sequence[str]) -> list[Coefficient]:
+def coefficients_of(mechanisms: Mapping[str, nn.Module], names: Sequence[str]) -> list[LayerCoefficient]:
     """The layer and the coefficient of each entry.
 
     Args:
@@ -34,10 +34,12 @@ def coefficients_of(mechanisms: Mapping[str, nn.Module], names: Sequence[str]) -
             for name, (layers, values) in coefficients().items():
                 flat = values.double().flatten().tolist()
                 by_parameter[f"{path}.{name}"] = list(zip(layers, flat, strict=True))
-    entries: list[Coefficient] = []
+    entries: list[LayerCoefficient] = []
     seen: dict[str, int] = {}
     for name in names:
         owner = name.partition("[")[0]
+        # By position among the entries of one parameter: names are recorded in row-major order, which is the order of a
+        # mechanism's `coefficients`.
         index = seen.get(owner, 0)
         seen[owner] = index + 1
         known = by_parameter.get(owner, [])
@@ -47,7 +49,7 @@ def coefficients_of(mechanisms: Mapping[str, nn.Module], names: Sequence[str]) -
 
 def coefficients_of_values(
     model: ModelSpec, names: Sequence[str], values: Float64[np.ndarray, " scalar"]
-) -> list[Coefficient]:
+) -> list[LayerCoefficient]:
     """The layers and coefficients of a model whose learned scalars have the given values, in float64.
 
     Args:

@@ -49,8 +49,8 @@ def export_run(run: RunFolder, to: Path) -> Path:
     if not run.final_path.exists():
         state = run.status().state
         raise InputError(f"{run.path}: expected a finished run, got one that is {state}. Finish it with `addnorm run`.")
-    if to.exists() and not (to.is_dir() and not any(to.iterdir())):
-        raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
+    require_new_folder(to)
+    # Parsed before the folder is made, so that damaged weights leave nothing behind that looks like an export.
     spec, weights = run_spec(run), run.final_path.read_bytes()
     try:
         parse(weights)
@@ -76,6 +76,14 @@ def export_run(run: RunFolder, to: Path) -> Path:
     if tokenizer.exists():
         write_atomic(to / "tokenizer.json", tokenizer.read_bytes())
     return to
+
+
+def require_new_folder(to: Path) -> None:
+    """Raises:
+    InputError: a folder to write into exists and is not empty.
+    """
+    if to.exists() and not (to.is_dir() and not any(to.iterdir())):
+        raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
 
 
 def load(folder: str | Path, *, plugins: Sequence[str | Path] = ()) -> Transformer:

@@ -6,10 +6,11 @@ repeats its steps exactly, whatever the number of its ranks.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -17,19 +18,48 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 
 from addnorm.data import Dataset, held_batches, train_batch
-from addnorm.errors import InputError
+from addnorm.errors import AddnormError, InputError
 from addnorm.model.initialisation import generator_for
 from addnorm.model.transformer import Transformer
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import ForeignModel
 from addnorm.study.initial_weights import initial_model
-from addnorm.training.batches import Batches
 from addnorm.training.objective import Batch, loss_sums, make_batch, metrics, text_bytes
-from addnorm.training.parallel import Parallel, Replicated
-from addnorm.training.ranks import Alone, Group, Ranks
+from addnorm.training.parallel import Parallelism, Replicated
+from addnorm.training.ranks import Alone, RankGroup, Ranks
 from addnorm.training.scalars import ScalarRecorder
 from addnorm.training.step_window import Step
 from addnorm.training.tree_sum import TreeSum
+
+
+class Batches:
+    """The batches of a training, as a function of the step.
+
+    Args:
+        make: the batch of a step, on the CPU.
+        pin: None to make a batch when it is asked for. Otherwise a thread makes the next batch meanwhile, and `pin` copies each
+            tensor into memory from which a device reads without the CPU (`Tensor.pin_memory`).
+    """
+
+    def __init__(self, make: Callable[[int], Batch], pin: Callable[[Tensor], Tensor] | None) -> None:
+        self._make, self._pin = make, pin
+        self._thread = None if pin is None else ThreadPoolExecutor(1, "batches")
+        self._next: tuple[int, Future[Batch]] | None = None
+
+    def take(self, step: int) -> Batch:
+        """The batch of a step; begins the next one."""
+        if self._thread is None:
+            return self._make(step)
+        # A batch is a function of its step (`addnorm.data.batches`), so it does not matter when, or on which thread, it
+        # is made. What the thread made for another step is dropped; its errors are raised here.
+        begun = self._next is not None and self._next[0] == step  # all but the first of an attempt
+        batch = self._next[1].result() if self._next is not None and begun else self._pinned(step)
+        self._next = (step + 1, self._thread.submit(self._pinned, step + 1))
+        return batch
+
+    def _pinned(self, step: int) -> Batch:
+        assert self._pin is not None
+        return self._make(step).mapped(self._pin)
 
 
 class Trainer:
@@ -83,8 +113,6 @@ class Trainer:
 
     def compile(self) -> str | None:
         """Use a compiled form of the model in training steps. Returns None, or the reason why there is none."""
-        from addnorm.training.compilation import compiled
-
         batch = _batch_of(self.spec, self.dataset, self.step).rows(0, self.training.batch // self.shards, self.device)
 
         def trial(module: nn.Module) -> Tensor:
@@ -96,6 +124,11 @@ class Trainer:
 
     def train_step(self) -> Step:
         """Perform one optimizer step. Nothing in it waits for the device, and its result stays there."""
+        # The host runs ahead of the device: it queues the next steps while the device computes. So no line of a step
+        # may need a value from the device, neither `.item()` nor a condition on a tensor. Each would stop the host
+        # until the device has caught up, and then the device until the host has queued new work. What a step measures
+        # stays there until `StepWindow.read`; a step that failed is noticed then, before anything is written from its
+        # weights (`Attempt.train`).
         training, step = self.training, self.step
         self.model.train()
         self.model.residual.advance(step)
@@ -103,6 +136,8 @@ class Trainer:
         grad_norm = self.parallel.clip(float("inf") if training.clip is None else training.clip)
         for group in self.optimizer.param_groups:
             group["lr"] = self.learning_rate
+        # Both sides of the optimizer's step are seen, after clipping: a change is divided into decay and update only
+        # where the value before, the value after and the rate of decay belong to one step.
         self.scalars.before_step()
         self.optimizer.step()
         self.scalars.after_step()
@@ -112,8 +147,13 @@ class Trainer:
 
     def _gradients(self, batch: Batch) -> Tensor:
         """Set the gradients of a batch, the sum over its shards. Returns the loss."""
+        # The scored positions of the whole batch, counted on the CPU. Shards of a masked batch score different numbers
+        # of positions; a mean of their means would weigh positions unequally.
         rows, sums, count = self.training.batch // self.shards, TreeSum(), batch.count
         for shard in self.parallel.shards(self.shards):
+            # Each shard begins its own random numbers. Dropout then depends on (seed, step, shard) and not on how many
+            # shards this rank has computed before, without which neither a resumed run nor another number of ranks
+            # would repeat the step.
             self._reseed(f"step:{self.step}" + (f":shard:{shard}" if self.shards > 1 else ""))
             with self._precision():
                 part = batch.rows(shard * rows, (shard + 1) * rows, self.device)
@@ -131,6 +171,8 @@ class Trainer:
         training = self.training
         self.model.eval()
         batches = list(held_batches(self.dataset, training.batch, training.seq, training.eval_sequences))
+        # Every batch has a row of its own, filled by one rank and zero on the others. The sum over ranks joins the rows
+        # exactly, and the columns are added in the order of the batches, whatever the number of ranks.
         table = torch.zeros(len(batches), 4, dtype=torch.float64)  # nats, hits, count, bytes of each batch
         with self.averaged():
             for first in range(0, len(batches), self.ranks.size):
@@ -197,12 +239,13 @@ class Trainer:
             [len(group["params"]) for group in groups]
             for groups in (saved["param_groups"], self.optimizer.param_groups)
         )
+        # torch assigns an optimizer's state by position. Groups of other sizes would give one parameter the moments of
+        # another, without an error if their shapes agree.
         if began != now:
             raise InputError(
                 f"run of variant '{self.spec.variant}': expected optimizer groups of {now} parameters, got {began}. The "
-                "run was started by a version that applied weight decay to other parameters. Finish it with that "
-                "version, or start "
-                "it in a new folder."
+                "run was started by a version that applied weight decay to other parameters. Finish it with that version, or "
+                "start it in a new folder."
             )
 
     def _precision(self) -> AbstractContextManager[Any]:
@@ -225,8 +268,8 @@ def _batch(spec: RunSpec, dataset: Dataset, windows: np.ndarray, *, seed: int, s
     return make_batch(spec.model.objective, windows, dataset, seed=seed, step=step, device=torch.device("cpu"))
 
 
-def _parallel(model: Transformer | ForeignModel, ranks: Ranks, device: torch.device, sharded: bool) -> Parallel:
-    if sharded and isinstance(ranks, Group) and isinstance(model, Transformer):
+def _parallel(model: Transformer | ForeignModel, ranks: Ranks, device: torch.device, sharded: bool) -> Parallelism:
+    if sharded and isinstance(ranks, RankGroup) and isinstance(model, Transformer):
         from addnorm.training.sharded import Sharded  # imports FSDP, which takes a second
 
         return Sharded(model, ranks, device)
@@ -240,3 +283,41 @@ def content_hash(state: Mapping[str, Any]) -> str:
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+# The compiled form is tried in one forward and backward pass before the first step, so that a missing compiler, or a
+# mechanism that cannot be traced, is noticed there and not within a step. Evaluations use the model itself.
+def compiled(model: nn.Module, trial: Callable[[nn.Module], Tensor]) -> tuple[nn.Module, str | None]:
+    """Compile a model in training mode as one graph.
+
+    Args:
+        model: the model.
+        trial: computes the loss of one batch with the module that it is given.
+
+    Returns:
+        The compiled module and None; or the model and the reason why it is not compiled, in one line.
+
+    Raises:
+        AddnormError, OutOfMemoryError: the batch itself cannot be computed.
+    """
+    module = cast(nn.Module, torch.compile(model, fullgraph=True, dynamic=False))
+    model.train()
+    try:
+        # Backward too: it is compiled when it first runs, and may fail alone.
+        trial(module).backward()
+    except (AddnormError, MemoryError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001  torch's tracer, its compiler and the system's compiler raise what they like
+        return model, f"{type(error).__name__}: {_in_one_line(error)}"
+    finally:
+        # The trial must leave no trace: the first step would add its gradients to these.
+        model.zero_grad(set_to_none=True)
+    return module, None
+
+
+def _in_one_line(error: Exception) -> str:
+    """The error and torch's explanation of it, without its hints."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    first = 2 if lines and lines[0].endswith(":") else 1  # "backend='inductor' raised:" tells nothing alone
+    kept = [*lines[:first], *(line for line in lines[first:] if line.startswith("Explanation:"))]
+    return " ".join(kept)[:300] or "no message"

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from addnorm.data import Dataset, mask_tokens
 
-Windows = Int64[np.ndarray, "batch seq_plus_one"]
+TokenWindows = Int64[np.ndarray, "batch seq_plus_one"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +35,8 @@ class Batch:
 
     def rows(self, first: int, end: int, device: torch.device) -> "Batch":
         """The sequences from `first` to before `end`, on a device."""
+        # Indices are found on the CPU. Indexing with the mask on a device would have to ask it for the number of rows,
+        # and the step would wait (see `Trainer.train_step`).
         mask = None if self.mask is None else self.mask[first:end]
         own = Batch(
             inputs=self.inputs[first:end],
@@ -52,7 +54,7 @@ class Batch:
 
 
 def make_batch(
-    objective: str, windows: Windows, dataset: Dataset, *, seed: int, step: int, device: torch.device
+    objective: str, windows: TokenWindows, dataset: Dataset, *, seed: int, step: int, device: torch.device
 ) -> Batch:
     """Inputs and targets of a batch of windows.
 
@@ -94,6 +96,7 @@ def loss_sums(logits: Float[Tensor, "batch seq vocab"], batch: Batch) -> LossSum
     if batch.mask is not None:
         scored = batch.mask.flatten() if batch.scored is None else batch.scored
         logits, targets = logits[scored], targets[scored]
+    # A sum over thousands of tokens in a narrow type would lose the differences that verdicts are about.
     if logits.dtype in (torch.bfloat16, torch.float16):
         logits = logits.float()
     with torch.no_grad():

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from addnorm.optimization.optimizers import Group
 from addnorm.training.ranks import Ranks
-from addnorm.training.tree_sum import Terms
+from addnorm.training.tree_sum import ShardTerms
 
 
-class Parallel(ABC):
+class Parallelism(ABC):
     """The weights of one rank.
 
     Args:
@@ -45,11 +45,11 @@ class Parallel(ABC):
         """Numbers of the batch's shards that this rank computes, in order."""
 
     @abstractmethod
-    def take(self, loss: Tensor) -> Terms:
+    def take(self, loss: Tensor) -> ShardTerms:
         """Terms of the sum over shards, after a backward pass: the loss and the gradients, which are removed from the model."""
 
     @abstractmethod
-    def set_gradients(self, total: Terms) -> Tensor:
+    def set_gradients(self, total: ShardTerms) -> Tensor:
         """Give the parameters the summed gradient of this rank's shards, and of all other ranks'. Returns the loss."""
 
     @abstractmethod
@@ -77,7 +77,7 @@ class Parallel(ABC):
         """The part of the model's state that all ranks must have alike."""
 
 
-class Replicated(Parallel):
+class Replicated(Parallelism):
     """All weights on every rank. A rank computes neighbouring shards, and the ranks exchange the sum."""
 
     kind, together = "replicated", False
@@ -90,16 +90,18 @@ class Replicated(Parallel):
         return list(groups)
 
     def shards(self, count: int) -> Sequence[int]:
+        # Neighbouring shards: their sum is one node of the tree, and one exchange of gradients per step joins the nodes
+        # of all ranks.
         own = count // self.ranks.size
         return range(self.ranks.rank * own, (self.ranks.rank + 1) * own)
 
-    def take(self, loss: Tensor) -> Terms:
-        terms: Terms = [loss, *(parameter.grad for parameter in self._parameters)]
+    def take(self, loss: Tensor) -> ShardTerms:
+        terms: ShardTerms = [loss, *(parameter.grad for parameter in self._parameters)]
         for parameter in self._parameters:
             parameter.grad = None
         return terms
 
-    def set_gradients(self, total: Terms) -> Tensor:
+    def set_gradients(self, total: ShardTerms) -> Tensor:
         loss, *gradients = self.ranks.sum(total, [cast(Tensor, total[0]), *self._parameters])
         for parameter, gradient in zip(self._parameters, gradients, strict=True):
             parameter.grad = gradient

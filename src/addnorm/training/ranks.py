@@ -26,7 +26,7 @@ from torch import distributed as dist
 from torch.distributed import FileStore  # type: ignore[attr-defined]  # public, but not in its list of names
 
 from addnorm.errors import InputError, JobError
-from addnorm.training.tree_sum import Terms
+from addnorm.training.tree_sum import ShardTerms
 
 MEETING = "ADDNORM_MEETING"
 """Environment variable with the file by which the ranks that a worker started find each other."""
@@ -40,7 +40,7 @@ class RankLost(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
+class RankPlace:
     """A process among the ranks of its run."""
 
     rank: int
@@ -66,7 +66,7 @@ class Place:
         return torch.device("cuda", self.local)
 
 
-def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.environ) -> Place | None:
+def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.environ) -> RankPlace | None:
     """The place of this process among ranks that something else started: torchrun, srun, or rank 0. None if nothing did.
 
     Args:
@@ -78,6 +78,7 @@ def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.en
     Raises:
         InputError: the number of ranks is not a power of two.
     """
+    # RANK alone may come from another program around the worker; it counts only together with a way to meet the others.
     if "RANK" in environment and (MEETING in environment or "MASTER_ADDR" in environment):
         rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
         meeting = Path(environment[MEETING]) if MEETING in environment else None
@@ -91,10 +92,12 @@ def joined_place(run: Path, devices: int, environment: Mapping[str, str] = os.en
     return None
 
 
-def _place(rank: int, size: int, local: int, meeting: Path | None) -> Place:
+def _place(rank: int, size: int, local: int, meeting: Path | None) -> RankPlace:
+    # Each round of a sum halves the number of partial sums, so a tree over ranks exists for powers of two alone. With
+    # three ranks one node would have a single child, and the bits would differ from those of one rank.
     if size < 1 or size & (size - 1):
         raise InputError(f"expected a power of two of ranks, got {size}. Start 1, 2, 4, 8, … of them.")
-    return Place(rank=rank, size=size, local=local, meeting=meeting)
+    return RankPlace(rank=rank, size=size, local=local, meeting=meeting)
 
 
 class Ranks(ABC):
@@ -104,7 +107,7 @@ class Ranks(ABC):
     size: int
 
     @abstractmethod
-    def sum(self, terms: Terms, like: Sequence[Tensor]) -> Terms:
+    def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
         """Sum of all ranks' terms, continuing the tree of `TreeSum`; the same bits on every rank.
 
         Args:
@@ -134,7 +137,7 @@ class Alone(Ranks):
 
     rank, size = 0, 1
 
-    def sum(self, terms: Terms, like: Sequence[Tensor]) -> Terms:
+    def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
         return terms
 
     def gather_rows(self, table: Tensor) -> Tensor:
@@ -147,7 +150,7 @@ class Alone(Ranks):
         pass
 
 
-class Group(Ranks):
+class RankGroup(Ranks):
     """One of several ranks, after they have met.
 
     Args:
@@ -155,19 +158,26 @@ class Group(Ranks):
         messages: process group on the CPU, so that agreements do not wait for a GPU.
     """
 
-    def __init__(self, place: Place, messages: dist.ProcessGroup | None) -> None:
+    def __init__(self, place: RankPlace, messages: dist.ProcessGroup | None) -> None:
         self.rank, self.size, self._messages = place.rank, place.size, messages
 
-    def sum(self, terms: Terms, like: Sequence[Tensor]) -> Terms:
+    def sum(self, terms: ShardTerms, like: Sequence[Tensor]) -> ShardTerms:
+        # Ranks must send buffers of one length, so they first agree on the gradients that exist anywhere. Where only
+        # this rank has none, it counts as zeros; what no rank has stays None, because optimizers skip None but not
+        # zeros.
         exists = self._largest([term is not None for term in terms])
         sums = [
             torch.zeros_like(shape) if term is None else term
             for term, shape, any_has in zip(terms, like, exists, strict=True)
             if any_has
         ]
+        # One message per round, not one per tensor.
         flat = torch.cat([term.reshape(-1) for term in sums])
         distance = 1
         while distance < self.size:
+            # Before the round with distance d, each aligned block of d ranks has the sum of its block. Partners r and r
+            # xor d add the same two numbers, in the opposite order: a + b and b + a have the same bits, so all ranks
+            # end with one result and none has to send it to the others.
             flat.add_(self.exchange(flat, self.rank ^ distance))
             distance *= 2
         # Into the gradients' own memory: what follows must not depend on where in a joint buffer a tensor lies.
@@ -218,6 +228,8 @@ class Group(Ranks):
     def exchange(self, own: Tensor, peer: int) -> Tensor:
         other = torch.empty_like(own)
         with lost():
+            # One partner lists its send first and the other its receive, so that no pair of ranks waits for each other
+            # to receive.
             work = [dist.P2POp(dist.isend, own, peer), dist.P2POp(dist.irecv, other, peer)]
             for request in dist.batch_isend_irecv(work if self.rank < peer else work[::-1]):
                 request.wait()
@@ -233,7 +245,7 @@ def lost() -> Iterator[None]:
 
 
 @contextmanager
-def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
+def met(place: RankPlace, started: Sequence["Process"] = ()) -> Iterator[RankGroup]:
     """Meet the other ranks, and part from them at the end of the block.
 
     Args:
@@ -249,6 +261,8 @@ def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
     store = None
     if place.meeting is not None:
         store = FileStore(str(place.meeting), place.size)
+        # The process group alone would wait for its time limit of half an hour if a rank died before it came. Ranks
+        # therefore sign in first, while rank 0 watches the processes that it started.
         store.set(f"rank {place.rank}", "here")
         _wait(store, place.size, started)
         if place.rank == 0:
@@ -264,8 +278,11 @@ def met(place: Place, started: Sequence["Process"] = ()) -> Iterator[Group]:
             timeout=_PATIENCE,
         )
     try:
-        yield Group(place, dist.new_group(backend="gloo") if device.type == "cuda" else None)
+        # Agreements (is a stop asked for, which gradients exist) are a few bytes in the memory of the host. On NCCL
+        # they would queue behind the work of the GPU, and every one of them would wait for it.
+        yield RankGroup(place, dist.new_group(backend="gloo") if device.type == "cuda" else None)
     finally:
+        # After an error too: closed connections are how the other ranks learn of it.
         dist.destroy_process_group()
 
 
@@ -303,7 +320,7 @@ def spawn(arguments: Sequence[str], environment: Mapping[str, str]) -> Process:
 
 
 @contextmanager
-def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[Place, list[Process]]]:
+def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[RankPlace, list[Process]]]:
     """Start the other ranks of a run, which this process leads, and end them with the block.
 
     Args:
@@ -317,13 +334,15 @@ def started_ranks(arguments: Sequence[str], size: int) -> Iterator[tuple[Place, 
             for rank in range(1, size):
                 names = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), MEETING: str(meeting)}
                 processes.append(spawn(arguments, names))
-            yield Place(rank=0, size=size, local=0, meeting=meeting), processes
+            yield RankPlace(rank=0, size=size, local=0, meeting=meeting), processes
         finally:
             _end(processes)
 
 
 def _end(processes: Sequence[Process]) -> None:
     """Wait for ranks that end as rank 0 does, and kill what is left."""
+    # They end by the same decision as rank 0, or when their connection to it closes; the seconds are for their last
+    # words in the log.
     end = time.monotonic() + 5.0
     for process in processes:
         try:

@@ -1,7 +1,7 @@
 """Recorder of an attempt: writes the events, checkpoints and learned scalars of a run while it trains.
 
 The training loop decides when something is written; the recorder writes it. With several ranks per run, rank 0 has the
-recorder, and the others have a `Follower` in its place.
+recorder, and the others have a `SilentRecorder` in its place.
 """
 
 import itertools
@@ -20,8 +20,8 @@ from addnorm.training.checkpoint import latest, save_final, save_step
 from addnorm.training.coefficients import coefficients_of
 from addnorm.training.loop import Trainer, content_hash
 from addnorm.training.peak_memory import peak_bytes
-from addnorm.training.step_window import Measured, StepWindow, equal
-from addnorm.training.use import Use
+from addnorm.training.step_window import LossAndNorm, StepWindow, equal
+from addnorm.training.use import ResourceUse
 
 
 class Recorder:
@@ -34,20 +34,24 @@ class Recorder:
         use: of processors and memory by this process.
     """
 
-    def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int, use: Use) -> None:
+    def __init__(self, run: RunFolder, events: EventWriter, tokens_per_step: int, use: ResourceUse) -> None:
         self.run, self.events, self.use = run, events, use
-        self.earlier: dict[int, Measured] = recorded_steps(run.events_path)
+        self.earlier: dict[int, LossAndNorm] = recorded_steps(run.events_path)
         """Loss and gradient norm of every step that an earlier attempt recorded."""
         self._tokens_per_step = tokens_per_step
         self.window = StepWindow(0)
 
     def resume(self, trainer: Trainer) -> None:
         """Load the newest intact checkpoint whose steps are on record, if there is one, and record the start."""
+        # The proof that a resumed run is the run that was begun. Events hold the loss and the gradient norm of every
+        # step, exactly. Steps after the checkpoint that are on record are computed again and compared
+        # (`Attempt._problem`). A checkpoint beyond a gap in the record is refused: no later attempt would repeat the
+        # missing steps, and the run would end without them.
         newest = latest(self.run.checkpoints_path, without_gap(self.earlier))
         for rejected in newest.rejected:
             self.events.write("rejected", step=0, checkpoint=rejected.path.name, reason=rejected.reason)
-        if newest.found is not None:
-            trainer.load_state(newest.found.state)
+        if newest.checkpoint is not None:
+            trainer.load_state(newest.checkpoint.state)
         repeated = sum(step > trainer.step for step in self.earlier)
         self.events.write("start", step=trainer.step, resumed_from=trainer.step, replays=repeated)
         self.window = StepWindow(trainer.step)
@@ -70,6 +74,8 @@ class Recorder:
             grad_norms=grad_norms,
             uses=self.use.read(),
         )
+        # A step that differed from its first record is the last one here, and not equal: `Attempt` then records why the
+        # run ends.
         repeated = [
             number
             for number, measured in enumerate(window.measured, start=window.first + 1)
@@ -100,6 +106,8 @@ class Recorder:
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Save a checkpoint and the learned scalars, after making the events durable."""
+        # The order matters when power fails. First the steps, then the checkpoint after which nobody repeats them, then
+        # the event that names it. In any other order a run could resume behind steps that no disk has.
         self.events.sync()
         save_step(self.run.checkpoints_path, trainer.step, trainer.state())
         self._save_scalars(trainer)
@@ -117,6 +125,7 @@ class Recorder:
             size = self.run.final_path.stat().st_size
         except OSError as error:  # removed at once
             raise disk_error(error, self.run.final_path) from error
+        # Last: whoever sees this mark relies on the weights, on their hash and on every event.
         self.run.mark("finished", step=trainer.step, content_hash=digest, weights_bytes=size, peak_bytes=peak_bytes())
 
     def _save_scalars(self, trainer: Trainer) -> None:
@@ -132,7 +141,7 @@ class Recorder:
         write_atomic(self.run.path / "scalars.safetensors", content)
 
 
-class Follower:
+class SilentRecorder:
     """In place of a recorder in the ranks that do not record: loads what rank 0 loads, and writes nothing.
 
     Args:
@@ -141,15 +150,15 @@ class Follower:
 
     def __init__(self, run: RunFolder) -> None:
         self.run = run
-        self.earlier: dict[int, Measured] = {}
+        self.earlier: dict[int, LossAndNorm] = {}
         """Empty: rank 0 compares the repeated steps."""
         self.window = StepWindow(0)
 
     def resume(self, trainer: Trainer) -> None:
         """Load the checkpoint that the recorder of rank 0 loads, if there is one."""
         newest = latest(self.run.checkpoints_path, without_gap(recorded_steps(self.run.events_path)))
-        if newest.found is not None:
-            trainer.load_state(newest.found.state)
+        if newest.checkpoint is not None:
+            trainer.load_state(newest.checkpoint.state)
         self.window = StepWindow(trainer.step)
 
     def write_steps(self, step: int, learning_rate: float) -> None:
@@ -166,6 +175,7 @@ class Follower:
 
     def save_checkpoint(self, trainer: Trainer) -> None:
         """Hand this rank's part of the state to rank 0."""
+        # Shares are gathered by all ranks together: rank 0 would wait for one that did not call this.
         trainer.state()
 
     def finish(self, trainer: Trainer) -> None:
@@ -174,18 +184,19 @@ class Follower:
             pass
 
 
-def recorded_steps(events: Path) -> dict[int, Measured]:
+def recorded_steps(events: Path) -> dict[int, LossAndNorm]:
     """Loss and gradient norm of every recorded step, from the first attempt that recorded it.
 
     Raises:
         Damaged, JobError: the events cannot be read.
     """
-    steps: dict[int, Measured] = {}
+    steps: dict[int, LossAndNorm] = {}
     for event in read_events(events)[0]:
         try:
             if event["type"] == "train":
                 pairs: Sequence[Any] = list(zip(event["losses"], event["grad_norms"], strict=True))
                 for step, pair in enumerate(pairs, start=event["first"]):
+                    # The first record counts; a later attempt at the step was compared with it.
                     steps.setdefault(step, pair)
         except (KeyError, TypeError, ValueError) as error:
             raise Damaged(

@@ -84,6 +84,8 @@ def newest_weights(run: RunFolder) -> RunWeights:
         JobError: a file cannot be read.
     """
     spec = run_spec(run)
+    # Final weights win over a newer checkpoint: they may be an average (`OptimizerSpec.averaged`), which checkpoints do
+    # not hold.
     if run.final_path.exists():
         try:
             weights = load_file(run.final_path)
@@ -92,7 +94,7 @@ def newest_weights(run: RunFolder) -> RunWeights:
                 f"{run.final_path} is damaged: {error}. Restore it from a copy, or train the run again."
             ) from error
         return RunWeights(spec=spec, file=run.final_path.name, step=spec.training.steps, weights=weights)
-    newest = latest(run.checkpoints_path).found
+    newest = latest(run.checkpoints_path).checkpoint
     if newest is None:
         raise InputError(
             f"{run.path}: expected a run with weights, got one that is {run.status().state} and has no checkpoint yet."

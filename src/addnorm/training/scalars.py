@@ -32,7 +32,7 @@ _SUMS = ("decay", "gradient", "log_kept", "mean", "mean_square", "mean_absolute"
 
 
 @dataclass(frozen=True)
-class Scalar:
+class RecordedParameter:
     """A recorded parameter."""
 
     name: str
@@ -59,7 +59,7 @@ class ScalarRecorder:
     ) -> None:
         self._spec = spec
         groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
-        self.scalars: list[Scalar] = []
+        self.scalars: list[RecordedParameter] = []
         self._joint: dict[str, slice] = {}
         end = 0
         for path, mechanism in mechanisms.items():
@@ -67,8 +67,9 @@ class ScalarRecorder:
             for name, parameter in mechanism.named_parameters():
                 if parameter.numel() <= LARGEST and id(parameter) in groups:
                     place = slice(end, end + parameter.numel())
-                    self.scalars.append(Scalar(f"{path}.{name}", parameter, groups[id(parameter)], place))
+                    self.scalars.append(RecordedParameter(f"{path}.{name}", parameter, groups[id(parameter)], place))
                     end = place.stop
+            # R has entries² numbers and is decomposed every 64 steps: small for scalars and gates, not for a table.
             if begin < end <= begin + LARGEST_JOINT:
                 self._joint[path] = slice(begin, end)
         self._device = self.scalars[0].parameter.device if self.scalars else torch.device("cpu")
@@ -93,8 +94,12 @@ class ScalarRecorder:
         """Record the changes made by the optimizer's step."""
         if not self.scalars:
             return
+        # Every optimizer here decays by multiplication with 1 - r, apart from its update. So -r p is the part of decay,
+        # and the rest of the move, rounding of the parameter's own type included, is that of the gradient. The two add
+        # up to the move by construction; in float64, because a sum of thousands of small parts in float32 would not.
         gradient, decay = self._rows[-1], -self._before * self._rates
         change = self._values() - self._before
+        # A product of thousands of factors close to one, as a sum of logarithms; 1 - r itself would round.
         kept = torch.log1p(-self._rates)
         self._sums += torch.stack((decay, change - decay, kept, gradient, gradient.square(), gradient.abs()))
         self.steps += 1
@@ -142,6 +147,7 @@ class ScalarRecorder:
         rates = [self._spec.decay_rate(scalar.parameter, scalar.group) for scalar in self.scalars]
         numbers = [0.0 if isinstance(rate, Tensor) else rate for rate in rates]
         flat = torch.tensor(numbers, dtype=torch.float64).repeat_interleave(self._sizes)
+        # A copy from pageable memory waits for the device, whatever `non_blocking` says.
         if self._device.type == "cuda":
             flat = flat.pin_memory()
         flat = flat.to(self._device, non_blocking=True)
@@ -153,6 +159,9 @@ class ScalarRecorder:
     def _update_factors(self) -> None:
         if not self._rows:
             return
+        # QR of [R; new rows] gives the R of all rows so far, since R'R = G'G for the rows that it stands for. Rotations
+        # keep lengths, so a direction without any gradient keeps the singular value zero up to rounding, after any
+        # number of updates.
         rows = torch.stack(self._rows)
         for path, place in self._joint.items():
             self._factors[path] = torch.linalg.qr(torch.cat((self._factors[path], rows[:, place])), mode="r").R

@@ -28,16 +28,15 @@ from addnorm.errors import AddnormError
 from addnorm.model.forward_context import ForwardContext
 from addnorm.model.transformer import Transformer
 from addnorm.optimization.optimizers import Group
-from addnorm.training.parallel import Parallel
-from addnorm.training.ranks import Group as RankGroup
-from addnorm.training.ranks import lost
-from addnorm.training.tree_sum import Terms
+from addnorm.training.parallel import Parallelism
+from addnorm.training.ranks import RankGroup, lost
+from addnorm.training.tree_sum import ShardTerms
 
 _RECORDER = 0
 _VECTOR_BYTES = 64
 
 
-class Sharded(Parallel):
+class Sharded(Parallelism):
     """A share of every matrix on each rank.
 
     Args:
@@ -51,10 +50,15 @@ class Sharded(Parallel):
     def __init__(self, model: Transformer, ranks: RankGroup, device: torch.device) -> None:
         super().__init__(model, ranks)
         self._group = ranks
+        # `fully_shard` puts DTensors in the places of the parameters. The optimizer's groups were made from the
+        # parameters before that, by the roles of whole matrices, so names are kept by which one is translated into the
+        # other.
         name_of = {id(parameter): name for name, parameter in model.named_parameters()}
         _shard(model, ranks, device)
         self._names = {name: id(p) for name, p in model.named_parameters(remove_duplicate=False)}
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        # An optimizer that got DTensors would compute with collectives of its own, in another order. It gets plain
+        # tensors that share the memory of FSDP's rows: what it writes is what the next forward pass gathers.
         self._own = {
             id(p): nn.Parameter(cast(DTensor, p.detach()).to_local()) for p in trained if isinstance(p, DTensor)
         }
@@ -70,20 +74,23 @@ class Sharded(Parallel):
         return [Group(**{**group, "params": [self._updated[id(p)] for p in group["params"]]}) for group in groups]
 
     def shards(self, count: int) -> Sequence[int]:
+        # Interleaved, where `Replicated` takes neighbours. FSDP reduces after every backward pass, so the shards that
+        # the ranks compute at the same time must be neighbours in the batch: their sum is then a node of the tree.
         return range(self.ranks.rank, count, self.ranks.size)
 
-    def take(self, loss: Tensor) -> Terms:
+    def take(self, loss: Tensor) -> ShardTerms:
         # FSDP has reduced the cut matrices' gradients during the backward pass, in the tree's order. What is whole on all
         # ranks it does not know of, so it is summed here, by the same tree, or the ranks' copies would drift apart.
         whole = self.ranks.sum([loss, *(p.grad for p in self._whole)], [loss, *self._whole])
-        cut: Terms = [None if p.grad is None else cast(DTensor, p.grad).to_local() for p in self._cut]
+        cut: ShardTerms = [None if p.grad is None else cast(DTensor, p.grad).to_local() for p in self._cut]
         for parameter in self._trained:
             parameter.grad = None
         return [*whole, *cut]
 
-    def set_gradients(self, total: Terms) -> Tensor:
+    def set_gradients(self, total: ShardTerms) -> Tensor:
         loss, *gradients = total
         for parameter, gradient in zip([*self._whole, *self._cut], gradients, strict=True):
+            # The sum over this rank's shards has the rank's rows of every cut matrix; it needs no further exchange.
             self._own.get(id(parameter), parameter).grad = gradient
         return cast(Tensor, loss)
 
@@ -104,6 +111,7 @@ class Sharded(Parallel):
         table = torch.stack(norms)
         with lost():
             dist.all_reduce(table)  # each norm is zero on all ranks but one: exact in any order
+        # As `clip_grad_norm_` on one device: a norm for each parameter, in the model's order, and the norm of these.
         norm = torch.linalg.vector_norm(table, 2)
         nn.utils.clip_grads_with_norm_(tensors, limit, norm)
         return norm
@@ -114,6 +122,8 @@ class Sharded(Parallel):
         for name, value in self.model.state_dict().items():
             if isinstance(value, DTensor):
                 key = self._names[name]
+                # All ranks walk the state in one order and gather each matrix once; a rank that skipped one would
+                # answer the next request with the wrong matrix.
                 if key not in gathered:  # tied weights are gathered once
                     whole = self._gather(value.to_local(), value.shape, to=_RECORDER)
                     gathered[key] = None if whole is None else whole.cpu()
@@ -172,6 +182,7 @@ class Sharded(Parallel):
                 f"training.parallel: sharded: expected an optimizer's state in the shape of its matrix, {list(shape)}, got "
                 f"rows of {list(own.shape[1:])}."
             )
+        # `gather` takes equal lengths, and the last ranks may have fewer rows, or none.
         padded = own.new_zeros(-(-shape[0] // self.ranks.size), *shape[1:])
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(self.ranks.size)] if self.ranks.rank == to else None
@@ -200,6 +211,8 @@ def _shard(model: Transformer, ranks: RankGroup, device: torch.device) -> None:
     # division is left out (the training loop weighs the shards), and the reduction is `TreeReduceScatter`.
     #
     # The root too gives its matrices back after a forward pass: an evaluation has no backward pass that would do so.
+    # Branches first, the root last: FSDP gives a matrix to the innermost unit that has it, so the root gets what no
+    # branch has, the embeddings and the head.
     units: list[nn.Module] = [*(branch.body for branch in model.branches()), model]
     for module in units:
         fully_shard(module, mesh=mesh, reshard_after_forward=True, ignored_params=plain)
@@ -255,6 +268,9 @@ class TreeReduceScatter:
             op: always a sum, see `set_force_sum_reduction_for_comms`.
             async_op: False.
         """
+        # Part p of the input belongs to rank p. In the round for bit k, a rank sends the parts whose owners differ from
+        # it in bit k and adds what it receives to those that it keeps. Low bits come first: part p is summed as ((0 +
+        # 1) + (2 + 3)) + …, which is the tree of `TreeSum`. A ring would start each part at another rank.
         held, distance = input_tensor.view(self._ranks.size, -1), 1
         while distance < self._ranks.size:
             # `held` are the parts of the ranks that agree with this one in the lower bits; half of them in this bit too.

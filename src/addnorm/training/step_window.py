@@ -18,11 +18,11 @@ class Step:
     """Norm of the whole gradient, before clipping; scalar."""
 
 
-Measured = tuple[float, float]
+LossAndNorm = tuple[float, float]
 """Loss and gradient norm of one step."""
 
 
-def equal(first: Measured, now: Measured) -> bool:
+def equal(first: LossAndNorm, now: LossAndNorm) -> bool:
     """True if two measurements of a step are the same numbers, NaN included."""
     return all(a == b or (math.isnan(a) and math.isnan(b)) for a, b in zip(first, now, strict=True))
 
@@ -40,7 +40,7 @@ class StepWindow:
     def restart(self, step: int) -> None:
         """Begin a new window after `step`."""
         self.first = step
-        self.measured: list[Measured] = []
+        self.measured: list[LossAndNorm] = []
         """The steps that have been read."""
         self._unread: list[Step] = []
         self._timed = 0
@@ -60,10 +60,12 @@ class StepWindow:
     def read(self) -> None:
         """Read the steps from the device, which waits for it to have computed them."""
         if self._unread:
+            # One copy for all steps since the last read: one per number would wait for the device each time.
             table = torch.stack([value for step in self._unread for value in (step.loss, step.grad_norm)])
             values: list[float] = table.tolist()
             self.measured += zip(values[::2], values[1::2], strict=True)
             self._unread = []
+            # The wait belongs to the training time: `add` saw how long it took to queue the steps, not to compute them.
             self._count_time()
 
     def cut(self, step: int) -> None:

@@ -12,7 +12,7 @@ from contextlib import suppress
 import torch
 
 
-class Use:
+class ResourceUse:
     """Use by this process since the last call of `read`.
 
     Args:
@@ -37,14 +37,14 @@ class Use:
             whichever process).
         """
         wall, processor = time.monotonic(), time.process_time()
-        found = {"cpu_cores": (processor - self._processor) / max(wall - self._wall, 1e-9)}
+        use = {"cpu_cores": (processor - self._processor) / max(wall - self._wall, 1e-9)}
         self._wall, self._processor = wall, processor
         with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", encoding="ascii") as file:
-            found["resident_bytes"] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")  # Linux alone has it
+            use["resident_bytes"] = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")  # Linux alone has it
         if self._device.type == "cuda":
-            found["gpu_bytes"] = torch.cuda.memory_reserved(self._device)
-            found |= self._busy()
-        return {name: float(f"{value:.4g}") if name == "cpu_cores" else value for name, value in found.items()}
+            use["gpu_bytes"] = torch.cuda.memory_reserved(self._device)
+            use |= self._busy()
+        return {name: float(f"{value:.4g}") if name == "cpu_cores" else value for name, value in use.items()}
 
     def _busy(self) -> dict[str, float]:
         if self._knows_busy:

@@ -25,11 +25,13 @@ from addnorm.store.files import Damaged, DiskError, DiskFull
 from addnorm.store.run import NotClaimed, Removed, RunFolder
 from addnorm.training.exit_code import ExitCode
 
+# torch takes seconds to import. A worker without ranks imports it only once it has claimed the run: a second worker ends
+# at once, and an ImportError is recorded as the run's.
 if TYPE_CHECKING:
     import torch
 
     from addnorm.training.attempt import Attempt
-    from addnorm.training.ranks import Place, Ranks
+    from addnorm.training.ranks import RankPlace, Ranks
 
 _USAGE = "python -m addnorm.training.worker [--devices N] [--sharded] [PLUGIN.py ...] RUN_DIR"
 
@@ -69,7 +71,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     run, devices = RunFolder(Path(command.folder)), command.devices
     stop = StopRequest(run)
-    joined: Place | None = None
+    joined: RankPlace | None = None
     if devices > 1 or "RANK" in os.environ:
         from addnorm.training.ranks import joined_place
 
@@ -116,7 +118,7 @@ def _read(arguments: Sequence[str]) -> _Command:
 class _Company:
     """The other ranks of a run, as its rank 0 gets them."""
 
-    joined: "Place | None"
+    joined: "RankPlace | None"
     """Its place among ranks that were started beside it; None if it starts them."""
     devices: int
     arguments: Sequence[str]
@@ -142,7 +144,7 @@ class _Company:
             yield group, place.device()
 
 
-def _follow(run: RunFolder, place: "Place", stop: StopRequest, command: _Command) -> int:
+def _follow(run: RunFolder, place: "RankPlace", stop: StopRequest, command: _Command) -> int:
     """Train as a rank that writes nothing."""
     from addnorm.training.ranks import RankLost, met
 
@@ -157,7 +159,7 @@ def _follow(run: RunFolder, place: "Place", stop: StopRequest, command: _Command
         return ExitCode.FAILED
 
 
-def _dismiss(place: "Place | None", code: ExitCode) -> ExitCode:
+def _dismiss(place: "RankPlace | None", code: ExitCode) -> ExitCode:
     """Tell the ranks that wait for this one, if there are any, to end with the same exit code."""
     if place is not None:
         from addnorm.training.ranks import RankLost, met
@@ -187,6 +189,8 @@ def _train(run: RunFolder, events: EventWriter, stop: StopRequest, command: _Com
     except Removed:
         raise
     except AddnormError as error:
+        # First of all checks, since any error may be a consequence: files that the other worker has replaced look
+        # damaged from here, and a mark from this process would end a run that is being trained.
         if run.is_superseded():
             # This process slept, or its host was cut off, and another one went on. The run is that one's now.
             _log(f"{run.path} was taken over by another worker: {error}")

@@ -47,7 +47,7 @@ def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name
         InputError: a target has no four terms, or an option applies to none of the targets.
     """
     from addnorm.insight.inspect import measured_place
-    from addnorm.insight.score_terms.inspect import beside
+    from addnorm.insight.score_terms.inspect import combined
     from addnorm.outside.hugging_face.checkpoint import is_checkpoint
     from addnorm.reporting.sections import terms as tables
 
@@ -66,7 +66,7 @@ def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name
         if is_checkpoint(path)
     }
     measurements = [_measurement(path, options, places.get(path)) for path in (target, *options.beside)]
-    measured = beside([measure() for measure in measurements])
+    measured = combined([measure() for measure in measurements])
     if options.plot is not None:
         from addnorm.reporting.sections.terms import figure
 

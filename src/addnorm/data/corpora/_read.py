@@ -52,6 +52,7 @@ def chunks(path: Path, first: int, end: int | None) -> Iterator[str]:
             file.seek(first)
             while True:
                 size = _CHUNK if end is None else min(_CHUNK, end - position)
+                # `kept` are bytes of a character that the last chunk cut; an error's position counts from them.
                 data, kept = file.read(size), len(decoder.getstate()[0])
                 text = decoder.decode(data, final=not data)
                 position += len(data)
@@ -100,6 +101,8 @@ def boundary(path: Path, characters: int, wanted: int) -> int | None:
     tolerance = (characters - wanted) / 2
     start = _byte_of(path, wanted)
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        # Searched in bytes, in a mapped file, since both ends are single bytes in UTF-8 and never part of another
+        # character: the whole file is never in memory.
         for end in (b"\n\n", b"\n"):
             places = (content.rfind(end, 0, start + len(end) - 1), content.find(end, start))
             cuts = [place + len(end) for place in places if place >= 0]

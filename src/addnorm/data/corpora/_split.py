@@ -9,6 +9,8 @@ from addnorm.fields import require
 
 def position(name: str, purpose: str) -> int:
     """Hash of a name, uniform in [0, 2**64); each `purpose` has an independent hash."""
+    # By name alone. A document stays on its side when others are added, and every study of a corpus holds out the same
+    # text.
     digest = hashlib.blake2b(name.encode("utf-8"), digest_size=8, person=purpose.encode("ascii")).digest()
     return int.from_bytes(digest, "big")
 

@@ -64,8 +64,8 @@ class Text(CorpusSpec):
     def _files(self) -> Iterator[tuple[str, Path]]:
         for side in filter(None, (self.path, self.held_out_path)):
             path = Path(side)
-            found = _text_files(path) if path.is_dir() else {path.name: _file(path)}
-            yield from ((f"{side}/{name}", file) for name, file in found.items())
+            files = _text_files(path) if path.is_dir() else {path.name: _file(path)}
+            yield from ((f"{side}/{name}", file) for name, file in files.items())
 
     def _by_file(self, folder: Path) -> Iterator[Document]:
         files = _text_files(folder)

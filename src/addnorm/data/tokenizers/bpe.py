@@ -69,6 +69,8 @@ class Bpe(TokenizerSpec):
         engine.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=self.vocab,
+            # All 256 bytes from the start, in one order: any text can be encoded, and the same text trains the same
+            # ids.
             initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
             special_tokens=[_SEPARATOR],
             show_progress=False,
@@ -123,6 +125,8 @@ class BpeTokenizer(Tokenizer):
         group: list[str] = []
         characters, room = 0, _threads() * _CHARACTERS_PER_THREAD
         for text in (*texts, None):
+            # By characters, not by texts: one large file would otherwise be encoded with all of its tokens in memory at
+            # once.
             if text is None or characters + len(text) > room:
                 parts = [_parts(each) for each in group]
                 encoded = iter(self._engine.encode_batch_fast(list(chain(*parts)), add_special_tokens=False))

@@ -1,10 +1,10 @@
 """Depth matrices: how much of every earlier output each read of a model has.
 
-matrix     `addnorm.depth_matrix` and `addnorm.identities`; the matrices of a model as plain values
+matrix     `addnorm.depth_matrix` and `addnorm.identities`; the matrices of a model as plain values, and without factors
+           that other matrices could take over
 residual   reads of the hidden stream
 scores     reads of the attention scores
 values     reads of the values
-gauge      weights without factors that other matrices could take over
 part       a read as a sum over its sources
 """
 

@@ -39,6 +39,8 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
         probabilities = attention_of(p, scores)
         of_sequence, of_column = probabilities.split([p.key, len(earlier)], dim=-1)
         own = of_sequence @ p.value.repeat_interleave(p.group, dim=1)
+        # The own layer's weight is the mass of its whole sequence, so its source is the mean of its values under that
+        # attention. Divided by the mass, the contribution has the form weight times source, like the others.
         mass = of_sequence.sum(dim=-1, keepdim=True)
         contributions, sources = (own.new_zeros(count, *own.shape) for _ in range(2))
         contributions[layer], sources[layer] = own, own / mass.clamp_min(torch.finfo(mass.dtype).tiny)

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.insight.depth import column, residual, scores, values
-from addnorm.insight.depth.gauge import free_of_gauge
-from addnorm.insight.depth.part import SAME, Part, Row, row_of
+from addnorm.insight.depth.part import SAME, DepthRow, Part, row_of
 from addnorm.model.transformer import Transformer
 
 DepthRoom = Literal["residual", "scores", "values", "column"]
@@ -100,6 +99,8 @@ def depth_matrix(
     matrix = torch.stack([row.weights.mean(dim=(1, 2)) for row in rows])
     spread = torch.stack([row.weights.std(dim=2, correction=0).mean(dim=1) for row in rows])
     spread = torch.where(spread > SAME * matrix.abs().clamp_min(1), spread, 0.0)  # the rest is rounding
+    # Norms of the stream make weights that differ between any tokens, by a factor per position. Such a matrix is
+    # measured on random tokens; one whose mechanism looks at the tokens is not.
     varies = bool(spread.any())
     if varies and tokens is None and not (room == "residual" and residual.scales_stream(model)):
         kind = getattr(model.spec, room).kind
@@ -121,9 +122,11 @@ def depth_matrix(
     )
 
 
-def _by_position(rows: Sequence[Row]) -> Float64[Tensor, "read source position"]:
+def _by_position(rows: Sequence[DepthRow]) -> Float64[Tensor, "read source position"]:
     """The weights of all rows at the same heads and positions."""
     heads, positions = (max(row.weights.shape[axis] for row in rows) for axis in (1, 2))
+    # Values have fewer heads than queries, and fixed weights one position: repeated, every row has the same places, so
+    # that factors can be divided out place by place.
     by_head = [row.weights.repeat_interleave(heads // row.weights.shape[1], dim=1) for row in rows]
     return torch.stack([weights.expand(-1, -1, positions).flatten(1) for weights in by_head])
 
@@ -171,14 +174,14 @@ def _parts(model: Transformer, tokens: Tensor, room: DepthRoom) -> Iterator[Part
 def joined_rooms(model: Transformer) -> tuple[DepthRoom, ...]:
     """The rooms whose mechanisms let a layer of this model read others, and whose reads are sums."""
     depth = model.spec.attention_shape.depth
-    found: list[DepthRoom] = [] if model.spec.residual.replays else ["residual"]
+    rooms: list[DepthRoom] = [] if model.spec.residual.replays else ["residual"]
     if any(model.scores.looks_back(layer) for layer in range(1, depth)):
-        found.append("scores")
+        rooms.append("scores")
     if model.values is not None:
-        found.append("values")
+        rooms.append("values")
     if model.column is not None:
-        found.append("column")
-    return tuple(found)
+        rooms.append("column")
+    return tuple(rooms)
 
 
 def depth_matrices(model: Transformer, tokens: Int64[Tensor, "batch seq"]) -> dict[str, Any]:
@@ -191,14 +194,14 @@ def depth_matrices(model: Transformer, tokens: Int64[Tensor, "batch seq"]) -> di
     return {room: _plain(model, room, depth_matrix(model, tokens, room)) for room in joined_rooms(model)}
 
 
-def _plain(model: Transformer, room: DepthRoom, found: DepthMatrix) -> dict[str, Any]:
+def _plain(model: Transformer, room: DepthRoom, matrix: DepthMatrix) -> dict[str, Any]:
     plain: dict[str, Any] = {
         "kind": getattr(model.spec, room).kind,
-        "reads": list(found.reads),
-        "sources": list(found.sources),
+        "reads": list(matrix.reads),
+        "sources": list(matrix.sources),
     }
-    plain |= {name: _rounded(getattr(found, name)) for name in MATRICES}
-    heads = found.by_head
+    plain |= {name: _rounded(getattr(matrix, name)) for name in MATRICES}
+    heads = matrix.by_head
     if heads is not None and bool((heads - heads[..., :1]).abs().max() > 0):
         plain["heads"] = _rounded(heads)
     return plain
@@ -206,3 +209,77 @@ def _plain(model: Transformer, room: DepthRoom, found: DepthMatrix) -> dict[str,
 
 def _rounded(values: Tensor) -> Any:
     return [_rounded(row) for row in values] if values.dim() else float(f"{values.item():.6g}")
+
+
+# Weights after every free factor has been taken out. The matrices of a branch can take over a factor of what it writes,
+# so every column of a depth matrix may be divided by a number; those around a read can take over a factor of the row,
+# except where the softmax of the scores sees its size. What such factors can make 1 says nothing. They are chosen so
+# that, where possible, every read has its newest source with weight 1, then the last read has every source with weight
+# 1; weights that are left are ratios that no choice can change.
+
+SMALLEST = 1e-12
+"""Share of the largest weight of a row below which a weight counts as zero."""
+Edge = tuple[int, int]
+
+
+def free_of_gauge(
+    weights: Float64[Tensor, "read source position"], *, rows_scale: bool = True
+) -> Float64[Tensor, "read source"]:
+    """Divide rows and columns by the factors that the matrices around can take over.
+
+    Norms of the stream have a factor of their own at every position, so this is done by position; medians are returned.
+
+    Args:
+        weights: of a depth matrix at several positions; zero where a read does not have a source.
+        rows_scale: False if the size of a whole row matters.
+    """
+    sizes = weights.abs().mean(dim=-1)
+    is_edge = sizes > SMALLEST * sizes.amax(dim=1, keepdim=True)
+    rows, columns = _factors(weights, _tree(is_edge, rows_scale=rows_scale), rows_scale=rows_scale)
+    ratios = weights / rows[:, None] / columns
+    return torch.where(is_edge, ratios.median(dim=-1).values, torch.zeros_like(sizes))
+
+
+def _tree(is_edge: Tensor, *, rows_scale: bool) -> list[Edge]:
+    """The weights that become 1: as many as there are factors to choose, so that no ratio of weights is fixed by them."""
+    reads, sources = is_edge.shape
+    # Kruskal's algorithm on the graph with a node per row and column and an edge per weight. Its factors make the
+    # weights of a spanning tree 1, and no more: around a cycle, products and quotients of weights stay what they are
+    # whatever the factors, and they are what the other weights then show. Rows that keep their size are one node from
+    # the beginning.
+    group = [*(range(reads) if rows_scale else [0] * reads), *range(reads, reads + sources)]
+    edges = [(read, source) for read, source in is_edge.nonzero().tolist()]
+    # The order of the edges decides which weights become 1, not how many: each read's newest source (the last edge of
+    # its row), then the last read's sources.
+    newest = dict(edges)
+    edges.sort(key=lambda edge: (newest[edge[0]] != edge[1], edge[0] != reads - 1))
+    tree = []
+    for read, source in edges:
+        one, other = group[read], group[reads + source]
+        if one != other:
+            group = [one if each == other else each for each in group]
+            tree.append((read, source))
+    return tree
+
+
+def _factors(weights: Tensor, tree: list[Edge], *, rows_scale: bool) -> tuple[Tensor, Tensor]:
+    """Factors of rows and columns whose products are the weights of the tree."""
+    reads, sources, positions = weights.shape
+    rows, columns = weights.new_ones(reads, positions), weights.new_ones(sources, positions)
+    known_rows: set[int] = set() if rows_scale else set(range(reads))
+    known_columns: set[int] = set()
+    left = list(tree)
+    while left:
+        ready = [edge for edge in left if edge[0] in known_rows or edge[1] in known_columns]
+        if not ready:  # another component: its first row keeps its size
+            known_rows.add(left[0][0])
+            continue
+        for read, source in ready:
+            if read in known_rows:
+                columns[source] = weights[read, source] / rows[read]
+            else:
+                rows[read] = weights[read, source] / columns[source]
+            known_rows.add(read)
+            known_columns.add(source)
+        left = [edge for edge in left if edge not in ready]
+    return rows, columns

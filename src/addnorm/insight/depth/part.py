@@ -33,12 +33,14 @@ class Part:
     def shares(self) -> Float64[Tensor, " source"]:
         """Find the part of each source in the read: c·r / r·r, mean over positions."""
         c, r = self.contributions, self.read
+        # Contributions add up to r, so their shares add up to one. A source that others cancel has a large c and a
+        # share to match: positive and negative shares may exceed one.
         of_place = (c * r).sum(dim=-1) / r.square().sum(dim=-1).clamp_min(TINY)
         return of_place.flatten(1).mean(dim=1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Row:
+class DepthRow:
     """The row of a depth matrix, on the CPU."""
 
     weights: Float64[Tensor, "source heads position"]
@@ -46,16 +48,18 @@ class Row:
     shares: Float64[Tensor, " source"]
 
 
-def row_of(part: Part) -> Row:
+def row_of(part: Part) -> DepthRow:
     """Find the weight of every source in a read at every position, and its share of the read."""
     if part.weights is not None:
         weights = part.weights[..., None]
     else:
         c, v = part.contributions, part.sources
+        # The multiple of v that comes nearest to c, in the sense of least squares. Where the mechanism multiplies v by
+        # one number it is that number; where it turns v, a matrix has no single weight, and this is its part along v.
         at_places = (c * v).sum(dim=-1) / v.square().sum(dim=-1).clamp_min(TINY)
         by_head = at_places.unsqueeze(2) if part.read.dim() == 3 else at_places  # [source, batch, heads, seq]
         weights = by_head.transpose(1, 2).flatten(2)
-    return Row(weights=weights.cpu(), shares=part.shares().cpu())
+    return DepthRow(weights=weights.cpu(), shares=part.shares().cpu())
 
 
 def attending_layers(model: Transformer) -> tuple[str, ...]:

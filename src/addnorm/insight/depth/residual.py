@@ -39,6 +39,11 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
     trace = Trace()
     model(tokens, trace=trace)
     assert trace.embeddings is not None  # filled by every traced pass
+    # Why the contributions add up. With its weights and norms held, the residual alone is a linear map from the sources
+    # (embeddings, branch outputs) to every read, up to the shifts of norms: r = sum_i J_i s_i. The derivative of all
+    # reads along "source i as it is, all others zero" is J_i s_i, the contribution of source i. So one pass in forward
+    # mode per source gives a column of every read, and no formula of a mechanism is needed. What is not linear even
+    # then would be left in `Contributions.shift`.
     sources = torch.stack([trace.embeddings, *(site.output for site in trace.sites)]).double()
     wires = _Wires.of(model)
     names, reads = wires.reads(sources)
@@ -76,6 +81,9 @@ class _Wires:
     @classmethod
     def of(cls, model: Transformer) -> "_Wires":
         residual, kind = copy.deepcopy(model.residual).double().eval(), _norm_type(model)
+        # Weights that a mechanism computes from the stream (attention over depth, gates) are constants from here on.
+        # Otherwise the product rule would add, to each contribution, the change of the weights, and the contributions
+        # would not add up to the read.
         residual.frozen = True
         for parent in list(residual.modules()):
             for name, child in list(parent.named_children()):
@@ -151,9 +159,11 @@ class _Frozen(nn.Module):
         shift = getattr(norm, "bias", None)
         constant = torch.zeros((), dtype=x.dtype) if shift is None else shift
         if isinstance(norm, nn.LayerNorm):
+            # The size is held, centring is not: it is linear, and belongs to every contribution.
             deviation = torch.sqrt(x.detach().var(dim=-1, correction=0, keepdim=True) + norm.eps)
             scaled = (x - x.mean(dim=-1, keepdim=True)) / deviation
             return (scaled if norm.weight is None else scaled * norm.weight) + constant
         given = x.detach()  # RMS norm, functions of one entry and a user's own: a factor for every entry
+        # An entry that is exactly zero passes nothing on, where 0 / 0 would make the whole row NaN.
         factor = torch.where(given == 0, 0.0, (norm(given) - constant) / given)
         return factor * x + constant

@@ -66,6 +66,8 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
                 )
         if share is not None and scores.terms(layer) == 1:
             continue
+        # A score is bilinear in queries and keys, so parts of both would make layers² products. With merged keys held,
+        # it is a sum over the layers' queries.
         weights = _weights(scores, layer, len(own), queries.shape[2]).to(queries.device) * unit  # [source, heads]
         keyed = passed_keys.repeat_interleave(group, dim=2).mT / unit
         products = _until(queries @ keyed, layer)  # [source, batch, heads, seq, seq]
@@ -105,7 +107,7 @@ def _merged(scores: Scores, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tens
 
 def _shares_of_sources(scores: Scores, queries: Tensor, keys: Tensor) -> Sequence[Tensor]:
     """The part of every layer's queries and keys in what each layer passes on: two tensors [source, layer, …]."""
-    found: list[tuple[Tensor, Tensor]] = []
+    shares: list[tuple[Tensor, Tensor]] = []
     for index in range(len(queries)):
         with forward_mode():
             duals = []
@@ -114,5 +116,5 @@ def _shares_of_sources(scores: Scores, queries: Tensor, keys: Tensor) -> Sequenc
                 tangent[index] = own[index]
                 duals.append(forward_ad.make_dual(own, tangent))
             merged = _merged(scores, *duals)
-            found.append((tangent_of(merged[0]), tangent_of(merged[1])))
-    return [torch.stack(each) for each in zip(*found, strict=True)]
+            shares.append((tangent_of(merged[0]), tangent_of(merged[1])))
+    return [torch.stack(each) for each in zip(*shares, strict=True)]

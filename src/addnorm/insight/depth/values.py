@@ -30,6 +30,7 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
     try:
         model(tokens, trace=trace)
     finally:
+        # Also after an error: the caller's model must not keep the recorder.
         model.values = recorded.values
     if recorded.values is None:
         own = torch.stack([attention.problem.value for attention in trace.attentions]).double()
@@ -46,13 +47,15 @@ def parts(model: Transformer, tokens: Tensor) -> Iterator[Part]:
         known = {source: (_derivative(join, given, source), value) for source, value in given.items()}
         looked_up = values.looked_up(call.layer, call.tokens)
         if looked_up is not None:
+            # A table's row is looked up inside the mechanism and is no argument of `join`, so no derivative reaches it:
+            # what the other sources leave is its contribution.
             rest = read - sum(contribution for contribution, _ in known.values())
             known[columns - 1] = rest, looked_up
         yield _part(call.layer, read, known, columns)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Call:
+class _JoinArguments:
     """Arguments of one call of `Values.join`."""
 
     layer: int
@@ -69,7 +72,7 @@ class _Recorded(Values):
         super().__init__()
         self.values = values
         self.read = frozenset() if values is None else values.read
-        self.calls: list[_Call] = []
+        self.calls: list[_JoinArguments] = []
 
     def sources(self, layer: int) -> tuple[int, ...]:
         assert self.values is not None
@@ -79,7 +82,9 @@ class _Recorded(Values):
         assert self.values is not None
         wide = None if own is None else own.double()
         self.calls.append(
-            _Call(layer=layer, own=wide, earlier=[each.double() for each in earlier], x=x.double(), tokens=tokens)
+            _JoinArguments(
+                layer=layer, own=wide, earlier=[each.double() for each in earlier], x=x.double(), tokens=tokens
+            )
         )
         return self.values.join(layer, own, earlier, x, tokens)
 
@@ -87,7 +92,7 @@ class _Recorded(Values):
 Join = Callable[[dict[int, Tensor]], Tensor]
 
 
-def _join(values: Values, call: _Call) -> Join:
+def _join(values: Values, call: _JoinArguments) -> Join:
     def join(given: dict[int, Tensor]) -> Tensor:
         earlier = [given[source] for source in values.sources(call.layer)]
         return values.join(call.layer, given.get(call.layer), earlier, call.x, call.tokens)

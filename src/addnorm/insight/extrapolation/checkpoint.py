@@ -11,7 +11,7 @@ from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_length
 from addnorm.insight.extrapolation.measure import measure_length
 from addnorm.insight.extrapolation.run_record import settings_of
 from addnorm.insight.extrapolation.segments import held_out_segments
-from addnorm.insight.extrapolation.summary import CONFIDENCE, Line, Scoring, over_segments, row_of
+from addnorm.insight.extrapolation.summary import CONFIDENCE, Scoring, SwitchedVariant, over_segments, row_of
 from addnorm.insight.extrapolation.switches import Combination, Reach, name_of, require_all, switched
 from addnorm.outside.hugging_face.loading import load_hf
 from addnorm.training.numerics import device_here
@@ -58,7 +58,7 @@ def extrapolate_checkpoint(
     device = device_here()
     model = model.to(device)
     lines = [
-        Line(variant=folder.name, switch=name_of(combination), settings=tuple(settings_of(combination)))
+        SwitchedVariant(variant=folder.name, switch=name_of(combination), settings=tuple(settings_of(combination)))
         for combination in combinations
     ]
     confidence = 1 - (1 - CONFIDENCE) / len(tested.tokens)

@@ -61,6 +61,7 @@ def evaluate_run(run: RunFolder, request: EvaluationRequest) -> int:
             f"{dataset.folder}: expected the data set with hash {spec.data_hash[:12]} that {run.name} was trained on, got "
             f"{dataset.hash[:12]}. Put the old data set back."
         )
+    # A recorded number is used again only for the same weights, text and cut; with any other, the record begins anew.
     basis = basis_of(run, spec, dataset, request)
     recorded = recorded_evaluations(run, basis)
     missing = [
@@ -84,6 +85,7 @@ def _evaluation(
 ) -> dict[str, Any]:
     lengths = request.lengths
     causal = model.spec.objective == "causal"
+    # A view with other positions or scores on the same parameters: no switch changes the model itself.
     view = switched(model, combination, Reach(trained=lengths.trained, length=length, causal=causal))
     return {
         "switch": name_of(combination),

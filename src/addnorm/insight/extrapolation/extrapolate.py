@@ -12,7 +12,7 @@ from addnorm.errors import InputError, UnknownName
 from addnorm.insight.extrapolation.lengths import DEFAULT, Lengths, parse_lengths
 from addnorm.insight.extrapolation.run_record import NAME, EvaluationRequest, settings_of
 from addnorm.insight.extrapolation.segments import num_segments
-from addnorm.insight.extrapolation.summary import Line, Scoring, summarise
+from addnorm.insight.extrapolation.summary import Scoring, SwitchedVariant, summarise
 from addnorm.insight.extrapolation.switches import Combination, name_of, parse_switches, require_all
 from addnorm.insight.extrapolation.workers import Outcome, default_workers, evaluate_runs
 from addnorm.model.architecture import Architecture
@@ -121,7 +121,7 @@ def extrapolate(
     if all(run.name in problems for run in finished):
         raise InputError(f"no run could be evaluated: {problems[finished[0].name]}")
     lines = [
-        Line(variant=variant, switch=name_of(combination), settings=tuple(settings_of(combination)))
+        SwitchedVariant(variant=variant, switch=name_of(combination), settings=tuple(settings_of(combination)))
         for variant in selected
         for combination in combinations
     ]
@@ -195,6 +195,8 @@ def require_position(model: Architecture, lengths: Lengths) -> None:
     Raises:
         InputError: it does not.
     """
+    # On the meta device, where a position of any length costs nothing: a variant that does not reach is refused
+    # before the others are evaluated for hours.
     with torch.device("meta"):
         position = model.position.build(model.attention_shape)
         for multiple, length in zip(lengths.multiples, lengths.tokens, strict=True):

@@ -69,7 +69,7 @@ def parse_lengths(text: str) -> tuple[int, ...]:
     Raises:
         InputError: a part has another form.
     """
-    found = []
+    multiples = []
     for part in text.split(","):
         matched = _MULTIPLE.fullmatch(part.strip())
         if matched is None:
@@ -77,8 +77,8 @@ def parse_lengths(text: str) -> tuple[int, ...]:
                 f"lengths: expected whole multiples of the train length separated by commas, got {part.strip()!r} in {text!r}. "
                 f"Give, for example, --lengths {DEFAULT}."
             )
-        found.append(int(matched[1]))
-    return tuple(found)
+        multiples.append(int(matched[1]))
+    return tuple(multiples)
 
 
 def _shown(multiples: tuple[int, ...] | list[int]) -> str:

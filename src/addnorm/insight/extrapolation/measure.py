@@ -26,7 +26,7 @@ SLICE_ENTRIES = 2**22
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Measured:
+class LengthSums:
     """Sums over the windows of one length."""
 
     nats: Float64[np.ndarray, " length"]
@@ -75,7 +75,7 @@ def measure_length(
     lengths: Lengths,
     length: int,
     device: torch.device,
-) -> Measured:
+) -> LengthSums:
     """Cut the segments into windows of a length and evaluate the model on each independently.
 
     Args:
@@ -86,6 +86,7 @@ def measure_length(
         device: of the model.
     """
     windows_per_segment = text.inputs.shape[1] // length
+    # The reshape is the whole cut: a length divides a segment, so no window crosses into the next one.
     inputs, targets, scored = (a.reshape(-1, length) for a in (text.inputs, text.targets, text.scored))
     nats, hits = np.zeros(inputs.shape), np.zeros(inputs.shape, dtype=bool)
     batch = max(1, BATCH_TOKENS // length)
@@ -99,10 +100,13 @@ def measure_length(
         hits[rows] = torch.cat([hit for _, hit in parts]).cpu().numpy().reshape(-1, length)
     nats = np.where(scored, nats, 0.0)
     hits = hits & scored
+    # The last half train length of each segment is the target at every length, and even the shortest window sees half a
+    # train length before it. Only there do lengths differ in context alone; over whole windows, short ones have more
+    # positions with little context.
     last = np.arange(len(inputs)) % windows_per_segment == windows_per_segment - 1
     end = slice(length - lengths.ending, length)
     sums = np.stack([nats, hits, scored], axis=-1)  # [window, position, nats hits count]
-    return Measured(
+    return LengthSums(
         nats=nats.sum(axis=0),
         hits=hits.sum(axis=0),
         count=scored.sum(axis=0),

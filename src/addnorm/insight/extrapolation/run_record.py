@@ -22,7 +22,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Basis:
-    """Everything that determines a run's numbers beside the switch and the length."""
+    """Everything that determines a run's numbers, apart from the switch and the length."""
 
     weights: str
     """SHA-256 of the weights' file."""

@@ -65,6 +65,8 @@ def held_out_segments(dataset: Dataset, objective: str, lengths: Lengths, window
     (tokens,) = held_batches(dataset, count, lengths.segment_tokens, count)
     if objective == "causal":
         return Segments(inputs=tokens[:, :-1], targets=tokens[:, 1:], scored=np.ones(tokens[:, 1:].shape, dtype=bool))
+    # Hidden per segment and before it is cut into windows. Drawn per window, other lengths would predict other tokens,
+    # and differences between lengths would be differences of the text.
     rows = [
         mask_tokens(row[None, :-1], vocab=dataset.vocab, mask_id=dataset.mask_id, seed=0, step=index)
         for index, row in enumerate(tokens)

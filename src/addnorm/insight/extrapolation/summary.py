@@ -21,7 +21,7 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class SwitchedVariant:
     """A variant with the switches that are applied: one line of the tables and plots."""
 
     variant: str
@@ -35,7 +35,7 @@ class Line:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cell:
+class RunAtLength:
     """One run at one length."""
 
     run: RunFolder
@@ -64,13 +64,13 @@ class EvaluatedRun:
             record=read_record(run) if status.state == "finished" and problem is None else None,
         )
 
-    def cell(self, line: Line, length: int, problem: str | None) -> Cell:
+    def cell(self, line: SwitchedVariant, length: int, problem: str | None) -> RunAtLength:
         """The run at one length."""
         state, record = self.status.state, self.record
         evaluation = (
             None if record is None else find_evaluation(record["evaluations"], line.switch, list(line.settings), length)
         )
-        return Cell(
+        return RunAtLength(
             run=self.run,
             state=state if evaluation is not None or state != "finished" else "blocked",
             reason=problem or self.status.reason,
@@ -81,7 +81,7 @@ class EvaluatedRun:
 
 def summarise(
     folder: StudyFolder,
-    lines: Sequence[Line],
+    lines: Sequence[SwitchedVariant],
     lengths: Sequence[int],
     *,
     trained: int,
@@ -107,6 +107,7 @@ def summarise(
     Raises:
         InputError: runs were evaluated on different text.
     """
+    # Bonferroni over lengths; within a length, the ranking's own procedure controls its comparisons.
     confidence = 1 - (1 - CONFIDENCE) / len(lengths)
     variants = {line.variant for line in lines}
     evaluated = [
@@ -170,7 +171,7 @@ def _one_text(bases: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"data_hash": data_hash, "stretch": segment_tokens, "stretches": num_segments}
 
 
-def _result(folder: StudyFolder, line: Line, cell: Cell, length: int, scoring: Scoring) -> Result:
+def _result(folder: StudyFolder, line: SwitchedVariant, cell: RunAtLength, length: int, scoring: Scoring) -> Result:
     scores = {} if cell.evaluation is None else cell.evaluation[scoring]
     finite = scores.get("loss") is not None
     diverged = cell.evaluation is not None and not finite
@@ -190,10 +191,10 @@ def _result(folder: StudyFolder, line: Line, cell: Cell, length: int, scoring: S
 
 
 def _row(
-    line: Line,
+    line: SwitchedVariant,
     length: int,
     trained: int,
-    cells: Sequence[Cell],
+    cells: Sequence[RunAtLength],
     scoring: Scoring,
     confidence: float,
     ranking: Ranking | None,
@@ -216,7 +217,7 @@ def _row(
 
 
 def row_of(
-    line: Line,
+    line: SwitchedVariant,
     length: int,
     trained: int,
     evaluations: Sequence[Mapping[str, Any]],
@@ -276,13 +277,13 @@ def over_segments(sums: Float64[np.ndarray, "segment 3"], confidence: float) -> 
         confidence: of each interval.
     """
     sums = sums[sums[:, 2] > 0]
-    found: dict[str, Any] = {}
+    intervals: dict[str, Any] = {}
     for name, column in (("loss", 0), ("accuracy", 1)):
         reach = _reach(sums[:, column] / sums[:, 2], confidence)
         mean = float(sums[:, column].sum() / sums[:, 2].sum()) if len(sums) else math.nan
         known = reach is not None and math.isfinite(mean) and math.isfinite(reach)
-        found[f"{name}_interval"] = [mean - reach, mean + reach] if known and reach is not None else None
-    return found
+        intervals[f"{name}_interval"] = [mean - reach, mean + reach] if known and reach is not None else None
+    return intervals
 
 
 def _perplexity(loss: float | None) -> float | None:

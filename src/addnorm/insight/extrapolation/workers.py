@@ -58,6 +58,7 @@ def evaluate_runs(
         return
     pool = ProcessPoolExecutor(
         min(workers, len(runs)),
+        # Not forked: threads of torch that hold a lock in this process would hold it for ever in the child.
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_begin,
         initargs=(tuple(plugins),),

@@ -87,6 +87,8 @@ class AttentionTally:
                 spreads[place].add(attention.block(columns))
         for place, attention in attentions.items():
             spread, measures = spreads[place], self.measures[place]
+            # A row that sees one position has no choice and the entropy zero; the first row of every causal window
+            # would pull all means down.
             where = _several(attention) & (spread.mass > 0)
             measures["entropy"].add(spread.entropy, where)
             measures["entropy_share"].add(spread.entropy / attention.visible.double().log(), where)
@@ -103,6 +105,8 @@ class AttentionTally:
 
     def _compare(self, attentions: Mapping[int, AttentionRows], masses: Mapping[int, Rows], length: int) -> None:
         """The similarity of each attention to the one before it."""
+        # Attention is computed a second time, a block of columns after the other. To keep it from the first time would
+        # take seq² numbers per head of every layer.
         divergence, of_means = ({place: _Divergence() for place in attentions} for _ in range(2))
         for columns in blocks(length):
             before: Block | None = None

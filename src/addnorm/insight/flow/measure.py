@@ -2,7 +2,8 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
@@ -12,11 +13,10 @@ from torch import Tensor, nn
 
 from addnorm.insight.depth.matrix import depth_matrices
 from addnorm.insight.flow.attention import AttentionTally
-from addnorm.insight.flow.gradients import ParameterGradients, as_in_training
 from addnorm.insight.flow.recording import Recording, recorded
 from addnorm.insight.flow.stream import LayerTally, SiteTally, Squares
 from addnorm.model.transformer import Transformer
-from addnorm.training.objective import Batch, loss_sums
+from addnorm.training.objective import Batch, LossSums, loss_sums
 from addnorm.words import Sentence, say
 
 _DEPTH_TOKENS = 128
@@ -44,6 +44,62 @@ class Windows:
     """Batches for gradients, the stream and read-outs."""
     maps: Sequence[Batch]
     """Batches for attention and scores: fewer, of one sequence each."""
+
+
+class ParameterGradients:
+    """Gradients of a loss with respect to a model's parameters, summed over batches; the model's own `.grad` is not changed."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.sums: dict[int, Tensor] = {}
+        """By the id of the parameter."""
+        self.count = 0
+        """Scored tokens."""
+
+    def add(self, sums: LossSums, others: Sequence[Tensor] = ()) -> Sequence[Tensor | None]:
+        """Add a batch.
+
+        Returns:
+            The gradients with respect to `others`; None for those on which the loss does not depend.
+        """
+        # Not `backward`, which would add to the `.grad` of the caller's parameters. Parameters and streams in one call:
+        # two calls would need the graph twice.
+        both = torch.autograd.grad(sums.nats, [*self.parameters, *others], allow_unused=True)
+        for parameter, gradient in zip(self.parameters, both, strict=False):
+            if gradient is not None:
+                before = self.sums.get(id(parameter))
+                self.sums[id(parameter)] = gradient if before is None else before + gradient
+        self.count += sums.count
+        return both[len(self.parameters) :]
+
+    def norm(self, *modules: nn.Module) -> float:
+        """The norm of the gradient of the mean loss per scored token with respect to the parameters of modules."""
+        squares = Squares()
+        for parameter in (parameter for module in modules for parameter in module.parameters()):
+            if id(parameter) in self.sums:
+                squares.add(self.sums[id(parameter)])
+        return squares.norm / self.count
+
+
+@contextmanager
+def as_in_training(model: nn.Module) -> Iterator[bool]:
+    """Let batch norm use the statistics of the batch, as in training, and restore its running statistics afterwards.
+
+    Yields:
+        True if the model has batch norms, so that a pass differs from one in evaluation mode.
+    """
+    norms = [module for module in model.modules() if isinstance(module, nn.modules.batchnorm._BatchNorm)]
+    kept = [{name: buffer.clone() for name, buffer in norm.named_buffers()} for norm in norms]
+    modes = [norm.training for norm in norms]
+    for norm in norms:
+        norm.train()
+    try:
+        yield bool(norms)
+    finally:
+        for norm, buffers, mode in zip(norms, kept, modes, strict=True):
+            norm.train(mode)
+            for name, buffer in norm.named_buffers():
+                buffer.copy_(buffers[name])
 
 
 def flow(model: Transformer, windows: Windows) -> dict[str, Any]:
@@ -80,6 +136,8 @@ def measures(model: nn.Module, record: Callable[[Batch], Recording], windows: Wi
             for batch in windows.batches:
                 tally.add(record, batch)
         with torch.no_grad():
+            # Apart from the batches for gradients: a graph that is kept and a matrix of all positions would not fit
+            # together.
             for batch in windows.maps:
                 tally.attention.add(record(batch).attentions)
     finally:
@@ -120,6 +178,8 @@ class _Tally:
             return
         self.nats += loss_sums(recording.logits, batch).nats.item()
         with as_in_training(self.model) as differs:
+            # The forward pass is recorded again only if batch norms make it another one; otherwise the graph of the
+            # first one serves.
             self._add_gradients(record(batch) if differs else recording, batch)
         # After the gradients, for which a pass through the model may not run before: it could overwrite what they need.
         with torch.no_grad():

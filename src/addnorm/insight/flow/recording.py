@@ -146,6 +146,8 @@ def rows_of_trace(attention: AttentionTrace) -> AttentionRows:
 
     def block(columns: slice) -> Block:
         count = columns.stop - columns.start
+        # Attention is a linear map of the values, so applied to columns of the identity it gives its own columns: by
+        # whichever implementation the model uses, with its sinks and masks, and only as many columns at a time as fit.
         identity = torch.zeros(p.key, count, dtype=p.value.dtype, device=p.value.device)
         identity[columns] = torch.eye(count, dtype=p.value.dtype, device=p.value.device)
         return attention.apply(identity.expand(p.batch, p.kv_heads, *identity.shape))

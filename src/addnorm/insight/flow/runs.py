@@ -72,15 +72,15 @@ def over_runs(target: Path, measure: Callable[[RunFolder], dict[str, Any]]) -> d
             f"{target}: expected the folder of a study or a run, got one without study.json and spec.json. Give a folder made "
             "by `addnorm run`."
         )
-    found, skipped = [], {}
+    measured_runs, skipped = [], {}
     for run in StudyFolder(target).runs():
         try:
-            found.append(measure(run))
+            measured_runs.append(measure(run))
         except AddnormError as error:
             skipped[run.name] = str(error)
-    if not found:
+    if not measured_runs:
         raise InputError(f"nothing in {target} can be inspected: {next(iter(skipped.values()))}")
-    return {"runs": found, "skipped": skipped}
+    return {"runs": measured_runs, "skipped": skipped}
 
 
 def inspect_run(
@@ -122,6 +122,8 @@ def measured_once(run: RunFolder, settings: Settings, file: str, version: int, m
     weights = newest_weights(run)
     dataset = dataset_of(run, weights)
     head = {"format": version} | head_of(run, weights, settings)
+    # The head names weights, data and amount: if it is the same, so are the numbers, and a page that asks again costs
+    # nothing.
     known = known_content(run.path / file, head)
     if known is not None:
         return known
@@ -147,24 +149,24 @@ def _threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def dataset_of(run: RunFolder, found: RunWeights) -> Dataset:
+def dataset_of(run: RunFolder, weights: RunWeights) -> Dataset:
     """Load the data set of a run.
 
     Raises:
         InputError: the folder holds another one.
     """
     dataset = Dataset.load(run.path.parent / "data")
-    if dataset.hash != found.spec.data_hash:
+    if dataset.hash != weights.spec.data_hash:
         raise InputError(
             f"{dataset.folder} holds a data set with hash {dataset.hash[:12]}, the run was trained on "
-            f"{found.spec.data_hash[:12]}. Put the old data set back."
+            f"{weights.spec.data_hash[:12]}. Put the old data set back."
         )
     return dataset
 
 
-def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device: torch.device) -> Windows:
+def held_windows(weights: RunWeights, dataset: Dataset, settings: Settings, device: torch.device) -> Windows:
     """Return the first batches of a held-out evaluation of this size, the same for every run of a study."""
-    training, objective = found.spec.training, found.spec.model.objective
+    training, objective = weights.spec.training, weights.spec.model.objective
 
     def batches(size: int, sequences: int) -> tuple[Any, ...]:
         windows = held_batches(dataset, size, training.seq, sequences)
@@ -176,17 +178,17 @@ def held_windows(found: RunWeights, dataset: Dataset, settings: Settings, device
     return Windows(batches=batches(training.batch, settings.sequences), maps=batches(1, settings.map_sequences))
 
 
-def head_of(run: RunFolder, found: RunWeights, settings: Settings) -> dict[str, Any]:
+def head_of(run: RunFolder, weights: RunWeights, settings: Settings) -> dict[str, Any]:
     """Say which weights are measured on which data: measures with the same head are the same."""
-    training = found.spec.training
+    training = weights.spec.training
     return {
         "run": run.name,
-        "variant": found.spec.variant,
-        "seed": found.spec.seed,
+        "variant": weights.spec.variant,
+        "seed": weights.spec.seed,
         "addnorm": __version__,
-        "weights": {"file": found.file, "step": found.step, "steps": training.steps},
+        "weights": {"file": weights.file, "step": weights.step, "steps": training.steps},
         "data": {
-            "hash": found.spec.data_hash,
+            "hash": weights.spec.data_hash,
             "seq": training.seq,
             "sequences": settings.sequences,
             "map_sequences": settings.map_sequences,

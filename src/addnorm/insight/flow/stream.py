@@ -19,6 +19,7 @@ class Squares:
 
     def add(self, values: Tensor) -> None:
         """Add the entries of a tensor."""
+        # In float64: squares of millions of entries in float32 would stop growing.
         self.total += float(values.detach().double().square().sum())
         self.entries += values.numel()
 

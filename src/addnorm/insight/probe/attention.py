@@ -69,6 +69,8 @@ def _of_torch(attended: Attended, batch: int, seq: int) -> AttentionRows | None:
         return some.masked_fill(~seen, -torch.inf), seen
 
     visible = query.new_zeros(query.shape[:-1], dtype=torch.int64)
+    # Two passes over the columns: first the logarithm of each row's sum, then any block on its own. So rows of a long
+    # text are never whole in memory.
     whole = query.new_full(query.shape[:-1], -torch.inf)
     for columns in blocks(seq):
         some, seen = scores(columns)

@@ -77,8 +77,8 @@ def _logits(model: nn.Module, tokens: Tensor) -> Tensor | None:
             "model takes fewer tokens, give --length."
         ) from error
     logits = getattr(output, "logits", output)
-    found = isinstance(logits, Tensor) and logits.shape[:-1] == tokens.shape and logits.shape[-1] >= _vocab(model)
-    return logits if found else None
+    has_logits = isinstance(logits, Tensor) and logits.shape[:-1] == tokens.shape and logits.shape[-1] >= _vocab(model)
+    return logits if has_logits else None
 
 
 def _vocab(model: nn.Module) -> int:

@@ -1,17 +1,17 @@
 """A recorded pass of a model of others, from its calls of modules, additions and attentions."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 
 from addnorm.anatomy.recording import PassEvents, record, same
 from addnorm.anatomy.structure import LayerRecord, find_layers
 from addnorm.errors import InputError
-from addnorm.insight.flow.recording import RecordedAttention, RecordedLayer, RecordedSite, Recording
+from addnorm.insight.flow.recording import ReadOut, RecordedAttention, RecordedLayer, RecordedSite, Recording
 from addnorm.insight.probe.attention import rows_of
-from addnorm.insight.probe.read_out import read_out_of
 from addnorm.training.objective import Batch
 from addnorm.words import Sentence, say
 
@@ -42,6 +42,8 @@ def recorded(model: nn.Module, logits_of: Logits, batch: Batch) -> Recording:
     missing = dict[str, Sentence]()
     for number, layer in enumerate(layers):
         if not layer.complete:
+            # The additions to the stream do not explain the layer's output. Something unknown joined it, so its
+            # branches are not measured, only what goes in and comes out.
             missing["joints"] = say("no_branches", layer=number, path=layer.call.path, count=len(layer.joints))
     return Recording(
         logits=logits,
@@ -86,3 +88,66 @@ def _embedding(events: PassEvents, tokens: Tensor) -> nn.Module | None:
     embeddings = [call for call in events.calls if isinstance(call.module, nn.Embedding)]
     of_tokens = [call for call in embeddings if call.input is not None and same(call.input, tokens)]
     return next((call.module for call in [*of_tokens, *embeddings]), None)
+
+
+# The read-out is the chain of modules that are called one after the other after the last layer, if that makes the model's
+# own logits. If other computation stands between them, the whole model runs once more, and another stream takes the place
+# of the last layer's output.
+
+
+@torch.no_grad()
+def read_out_of(
+    events: PassEvents, layers: Sequence[LayerRecord], logits: Tensor, again: Callable[[], Tensor]
+) -> ReadOut | None:
+    """Find the read-out of a recorded pass; None if nothing found makes the model's own logits.
+
+    Args:
+        again: runs the pass again.
+    """
+    last = layers[-1].call
+    if last.output is None:
+        return None
+    chain = _chain(events, layers, logits)
+    tries: list[ReadOut] = [] if chain is None else [partial(_through, chain)]
+    tries.append(partial(_in_place, last.module, again))
+    # A candidate is believed only if it makes the model's own logits of the last stream; a chain that misses a factor
+    # or a cap would make plausible losses of every layer.
+    return next((read_out for read_out in tries if _makes(read_out, last.output, logits)), None)
+
+
+def _chain(events: PassEvents, layers: Sequence[LayerRecord], logits: Tensor) -> tuple[nn.Module, ...] | None:
+    now, time = layers[-1].call.output, layers[-1].call.ended
+    chain: list[nn.Module] = []
+    while now is not None and not same(now, logits):
+        later = [call for call in events.calls if call.began > time]
+        call = next((call for call in later if call.input is not None and same(call.input, now)), None)
+        if call is None:
+            return None
+        chain.append(call.module)
+        now, time = call.output, call.ended
+    return None if now is None else tuple(chain)
+
+
+def _through(chain: Sequence[nn.Module], x: Tensor) -> Tensor:
+    for module in chain:
+        x = module(x)
+    return x
+
+
+def _in_place(last: nn.Module, again: Callable[[], Tensor], x: Tensor) -> Tensor:
+    def replace(module: nn.Module, args: Any, output: Any) -> Any:
+        return x if isinstance(output, Tensor) else (x, *output[1:])
+
+    handle = last.register_forward_hook(replace)
+    try:
+        return again()
+    finally:
+        handle.remove()
+
+
+def _makes(read_out: ReadOut, x: Tensor, logits: Tensor) -> bool:
+    try:
+        made = read_out(x)
+    except (TypeError, ValueError, RuntimeError, AttributeError):  # a module that needs more than the stream
+        return False
+    return made.shape == logits.shape and torch.allclose(made, logits, rtol=1e-3, atol=1e-5)

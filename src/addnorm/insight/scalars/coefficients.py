@@ -42,16 +42,16 @@ def coefficients(
 
     A scalar of a mechanism without `effective` is its own coefficient, in the layer that owns the parameter.
     """
-    found = []
+    computed = []
     for name, value, (layer, coefficient) in zip(
         names, values, coefficients_of_values(model, names, values), strict=True
     ):
         if coefficient is None:
             owner = re.match(r"layers\.(\d+)\.", name)
-            found.append(Coefficient(int(owner[1]) if owner else None, float(value)))
+            computed.append(Coefficient(int(owner[1]) if owner else None, float(value)))
         else:
-            found.append(Coefficient(layer, coefficient))
-    return tuple(found)
+            computed.append(Coefficient(layer, coefficient))
+    return tuple(computed)
 
 
 def recorded_coefficients(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float64
 
-from addnorm.insight.scalars.scalar import Scalar
+from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.redundancy.algebra.rank import null_space
 
 ROUNDING = 1e-6
@@ -51,9 +51,13 @@ def redundant_directions(
         return None
     if len(driven) < 2:
         return ()
+    # Columns of length one, so that rounding is judged for each scalar by its own gradients. A scalar with small
+    # gradients would else seem redundant by its size.
     null = null_space(factor[:, driven] / sizes[driven], rounding=ROUNDING)
     projection = null @ null.T
     directions = []
+    # A basis of the null space is arbitrary: any rotation of it would mix unrelated directions. The projection does not
+    # depend on the basis, and its blocks are the sets of scalars that belong together.
     for group in _connected_groups(np.abs(projection) > _CONNECTED):
         # The group's own null directions are the eigenvectors with eigenvalue one of its block of the projection.
         eigenvalues, eigenvectors = np.linalg.eigh(projection[np.ix_(group, group)])
@@ -96,7 +100,7 @@ class Lockstep:
 
 
 def lockstep(
-    scalars: Sequence[Scalar], pairs: Sequence[tuple[int, int]], tolerance: float = 0.01
+    scalars: Sequence[LearnedScalar], pairs: Sequence[tuple[int, int]], tolerance: float = 0.01
 ) -> tuple[Lockstep, ...]:
     """Select the pairs whose difference ended where weight decay alone would have left it.
 

@@ -69,6 +69,7 @@ def explain(
     for run in runs:
         try:
             explanations.append(explain_run(run, norms=norms))
+        # A run without a record, or of an earlier version, does not hide the others; the reason is in the result.
         except InputError as error:
             skipped[run.name] = str(error)
     if not explanations:

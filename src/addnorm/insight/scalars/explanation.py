@@ -5,7 +5,7 @@ from typing import Any
 
 from addnorm.insight.scalars.coefficients import formula, mechanism
 from addnorm.insight.scalars.directions import Direction, Lockstep
-from addnorm.insight.scalars.scalar import Scalar, Verdict, verdict
+from addnorm.insight.scalars.scalar import LearnedScalar, ScalarVerdict, verdict
 from addnorm.model.spec import ModelSpec
 
 
@@ -21,7 +21,7 @@ class Explanation:
     decay_factor: float
     """Π(1 - lr_t · wd) over the steps done: the share of a number that weight decay leaves; 1 without weight decay."""
     steps: int
-    scalars: tuple[Scalar, ...]
+    scalars: tuple[LearnedScalar, ...]
     directions: tuple[Direction, ...]
     """Redundant directions."""
     too_few_steps: tuple[str, ...]
@@ -29,9 +29,9 @@ class Explanation:
     pairs: tuple[Lockstep, ...]
     """Pairs that moved in lockstep."""
     gauges: tuple[str, ...] = ()
-    """Groups of scalars whose size the matrices around could take over, see `addnorm.insight.scalars.gauge`."""
+    """Groups of scalars whose size the matrices around could take over, see `addnorm.insight.scalars.run_record`."""
 
-    def verdicts(self) -> list[Verdict]:
+    def verdicts(self) -> list[ScalarVerdict]:
         """One verdict per scalar."""
         groups: tuple[Direction | Lockstep, ...] = (*self.directions, *self.pairs)
         redundant = {member for group in groups for member in group.members}

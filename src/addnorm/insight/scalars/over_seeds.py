@@ -15,10 +15,10 @@ import numpy as np
 
 from addnorm.insight.scalars.directions import Direction
 from addnorm.insight.scalars.explanation import Explanation
-from addnorm.insight.scalars.scalar import Verdict
+from addnorm.insight.scalars.scalar import ScalarVerdict
 from addnorm.statistics.departures import Departures, by_family, departures
 
-OverallVerdict = Verdict | Literal["open"]
+OverallVerdict = ScalarVerdict | Literal["open"]
 _IN_LAYER = re.compile(r"^layers\.\d+\.|\.\d+$")
 
 
@@ -29,22 +29,24 @@ def over_seeds(runs: Sequence[Explanation]) -> tuple[list[dict[str, Any]], list[
         one row per scalar, and one row per family: a parameter with its entries in all layers.
     """
     names = [_family(scalar.parameter) for scalar in runs[0].scalars]
+    # Redundancy is a property of the model. A seed may show more directions than there are, where a gradient was by
+    # chance too small; but not fewer.
     directions = min((run.directions for run in runs), key=len)
     vectors = [_as_vector(direction, len(names)) for direction in directions]
     shape = (len(runs), len(names))
-    found = departures(
+    outcome = departures(
         np.array([[scalar.final for scalar in run.scalars] for run in runs]).reshape(shape),
         np.array([[scalar.decay_only for scalar in run.scalars] for run in runs]).reshape(shape),
         families=names,
         steps=max(run.steps for run in runs),
         directions=vectors,
     )
-    counted = [{"variant": runs[0].variant, **asdict(row)} for row in by_family(found, names, vectors)]
-    return _spread(runs, names, directions, found), counted
+    counted = [{"variant": runs[0].variant, **asdict(row)} for row in by_family(outcome, names, vectors)]
+    return _spread(runs, names, directions, outcome), counted
 
 
 def _spread(
-    runs: Sequence[Explanation], names: Sequence[str], directions: Sequence[Direction], found: Departures
+    runs: Sequence[Explanation], names: Sequence[str], directions: Sequence[Direction], outcome: Departures
 ) -> list[dict[str, Any]]:
     verdicts = [run.verdicts() for run in runs]
     rows = []
@@ -63,18 +65,18 @@ def _spread(
                 "decay_share": share,
                 "snr": _mean([of.snr for of in of_seeds]),
                 "directions": [place for place, of in enumerate(directions, 1) if position in of.members],
-                "verdict": _verdict(position, {of_run[position] for of_run in verdicts}, share, found),
+                "verdict": _verdict(position, {of_run[position] for of_run in verdicts}, share, outcome),
             }
         )
     return rows
 
 
-def _verdict(position: int, of_seeds: set[Verdict], share: float | None, found: Departures) -> OverallVerdict:
+def _verdict(position: int, of_seeds: set[ScalarVerdict], share: float | None, outcome: Departures) -> OverallVerdict:
     if of_seeds == {"undriven"}:
         return "undriven"
-    if found.departed is None:
-        return of_seeds.pop() if len(of_seeds) == 1 and not found.mixed[position] else "open"
-    if not found.departed[position]:
+    if outcome.departed is None:
+        return of_seeds.pop() if len(of_seeds) == 1 and not outcome.mixed[position] else "open"
+    if not outcome.departed[position]:
         return "open"
     return "decayed" if share is not None and share > 0.5 else "learned"
 

@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 from addnorm.insight.scalars.coefficients import coefficients, parameter_and_index
 from addnorm.insight.scalars.directions import lockstep
 from addnorm.insight.scalars.explanation import Explanation
-from addnorm.insight.scalars.scalar import Scalar
+from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.optimization.schedules import decay_factor
 from addnorm.study.definition import RunSpec
 from addnorm.study.foreign import require_rooms
@@ -44,7 +44,7 @@ def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -
     ):
         parameter_name, index = parameter_and_index(name)
         scalars.append(
-            Scalar(
+            LearnedScalar(
                 parameter=parameter_name,
                 layer=coefficient.layer,
                 index=index,
@@ -73,7 +73,7 @@ def explain_published(content: Mapping[str, Any], spec: RunSpec, variant: str) -
     )
 
 
-def _pairs_of_parameters(scalars: Sequence[Scalar]) -> list[tuple[int, int]]:
+def _pairs_of_parameters(scalars: Sequence[LearnedScalar]) -> list[tuple[int, int]]:
     """Pairs of scalars of different parameters at the same position of the same layer."""
     positions: dict[tuple[int | None, int], list[int]] = defaultdict(list)
     for position, scalar in enumerate(scalars):
@@ -108,7 +108,7 @@ def read_published_scalars(path: Path) -> dict[str, Any]:
 
 
 def judge_conclusions(content: Mapping[str, Any], explanations: Mapping[str, Explanation]) -> list[dict[str, Any]]:
-    """Judge which conclusions printed beside the values follow from them, each with the reason."""
+    """Judge which conclusions printed with the values follow from them, each with the reason."""
     judges = {"lockstep": _one_is_larger, "below_start": _driven_below_start, "beyond_decay": _trend_over_layers}
     return [
         {**{key: claim[key] for key in ("id", "variant", "text", "zh")}, "follows": follows, "why": why}
@@ -134,6 +134,7 @@ def _driven_below_start(explanation: Explanation) -> tuple[bool, str]:
     """Judge the claim that the gradient drove values below their initial value."""
     started = [scalar for scalar in explanation.scalars if scalar.init > 0]
     below = [scalar for scalar in started if scalar.final < scalar.init]
+    # Below the start is not below what decay alone would have left. The gradient is judged by its distance from there.
     raised = [scalar for scalar in below if scalar.final > scalar.decay_only]
     expected = started[0].decay_only
     if len(raised) > len(below) / 2:

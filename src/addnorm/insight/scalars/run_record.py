@@ -5,11 +5,14 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
+import torch
 from safetensors import safe_open
 
 from addnorm.errors import InputError
+from addnorm.insight.depth.matrix import DepthMatrix, DepthRoom, depth_matrix, joined_rooms
 from addnorm.insight.scalars.coefficients import (
     Coefficient,
     coefficients,
@@ -18,10 +21,10 @@ from addnorm.insight.scalars.coefficients import (
 )
 from addnorm.insight.scalars.directions import ROUNDING, Direction, lockstep, redundant_directions
 from addnorm.insight.scalars.explanation import Explanation
-from addnorm.insight.scalars.gauge import gauges, group_of
-from addnorm.insight.scalars.scalar import Scalar
+from addnorm.insight.scalars.scalar import LearnedScalar
 from addnorm.model.presets import preset
 from addnorm.model.spec import ModelSpec
+from addnorm.model.transformer import Transformer
 from addnorm.store import RunFolder
 from addnorm.study.foreign import ForeignSpec
 from addnorm.training.run_spec import run_spec
@@ -126,7 +129,7 @@ def _scalars(
     columns: Sequence[int],
     record: Mapping[str, np.ndarray],
     effective: Sequence[Coefficient],
-) -> tuple[Scalar, ...]:
+) -> tuple[LearnedScalar, ...]:
     steps = int(record["steps"])
     largest_gradient: dict[str, float] = defaultdict(float)
     for name, size in zip(names, record["mean_absolute"].tolist(), strict=True):
@@ -137,9 +140,11 @@ def _scalars(
         parameter, index = parameter_and_index(name)
         of_this = {key: float(record[key][column]) for key in _PER_SCALAR}
         mean, mean_square = of_this["mean"], of_this["mean_square"]
+        # The recorder keeps sums, not gradients: the variance is that of all steps together. It is noise about a mean
+        # that moves in training, so the ratio comes out too small.
         error = math.sqrt(max(mean_square - mean * mean, 0.0) / (steps - 1)) if steps > 1 else 0.0
         scalars.append(
-            Scalar(
+            LearnedScalar(
                 parameter=parameter,
                 layer=effective[column].layer,
                 index=index,
@@ -150,6 +155,8 @@ def _scalars(
                 decay_move=of_this["decay"],
                 gradient_move=of_this["gradient"],
                 snr=abs(mean) / error if error > 0 else None,
+                # Against the largest gradient of its own mechanism: rounding errors of a sum have the size of its
+                # largest part.
                 driven=of_this["mean_absolute"] > ROUNDING * largest_gradient[_owner(name)],
             )
         )
@@ -158,3 +165,71 @@ def _scalars(
 
 _PER_SCALAR = ("init", "value", "log_kept", "decay", "gradient", "mean", "mean_square", "mean_absolute")
 """Arrays of the record that hold one number per scalar."""
+
+
+# Gauges: learned numbers whose size means nothing, because matrices around them could take it over. A group of numbers is
+# one if random factors on it change the weights of a depth matrix, but not the ratios that are left when factors of rows
+# and columns are taken out (`DepthMatrix.relative`); or if its mechanism's effective coefficients do not change
+# (`coefficients`), as where another group has to move along. No mechanism is known here by name.
+
+_SAME = 1e-6
+_MOST_PARAMETERS = 20_000_000
+"""Largest model that is built for it."""
+
+
+@lru_cache(maxsize=64)
+def gauges(spec: ModelSpec) -> tuple[str, ...]:
+    """Name the groups of learned numbers that are gauges, such as `residual.alpha`; () of a model too large to be built."""
+    with torch.device("meta"):
+        if sum(parameter.numel() for parameter in spec.build().parameters()) > _MOST_PARAMETERS:
+            return ()
+    model = spec.build(seed=0).double()
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(spec.vocab, (1, min(6, spec.max_seq)), generator=generator)
+    gauge_groups = []
+    with torch.no_grad():
+        for room in joined_rooms(model):
+            parameters = dict(getattr(model, room).named_parameters(prefix=room))
+            for parameter in parameters.values():  # away from zeros and from numbers that are equal
+                parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64))
+            groups: dict[str, list[str]] = {}
+            for name in parameters:
+                groups.setdefault(group_of(name), []).append(name)
+            # An experiment in place of a list of mechanisms. The group is not put back: the next one is tried at
+            # another point, which is as generic as the first.
+            for group, names in groups.items():
+                before, effective = _of(model, tokens, room), _effective(model, room, names)
+                for name in names:
+                    parameters[name].mul_(
+                        0.5 + torch.rand(parameters[name].shape, generator=generator, dtype=torch.float64)
+                    )
+                after = _of(model, tokens, room)
+                only_scales = before is not None and after is not None and _only_scales(before, after)
+                if only_scales or (effective and effective == _effective(model, room, names)):
+                    gauge_groups.append(group)
+    return tuple(gauge_groups)
+
+
+def group_of(name: str) -> str:
+    """The name of a parameter without the numbers of layers."""
+    return ".".join(part for part in name.split(".") if not part.isdigit())
+
+
+def _effective(model: Transformer, room: DepthRoom, names: Sequence[str]) -> list[list[float]]:
+    """The effective coefficients of parameters; those without any are left out."""
+    known = getattr(model, room).coefficients()
+    own = [name.removeprefix(f"{room}.") for name in names]
+    return [known[name][1].flatten().tolist() for name in own if name in known]
+
+
+def _of(model: Transformer, tokens: torch.Tensor, room: DepthRoom) -> DepthMatrix | None:
+    try:
+        return depth_matrix(model, tokens, room)
+    except InputError:
+        return None
+
+
+def _only_scales(before: DepthMatrix, after: DepthMatrix) -> bool:
+    moved = (before.weights - after.weights).abs().max() > _SAME
+    same = (before.relative - after.relative).abs().max() <= _SAME * before.relative.abs().max()
+    return bool(moved and same)

@@ -8,11 +8,11 @@ learned, decayed      the gradient, or weight decay, made the larger part of its
 from dataclasses import dataclass
 from typing import Literal
 
-Verdict = Literal["learned", "decayed", "undriven", "redundant direction"]
+ScalarVerdict = Literal["learned", "decayed", "undriven", "redundant direction"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scalar:
+class LearnedScalar:
     """One learned number after training, or at the newest checkpoint."""
 
     parameter: str
@@ -49,13 +49,15 @@ class Scalar:
         return abs(self.decay_move) / whole if whole > 0 else None
 
 
-def verdict(scalar: Scalar, *, redundant: bool) -> Verdict:
+def verdict(scalar: LearnedScalar, *, redundant: bool) -> ScalarVerdict:
     """Judge one scalar.
 
     Args:
         scalar: the learned number.
         redundant: true if it takes part in a redundant direction.
     """
+    # First, because decay moves it all the same: judged by shares, a scalar without any gradient would be "decayed", as
+    # if a gradient had lost.
     if not scalar.driven:
         return "undriven"
     if redundant:

@@ -20,10 +20,10 @@ from torch.nn import functional as F
 from addnorm.anatomy.attention import Attended
 from addnorm.anatomy.recording import record
 from addnorm.errors import InputError
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 
 
-def parts_of(model: Any, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
+def parts_of(model: Any, tokens: Int64[Tensor, "sample seq"]) -> Iterator[ScoreFactors]:
     """Iterate over the parts of every attention layer, in the model's dtype; after `model.double()` the check is strictest.
 
     Args:
@@ -56,13 +56,13 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     Raises:
         InputError: none is supported.
     """
-    found = [module for module in model.modules() if _looks_known(module)]
-    if not found:
+    modules = [module for module in model.modules() if _looks_known(module)]
+    if not modules:
         raise InputError(
             f"the four terms: expected attention with q_proj, k_proj and a rotation (apply_rotary_pos_emb), got "
             f"{type(model).__name__}. Supported are Llama, Qwen2, Mistral, Gemma and related models."
         )
-    return found
+    return modules
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -91,6 +91,7 @@ def _record(model: Any, modules: list[nn.Module], tokens: Tensor) -> dict[nn.Mod
     before = [(module, vars(module).get("forward")) for module in modules]
     try:
         for module in modules:
+            # On the instance, not the class, and taken back below whatever happens: the caller's model is not changed.
             vars(module)["forward"] = partial(forward, module, module.forward)
         model(input_ids=tokens, use_cache=False)
     finally:
@@ -122,7 +123,7 @@ def _call(module: nn.Module, hidden: Tensor, angles: Any, attentions: Sequence[A
 
 
 @torch.no_grad()
-def _parts(layer: int, module: Any, call: _Call) -> Parts:
+def _parts(layer: int, module: Any, call: _Call) -> ScoreFactors:
     heads, head_dim = call.query.shape[1], call.query.shape[-1]
     scale = head_dim**-0.5 if call.scale is None else call.scale
     rotation = _rotation_of(module)
@@ -143,7 +144,7 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
 
     query, query_bias, query_size = projected(module.q_proj)
     key, key_bias, key_size = projected(module.k_proj)
-    return Parts(
+    return ScoreFactors(
         layer=layer,
         query=query,
         key=key,
@@ -151,6 +152,7 @@ def _parts(layer: int, module: Any, call: _Call) -> Parts:
         key_bias=key_bias,
         rotate=rotate,
         attended_query=call.query,
+        # One head of each group: attention was called with keys that had been repeated for their query heads.
         attended_key=call.key[:, :: call.key.shape[1] // key.shape[1]],
         scale=torch.full((heads,), scale, dtype=torch.float64, device=query.device),
         query_size=query_size,

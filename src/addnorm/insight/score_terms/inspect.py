@@ -49,7 +49,7 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
     tokens = torch.from_numpy(held_out_segments(dataset, spec.model.objective, lengths, samples).inputs.copy())
     causal = spec.model.objective == "causal"
     bias = require_rooms(spec.model, "`inspect --terms` of a run").bias
-    found = _described(
+    content = _described(
         name=run.name,
         label=f"{spec.variant}-s{spec.seed}",
         trained_at=spec.training.seq,
@@ -58,9 +58,9 @@ def inspect_terms(folder: Path, *, multiple: int = MULTIPLE, samples: int = SAMP
         biased=(bias.q, bias.k),
         measured=measure(ours.parts_of(newest_weights(run).model(), tokens), causal=causal),
     )
-    found |= {"weights": digest_of(run.final_path), "data_hash": dataset.hash}
-    write_json(run.path / NAME, found)
-    return found
+    content |= {"weights": digest_of(run.final_path), "data_hash": dataset.hash}
+    write_json(run.path / NAME, content)
+    return content
 
 
 def require_terms(
@@ -119,7 +119,7 @@ def terms_of_model(
     )
 
 
-def beside(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def combined(contents: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Combine the terms of several models for tables and plots: `models` and all their `rows`.
 
     Rows refer to a model by its label, so a repeated label (the same variant and seed of another study) gets a number:
@@ -128,7 +128,7 @@ def beside(found: Sequence[dict[str, Any]]) -> dict[str, Any]:
     models: list[dict[str, Any]] = []
     rows: list[dict[str, Any]] = []
     labels: Counter[str] = Counter()
-    for one in found:
+    for one in contents:
         labels[one["label"]] += 1
         time = labels[one["label"]]
         label = {"label": one["label"] if time == 1 else f"{one['label']} ({time})"}

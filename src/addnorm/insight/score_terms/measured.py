@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64
 
 from addnorm.insight.flow.attention import mean_direction
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 from addnorm.insight.score_terms.terms import TERMS, ByDistance, terms_of
 
 BAND = (0.1, 0.9)
@@ -17,7 +17,7 @@ MOST_POINTS = 256
 """Largest number of distances in the result; for longer texts neighbouring distances are averaged."""
 
 
-def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
+def measure(parts: Iterable[ScoreFactors], *, causal: bool) -> dict[str, Any]:
     """Measure the terms, their sum and the isotropy of every layer and head.
 
     Args:
@@ -34,11 +34,13 @@ def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     checks: list[dict[str, Any]] = []
     for layer in parts:
-        found = terms_of(layer, causal=causal)
+        by_distance = terms_of(layer, causal=causal)
         directions = isotropy(layer)
-        checks.append({"layer": layer.layer, "largest_error": found.largest_error, "rounding": found.rounding})
+        checks.append(
+            {"layer": layer.layer, "largest_error": by_distance.largest_error, "rounding": by_distance.rounding}
+        )
         rows += [
-            {"layer": layer.layer, "head": head, **curves(found, head), "isotropy": directions[head]}
+            {"layer": layer.layer, "head": head, **curves(by_distance, head), "isotropy": directions[head]}
             for head in range(layer.heads)
         ]
     return {
@@ -50,7 +52,7 @@ def measure(parts: Iterable[Parts], *, causal: bool) -> dict[str, Any]:
     }
 
 
-def isotropy(parts: Parts) -> list[dict[str, float]]:
+def isotropy(parts: ScoreFactors) -> list[dict[str, float]]:
     """Compute per query head the norm of the mean direction of `query` and `key` without bias, of both with bias (`…_biased`),
     and its expected size for as many isotropic vectors (`chance`).
 
@@ -61,7 +63,7 @@ def isotropy(parts: Parts) -> list[dict[str, float]]:
 
     Source: Su (2023) ("各向同性"): isotropic q and k make the second and third term small in the mean.
     """
-    found = {
+    directions = {
         "query": mean_direction(parts.query),
         "key": parts.repeated(mean_direction(parts.key)[None]).squeeze(0),
         "query_biased": mean_direction(parts.query + parts.query_bias[None, :, None]),
@@ -69,16 +71,16 @@ def isotropy(parts: Parts) -> list[dict[str, float]]:
     }
     chance = (parts.query.shape[0] * parts.seq) ** -0.5
     return [
-        {**{name: float(values[head]) for name, values in found.items()}, "chance": chance}
+        {**{name: float(values[head]) for name, values in directions.items()}, "chance": chance}
         for head in range(parts.heads)
     ]
 
 
-def curves(found: ByDistance, head: int) -> dict[str, Any]:
+def curves(by_distance: ByDistance, head: int) -> dict[str, Any]:
     """Return one head's curves: the four terms and their `sum`; without biases the sum is `qRk`."""
-    by_sample = found.terms[:, :, head]  # [sample, term, distance]
+    by_sample = by_distance.terms[:, :, head]  # [sample, term, distance]
     edges = _edges(by_sample.shape[-1])
-    distances = torch.arange(found.first, found.first + by_sample.shape[-1], dtype=torch.float64)
+    distances = torch.arange(by_distance.first, by_distance.first + by_sample.shape[-1], dtype=torch.float64)
     return {
         "distances": _binned(distances.numpy()[None], edges)[0].tolist(),
         "terms": {

@@ -11,9 +11,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from addnorm.errors import InputError
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 from addnorm.model.architecture import Architecture
-from addnorm.model.attention import Attention
+from addnorm.model.attention import SelfAttention
 from addnorm.model.gau import GatedAttentionUnit
 from addnorm.model.trace import AttentionTrace, Trace
 from addnorm.model.transformer import Transformer
@@ -21,7 +21,7 @@ from addnorm.position import Position
 from addnorm.residual import Read, separate
 
 
-def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterator[Parts]:
+def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterator[ScoreFactors]:
     """Iterate over the parts of every attention layer, computed by a copy of the model in float64.
 
     Raises:
@@ -29,6 +29,8 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     """
     require_rotation(model.spec.position.kind, model.position)
     require_plain_projections(model.spec)
+    # A copy, in float64: the sum of the terms is compared with the model's scores at every pair, and the bound on
+    # rounding would hide mistakes in a narrow type.
     model = copy.deepcopy(model).double().eval().requires_grad_(False)
     trace = Trace()
     model(tokens, trace=trace)
@@ -36,7 +38,8 @@ def parts_of(model: Transformer, tokens: Int64[Tensor, "sample seq"]) -> Iterato
     prepared = model.position.prepare(0, seq, torch.zeros(1, 1, dtype=torch.float64, device=tokens.device))
     for site, branches in zip(trace.sites, model.site_branches(), strict=True):
         if site.attention is not None and (branch := branches.attending) is not None:
-            body = cast(Attention | GatedAttentionUnit, branch.body)
+            body = cast(SelfAttention | GatedAttentionUnit, branch.body)
+            # Where branches share a norm, the first one has it.
             normed = branches.branches[0] if branches.shares_norm else branch
             yield _parts(model, body, normed.normed_read(site.read), site.attention, prepared)
 
@@ -74,8 +77,8 @@ class _Projected:
     summands: int
 
 
-def _projected(body: Attention | GatedAttentionUnit, x: Read) -> _Projected:
-    if isinstance(body, Attention):
+def _projected(body: SelfAttention | GatedAttentionUnit, x: Read) -> _Projected:
+    if isinstance(body, SelfAttention):
         of = separate(x)
         pairs = (of.query, body.query.weight), (of.key, body.key.weight)
         plain = (body.split(F.linear(read, weight)) for read, weight in pairs)
@@ -93,15 +96,15 @@ def _projected(body: Attention | GatedAttentionUnit, x: Read) -> _Projected:
 
 
 def _parts(
-    model: Transformer, body: Attention | GatedAttentionUnit, x: Read, attention: AttentionTrace, prepared: Any
-) -> Parts:
+    model: Transformer, body: SelfAttention | GatedAttentionUnit, x: Read, attention: AttentionTrace, prepared: Any
+) -> ScoreFactors:
     query, key = attention.query, attention.key
     a, b = body.qk_bias.vectors() if body.qk_bias is not None else (None, None)
     heads, kv_heads, head_dim = query.shape[1], key.shape[1], query.shape[-1]
     query_bias = query.new_zeros(heads, head_dim) if a is None else a.view(heads, head_dim)
     key_bias = key.new_zeros(kv_heads, head_dim) if b is None else b.view(kv_heads, head_dim)
     made = _projected(body, x)
-    return Parts(
+    return ScoreFactors(
         layer=body.layer,
         query=made.query,
         key=made.key,

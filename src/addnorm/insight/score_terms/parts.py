@@ -15,7 +15,7 @@ Rotate = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Parts:
+class ScoreFactors:
     """One layer on some samples. Everything but `attended_*` is in float64."""
 
     layer: int
@@ -68,6 +68,8 @@ class Parts:
         """Return the sums of absolute values for each entry of R (q + a) and R (k + b), key heads repeated: "sample heads seq
         head_dim". They are computed per entry, because xPos reduces one pair and enlarges another, which norms do not show."""
         width = self.query.shape[-1]
+        # The rotation is known as a function alone. Applied to unit vectors it gives its matrix at each position, whose
+        # absolute values carry the bound through it.
         unit = torch.eye(width, dtype=torch.float64, device=self.query.device)[:, None, None].expand(
             -1, 1, self.seq, -1
         )

@@ -19,7 +19,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from addnorm.errors import InputError
-from addnorm.insight.score_terms.parts import Parts
+from addnorm.insight.score_terms.parts import ScoreFactors
 
 TERMS = ("qRk", "aRk", "qRb", "aRb")
 """q^T R k, a^T R k, q^T R b, a^T R b."""
@@ -43,7 +43,7 @@ class ByDistance:
     """Largest value of the bound above in this layer."""
 
 
-def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
+def terms_of(parts: ScoreFactors, *, causal: bool) -> ByDistance:
     """Compute a layer's terms by distance.
 
     Args:
@@ -81,6 +81,8 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
             bound = (
                 bound_left[sample, :, rows] @ bound_right[sample].mT * (factor * parts.scale.abs()[:, None, None])
             )[:, seen]
+            # At every pair, not on averages over a distance, in which errors of both signs would cancel. Written so
+            # that NaN fails.
             if not bool((error <= bound).all()):
                 raise InputError(_no_sum(parts.layer, error, bound))
             largest, rounding = max(largest, float(error.max())), max(rounding, float(bound.max()))
@@ -96,7 +98,7 @@ def terms_of(parts: Parts, *, causal: bool) -> ByDistance:
     )
 
 
-def _roundings(parts: Parts) -> int:
+def _roundings(parts: ScoreFactors) -> int:
     """Return K of the bound."""
     return 2 * (2 * (parts.summands + 6) + parts.query.shape[-1] + 6)
 

@@ -69,6 +69,8 @@ def parameter_groups(
         >>> [(group["role"], group["weight_decay"]) for group in groups]
         [('matrix', 0.1), ('elementwise', 0.0)]
     """
+    # By identity of the parameter, not by name: tied matrices have several names, and a mark on one of them holds for
+    # all.
     marked = _marked(model)
     by_role: dict[Role, list[nn.Parameter]] = {"hidden_matrix": [], "matrix": [], "elementwise": []}
     role_of = roles(model)

@@ -55,6 +55,7 @@ def running_mean(state: dict[str, Any], name: str, value: Tensor, decay: float) 
 
 def adam_direction(state: dict[str, Any], grad: Tensor, betas: tuple[float, float], eps: float) -> Tensor:
     """Adam's step for a learning rate of one: the mean of the gradient by the root of its mean square, both unbiased."""
+    # A plain number and not a tensor: the divisors below are computed on the host, and no step waits for the device.
     state["step"] = state.get("step", 0) + 1
     mean = running_mean(state, "mean", grad, betas[0]) / (1 - betas[0] ** state["step"])
     square = running_mean(state, "square", grad.square(), betas[1]) / (1 - betas[1] ** state["step"])

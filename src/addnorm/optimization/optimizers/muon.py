@@ -95,6 +95,7 @@ class Muon(PerTensor):
 
 def orthogonalised(matrix: Tensor) -> Tensor:
     """Move all singular values of a matrix, or of each matrix of a stack, close to one (0.7 to 1.2); zeros stay zeros."""
+    # The product of the wide form with its transpose has the smaller of the two sizes.
     wide = matrix.mT if matrix.shape[-2] > matrix.shape[-1] else matrix
     x = wide / torch.linalg.matrix_norm(wide, keepdim=True).clamp_min(_SMALLEST)
     for _ in range(_ITERATIONS):

@@ -61,6 +61,8 @@ class ScheduleFreeSpec(OptimizerSpec):
         with torch.no_grad():
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
+                    # y = (1 - b) z + b x, solved for x in place. Afterwards y is copied back, not computed back: rounding
+                    # would move it at every evaluation, and a run would depend on how often it is evaluated.
                     if "z" in optimizer.state[parameter]:
                         parameter.lerp_(optimizer.state[parameter]["z"], 1 - 1 / group["betas"][0])
             try:

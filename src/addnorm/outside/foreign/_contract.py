@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn import functional as F
 
 from addnorm.model.initialisation import generator_for
 from addnorm.study.foreign import ForeignModel, ForeignSpec
 from addnorm.testing.broken_law import BrokenLaw
+from addnorm.testing.laws import rounding_of
 
 _SEQ = 12
 _BATCH = 2
@@ -35,6 +35,7 @@ def check_model(model: ForeignModel, spec: ForeignSpec) -> None:
         raise BrokenLaw("is_finite", f"logits are not finite numbers, of {logits.dtype}.", "Look for 0/0 or a mask.")
     if not torch.equal(tokens, before):
         raise BrokenLaw("leaves_inputs_alone", "it changes the tokens that it gets.", "Copy them first.")
+    # Other tokens in between: a model that keeps state from call to call repeats itself only without them.
     _evaluated(model, some_tokens(spec, seed=1))
     if not torch.equal(_evaluated(model, tokens), logits):
         raise BrokenLaw(
@@ -42,7 +43,9 @@ def check_model(model: ForeignModel, spec: ForeignSpec) -> None:
             "the same tokens give other logits after other tokens, or when they are given again.",
             "Keep no state between calls, and draw random numbers with torch in training mode only.",
         )
-    allowed = _rounding(model, tokens, logits)
+    longest = max((each.shape[-1] for each in model.parameters() if each.dim() > 1), default=1)
+    with torch.no_grad():
+        allowed = rounding_of(logits, model, tokens, terms=longest)
     alone = (_evaluated(model, tokens[:1]) - logits[:1]).abs().max().item()
     if alone > allowed:
         raise BrokenLaw(
@@ -71,6 +74,7 @@ def check_start(make: Callable[[int], ForeignModel], spec: ForeignSpec) -> None:
             "Draw initial values with torch's random numbers alone, which are seeded, on the CPU.",
         )
     with torch.no_grad():
+        # Away from the start, where a second model with the same seed would agree without its state dict.
         for name, parameter in first.named_parameters():
             parameter.add_(torch.empty_like(parameter).normal_(generator=generator_for(0, f"law:{name}")), alpha=0.1)
         with torch.random.fork_rng(devices=[]):
@@ -98,19 +102,6 @@ def some_tokens(spec: ForeignSpec, seed: int = 0) -> Tensor:
 def _evaluated(model: nn.Module, tokens: Tensor) -> Tensor:
     logits: Tensor = model.eval()(tokens)
     return logits
-
-
-@torch.no_grad()
-def _rounding(model: nn.Module, tokens: Tensor, logits: Tensor) -> float:
-    """The change of a logit that rounding explains; see `addnorm.testing.laws.rounding`."""
-    epsilon, moved, terms = torch.finfo(logits.dtype).eps, {}, 1
-    for name, parameter in model.named_parameters():
-        if parameter.is_floating_point():
-            random = torch.empty(parameter.shape).uniform_(-1, 1, generator=generator_for(0, f"rounding:{name}"))
-            moved[name] = parameter * (1 + epsilon * random.sign().to(parameter))
-            terms = max(terms, parameter.shape[-1] if parameter.dim() > 1 else 1)
-    answer = (functional_call(model, moved, (tokens,), tie_weights=True) - logits).abs().max()
-    return terms * (answer.item() + epsilon * logits.abs().max().item())
 
 
 def _check_causality(model: nn.Module, spec: ForeignSpec, tokens: Tensor, logits: Tensor, allowed: float) -> None:

@@ -44,19 +44,20 @@ def roles_by_use(module: nn.Module, tokens: Tensor) -> dict[str, ParameterRole]:
     """
     with torch.random.fork_rng(devices=[]), _Watch() as watch:
         logits = logits_of(module, tokens)
+    # The last product with the logits' size is the head; an earlier one of the same size, in a small model, is not.
     head = next((memory for memory, size in reversed(watch.products) if size == logits.shape[-1]), None)
     factors = {memory for memory, _ in watch.products}
-    found: dict[str, ParameterRole] = {}
+    by_use: dict[str, ParameterRole] = {}
     for name, known in roles(module).items():
         parameter = module.get_parameter(name)
         memory = _memory(parameter)
         if known == "table" and memory in watch.looked_up:
-            found[name] = "embedding"
+            by_use[name] = "embedding"
         elif known == "table" and memory in factors:
-            found[name] = "head" if memory == head else "hidden_matrix"
+            by_use[name] = "head" if memory == head else "hidden_matrix"
         elif known == "hidden_matrix" and memory == head:
-            found[name] = "head"
-    return found
+            by_use[name] = "head"
+    return by_use
 
 
 class _Watch(TorchFunctionMode):

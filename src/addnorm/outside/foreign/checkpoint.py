@@ -52,7 +52,7 @@ _CHECKED: set[str] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Patch:
+class PatchSpec:
     """Mechanisms that join the layers of a trained model, each at its neutral start."""
 
     residual: ResidualSpec | None = None
@@ -83,7 +83,7 @@ class Checkpoint(ForeignSpec):
 
     checkpoint: str
     """Folder of a checkpoint, relative to the study file, or a name on Hugging Face's hub. In a study file: `from`."""
-    patch: Patch = field(default_factory=Patch)
+    patch: PatchSpec = field(default_factory=PatchSpec)
     """Mechanisms that join its layers, and begin where the model is."""
     content: str = ""
     """Hash of config.json and of the weights, set when the plan is frozen."""
@@ -109,13 +109,14 @@ class Checkpoint(ForeignSpec):
 
     def build(self, seed: int = 0) -> ForeignModel:
         folder = Path(self.checkpoint)
-        found = checkpoint_hash(folder)
-        if self.content not in ("", found):
+        content = checkpoint_hash(folder)
+        if self.content not in ("", content):
             raise InputError(
                 f"from: {folder}: expected the checkpoint that the study was planned with, whose hash begins with "
-                f"{self.content[:12]}, got another with {found[:12]}. Restore it, or start the study in another folder."
+                f"{self.content[:12]}, got another with {content[:12]}. Restore it, or start the study in another folder."
             )
         model: Any = load_checkpoint(folder)
+        # Training computes in the study's precision; parameters in bfloat16 would round away most updates.
         model = model.float()
         if hasattr(model, "config"):
             model.config.use_cache = False
@@ -216,7 +217,7 @@ def _require_checkpoint(path: Path) -> None:
     if not is_checkpoint(path):
         raise InputError(
             f"from: {path}: expected a folder with {CONFIG}, a checkpoint of Transformers, or a run of addnorm, got "
-            f"{'one without' if path.is_dir() else 'no folder'}.{did_you_mean(path.name, _beside(path))} Write one with "
+            f"{'one without' if path.is_dir() else 'no folder'}.{did_you_mean(path.name, _neighbours(path))} Write one with "
             "save_pretrained."
         )
     if plain_config(path).get("model_type") == MODEL_TYPE:
@@ -226,7 +227,7 @@ def _require_checkpoint(path: Path) -> None:
         )
 
 
-def _beside(path: Path) -> list[str]:
+def _neighbours(path: Path) -> list[str]:
     parent = path.parent
     return [each.name for each in parent.iterdir() if is_checkpoint(each)] if parent.is_dir() else []
 
@@ -248,5 +249,5 @@ def _of_the_hub(name: str, path: Path) -> Path:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"from: {path}: expected a folder, got none, nor a model {name!r} in the cache of Hugging Face's hub or on it: "
-            f"{type(error).__name__}: {reason}{did_you_mean(path.name, _beside(path))} Give the folder of a checkpoint."
+            f"{type(error).__name__}: {reason}{did_you_mean(path.name, _neighbours(path))} Give the folder of a checkpoint."
         ) from error

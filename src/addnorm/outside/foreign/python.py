@@ -61,8 +61,8 @@ class Python(ForeignSpec):
     def build(self, seed: int = 0) -> ForeignModel:
         module = self._module(seed)
         with torch.random.fork_rng(devices=[]):
-            found = {} if _is_meta(module) else roles_by_use(module, some_tokens(self))
-        return ForeignModel(module, found, {})
+            roles = {} if _is_meta(module) else roles_by_use(module, some_tokens(self))
+        return ForeignModel(module, roles, {})
 
     def check(self, tokenizer: TokenizerSpec) -> None:
         reference, _, module = builder(self.python)

@@ -109,6 +109,8 @@ def read_weights(folder: Path) -> tuple[dict[str, Tensor], Path]:
                 f"{path}: {twice}: expected it in one file of {file.name}, got it in two. Copy all files again."
             )
         weights |= tensors
+    # A file of an older save with the right name has other tensors; without this, the rest would be reported as missing
+    # from the model.
     absent = sorted(_index(file).keys() - weights.keys())
     if absent:
         raise InputError(

@@ -12,7 +12,7 @@ from addnorm.errors import AddnormError, InputError, did_you_mean
 from addnorm.model.architecture import Architecture
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
-from addnorm.outside.hugging_face.classes import Constant, Field, ForeignClass, Weight
+from addnorm.outside.hugging_face.classes import ConfigConstant, ConfigField, ForeignClass, Weight
 from addnorm.outside.hugging_face.unused import require_known_fields, require_redundant, switches_of
 from addnorm.study.decoding import decode
 from addnorm.study.encoding import encode
@@ -41,6 +41,8 @@ def spec_of(cls: type[ForeignClass], config: Mapping[str, Any], where: str) -> M
     Raises:
         InputError: the class is not what our model is, or fields are missing, contradict each other or are unknown.
     """
+    # From the outside in. The table is right only for a class with these constants, and only if no field that nobody
+    # reads makes it another model; values are read after both.
     for constant in (*cls.constants, *switches_of(cls)):
         _require_constant(constant, config, where)
     require_known_fields(cls, config, where)
@@ -77,6 +79,7 @@ def weights_of(cls: type[ForeignClass], spec: ModelSpec, parameters: Mapping[str
         weights[theirs] = weight.form.join(parts, spec).contiguous()
         if theirs == weight.if_untied:
             weights[weight.theirs] = weights[theirs].clone()
+    # A parameter without a line would be lost without a word, and the written model would compute something else.
     left = set(parameters) - used - ({"head.weight"} if spec.tied else set())
     if left:
         raise AddnormError(f"{cls.__name__}: expected a line for every parameter, got none for {sorted(left)}.")
@@ -95,6 +98,8 @@ def parameters_of(
     reference = _shapes(spec)
     parameters, used = dict[str, Tensor](), set[str]()
     for weight, theirs, ours in _present(cls, spec, reference):
+        # The shape that the file must have, by the same rule that writes it, on tensors without memory: there is no
+        # second description of shapes that could disagree.
         expected = weight.form.join([reference[name] for name in ours], spec).shape
         if theirs not in weights:
             raise InputError(
@@ -158,7 +163,7 @@ def _shapes(spec: Architecture) -> dict[str, Tensor]:
     return dict(meta_model(spec).state_dict())
 
 
-def _written(field: Field, value: Any, config: Mapping[str, Any]) -> Any:
+def _written(field: ConfigField, value: Any, config: Mapping[str, Any]) -> Any:
     default = field.default(config) if callable(field.default) else field.default
     if value is _MISSING or value is None:
         return default
@@ -167,13 +172,15 @@ def _written(field: Field, value: Any, config: Mapping[str, Any]) -> Any:
     return value
 
 
-def _read(field: Field, config: Mapping[str, Any], where: str) -> Any:
+def _read(field: ConfigField, config: Mapping[str, Any], where: str) -> Any:
     paths = (*field.also, *field.read, field.theirs)
     path, value = next(iter(_given(config, paths)), (field.theirs, None))
     if value is None:
         if field.default is None:
             raise InputError(f"{where}: $: expected a field {field.theirs!r}, got none. Copy the whole config.json.")
         value = field.default(config) if callable(field.default) else field.default
+    # Versions of Transformers, and other programs, read one or another of these fields. Where they contradict each
+    # other, each program would build another model, and none of them is the right one.
     for other, contents in _given(config, (*paths, *field.echoes)):
         if contents != value:
             raise InputError(
@@ -195,9 +202,10 @@ def _given(config: Mapping[str, Any], paths: tuple[str, ...]) -> list[tuple[str,
     return [(path, value) for path in paths if (value := _get(config, path)) not in (_MISSING, None)]
 
 
-def _require_constant(constant: Constant, config: Mapping[str, Any], where: str) -> None:
+def _require_constant(constant: ConfigConstant, config: Mapping[str, Any], where: str) -> None:
     for path in (constant.theirs, *constant.read):
         value = _get(config, path)
+        # A field that is absent has the class's default, which may be the wrong value just as well.
         value = constant.default if value is _MISSING else value
         entries = value if isinstance(value, list) else [value]
         if any(entry not in constant.values for entry in entries):

@@ -47,6 +47,8 @@ class Halves(Form):
         return (self._regrouped(tensor, spec, (2, -1)),)
 
     def _regrouped(self, outputs: Tensor, spec: Architecture, pairs: tuple[int, int]) -> Tensor:
+        # Both layouts rotate the same pairs and differ in where a pair stands. Reordering the entries of queries and
+        # keys alike changes no product of the two; one of them alone would pair each frequency with another entry.
         heads = outputs.unflatten(0, (-1, spec.shape.head_dim))
         rotated = spec.build_position().rotated
         turned = heads[:, :rotated].unflatten(1, pairs).transpose(1, 2).flatten(1, 2)
@@ -69,6 +71,7 @@ class StackedByHead(Form):
 
     def join(self, parts: Sequence[Tensor], spec: Architecture) -> Tensor:
         query, key, value = parts
+        # Values are not rotated, so their entries stay.
         turned = (HALVES.join((query,), spec), HALVES.join((key,), spec), value)
         return torch.stack([part.unflatten(0, (-1, spec.shape.head_dim)) for part in turned], dim=1).flatten(0, 2)
 

@@ -125,6 +125,8 @@ def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Trans
                 f"{where}: expected numbers of 16 bits or more, got {str(kind).removeprefix('torch.')}: quantised weights. "
                 "Give the checkpoint that they were made of."
             )
+    # One type for all, wide enough for each: some checkpoints keep norms in float32 and matrices in bfloat16, and mixed
+    # types would fail in the first product.
     kinds = {tensor.dtype for tensor in parameters.values() if tensor.is_floating_point()}
     dtype = torch.float32
     for kind in kinds:
@@ -133,6 +135,8 @@ def _model(spec: ModelSpec, parameters: dict[str, Tensor], where: Path) -> Trans
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in parameters.items()
     }
     try:
+        # Assigned, not copied: the model has no memory of its own, so a checkpoint is in memory once. Ties are lost on
+        # the way and made again.
         model.load_state_dict(parameters, assign=True)
     except RuntimeError as error:
         raise InputError(

@@ -33,8 +33,8 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """A spec beside one class."""
+class ClassComparison:
+    """Comparison of a spec with one class."""
 
     cls: type[ForeignClass]
     spec: ModelSpec
@@ -46,8 +46,10 @@ class Comparison:
     """Dropout rates that the class cannot have."""
 
 
-def compare(cls: type[ForeignClass], spec: ModelSpec) -> Comparison:
+def compare(cls: type[ForeignClass], spec: ModelSpec) -> ClassComparison:
     """Compare a spec with the nearest one that a class can have."""
+    # There and back. Whatever the class cannot say is lost on the way to config.json and comes back as its default, so
+    # the difference of the two specs is exactly what the class cannot have.
     nearest = spec_of(cls, config_of(cls, spec), cls.architecture)
     ours, theirs = _fields(spec), _fields(nearest)
     differences, filled = [], []
@@ -62,20 +64,20 @@ def compare(cls: type[ForeignClass], spec: ModelSpec) -> Comparison:
         else:
             differences.append(Difference(path=path.removesuffix(".kind"), expected=expected, got=got))
     dropped = [path for path in ours if path.startswith("dropout.") and ours[path] and ours[path] != theirs[path]]
-    return Comparison(
+    return ClassComparison(
         cls=cls, spec=nearest, differences=tuple(differences), filled=tuple(filled), dropped=tuple(dropped)
     )
 
 
-def comparisons(spec: ModelSpec) -> list[Comparison]:
+def comparisons(spec: ModelSpec) -> list[ClassComparison]:
     """Compare a spec with every class, the nearest one first: fewest differences, then fewest filled parameters."""
-    found = []
+    compared = []
     for kind in CLASSES.kinds():
         try:
-            found.append(compare(CLASSES.class_of(kind), spec))
+            compared.append(compare(CLASSES.class_of(kind), spec))
         except InputError:  # sizes that the class refuses, such as an odd head width with rotary positions
             continue
-    return sorted(found, key=lambda one: (len(one.differences), len(one.filled)))
+    return sorted(compared, key=lambda one: (len(one.differences), len(one.filled)))
 
 
 def _fields(spec: ModelSpec) -> dict[str, Any]:

@@ -7,19 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
-from torch import Tensor
 
 from addnorm.errors import InputError
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.conversion import config_of, linear_parameters, weights_of
 from addnorm.outside.hugging_face.own_class import ARCHITECTURES, AUTO_CLASSES, PREFIX, STUB, STUB_TEXT, config_for
-from addnorm.outside.hugging_face.recognition import Comparison, comparisons
+from addnorm.outside.hugging_face.recognition import ClassComparison, comparisons
 from addnorm.outside.hugging_face.tokenizer import FILE, tokenizer_files
 from addnorm.store import RunFolder
-from addnorm.store.files import atomic, make_folder, write_atomic, write_json
-from addnorm.training.export import export_run, load
+from addnorm.store.files import make_folder, write_atomic, write_json
+from addnorm.training.checkpoint import save_final
+from addnorm.training.export import export_run, load, require_new_folder
 
 _MOST_DIFFERENCES = 4
 
@@ -68,8 +67,7 @@ def save_hf(
     to, spec = Path(to), model.spec
     if not isinstance(spec, ModelSpec):
         raise InputError(f"save_hf: expected a model made by a spec's build(), got a {type(model).__name__}.")
-    if to.exists() and not (to.is_dir() and not any(to.iterdir())):
-        raise InputError(f"{to}: expected an empty or a new folder, got another. Choose one with --to.")
+    require_new_folder(to)
     if spec.tied and not torch.equal(model.head.weight, model.embedding.weight):
         raise InputError(
             "save_hf: expected head.weight equal to embedding.weight, which the spec ties, got another. Make the model of a "
@@ -77,6 +75,7 @@ def save_hf(
         )
     files: dict[str, Any] = tokenizer_files(Path(tokenizer), spec) if tokenizer is not None else {}
     nearest = comparisons(spec)
+    # A class of Transformers only if nothing at all differs; parameters that it has beyond ours are zeros.
     exact = nearest[0] if nearest and not nearest[0].differences else None
     if exact is not None:
         architecture, notes = exact.cls.architecture, _notes_of_class(exact)
@@ -98,7 +97,7 @@ def save_hf(
         write_atomic(to / STUB, STUB_TEXT.encode("utf-8"))
     for name, content in files.items():
         write_json(to / name, content)
-    _write_weights(weights, to / "model.safetensors")
+    save_final(to / "model.safetensors", weights)
     return HFExport(
         folder=to,
         architecture=architecture,
@@ -125,11 +124,11 @@ def export_hf(run: RunFolder, to: Path, *, plugins: Sequence[str] = ()) -> HFExp
         return save_hf(model, to, tokenizer=exported if (exported / FILE).exists() else None, plugins=plugins)
 
 
-def _model_type(comparison: Comparison) -> str:
+def _model_type(comparison: ClassComparison) -> str:
     return comparison.cls.__module__.rpartition(".")[2]
 
 
-def _notes_of_class(exact: Comparison) -> tuple[str, ...]:
+def _notes_of_class(exact: ClassComparison) -> tuple[str, ...]:
     notes = list[str]()
     if exact.filled:
         notes.append(
@@ -141,7 +140,7 @@ def _notes_of_class(exact: Comparison) -> tuple[str, ...]:
     return (*notes, exact.cls.vllm, exact.cls.gguf)
 
 
-def _notes_of_own_class(spec: ModelSpec, nearest: Comparison | None) -> tuple[str, ...]:
+def _notes_of_own_class(spec: ModelSpec, nearest: ClassComparison | None) -> tuple[str, ...]:
     reason = "its attention is not one of Transformers' attention functions"
     if spec.build_scores().terms(1) > 1:
         reason += ", which cannot express scores of earlier layers"
@@ -153,15 +152,3 @@ def _notes_of_own_class(spec: ModelSpec, nearest: Comparison | None) -> tuple[st
     more = f"; and {count - len(shown)} more" if count > len(shown) else ""
     listed = "; ".join(map(str, shown))
     return (f"Nearest class: {nearest.cls.architecture}, which differs in {things}: {listed}{more}.", *limits)
-
-
-def _write_weights(weights: dict[str, Tensor], path: Path) -> None:
-    written: dict[str, Tensor] = {}
-    storages: set[int] = set()
-    for name, value in weights.items():
-        tensor = value.cpu().contiguous()
-        storage = tensor.untyped_storage().data_ptr()
-        written[name] = tensor.clone() if storage in storages else tensor  # layers that share are written once per name
-        storages.add(storage)
-    with atomic(path) as file:
-        file.write(save(written, {"format": "pt"}))

@@ -70,12 +70,12 @@ def mask_id(folder: Path) -> int:
     settings = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     named = settings.get("mask_token", "[MASK]")
     name = named.get("content") if isinstance(named, dict) else named
-    found = _tokenizer(folder).token_to_id(str(name))
-    if found is None:
+    number = _tokenizer(folder).token_to_id(str(name))
+    if number is None:
         raise InputError(
             f"{folder / FILE}: expected the mask token {name!r} of a masked model, got none. Name it in {SETTINGS}."
         )
-    return int(found)
+    return int(number)
 
 
 def _tokenizer(folder: Path) -> Any:

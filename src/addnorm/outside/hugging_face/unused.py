@@ -10,7 +10,7 @@ from torch import Tensor
 
 from addnorm.errors import InputError, did_you_mean
 from addnorm.model.architecture import Architecture
-from addnorm.outside.hugging_face.classes import Constant, ForeignClass
+from addnorm.outside.hugging_face.classes import ConfigConstant, ForeignClass
 
 _GENERATION = (
     *("assistant_confidence_threshold", "assistant_lookbehind", "bad_words_ids", "begin_suppress_tokens"),
@@ -38,13 +38,15 @@ _HARMLESS = (
 )
 """Patterns of fields that leave the logits of every class as they are. A test compares them with the installed Transformers."""
 _SWITCHES = (
-    Constant(theirs="is_encoder_decoder", values=(False,), default=False),
-    Constant(theirs="add_cross_attention", values=(False,), default=False),
-    Constant(theirs="cross_attention_hidden_size", values=(None,), default=None),
-    Constant(theirs="is_causal", values=(True,), default=True, meaning="it sees later tokens, or is another class"),
-    Constant(theirs="pruned_heads", values=({},), default={}),
-    Constant(theirs="per_layer_config", values=(None, {}), default=None, meaning="its layers differ"),
-    Constant(
+    ConfigConstant(theirs="is_encoder_decoder", values=(False,), default=False),
+    ConfigConstant(theirs="add_cross_attention", values=(False,), default=False),
+    ConfigConstant(theirs="cross_attention_hidden_size", values=(None,), default=None),
+    ConfigConstant(
+        theirs="is_causal", values=(True,), default=True, meaning="it sees later tokens, or is another class"
+    ),
+    ConfigConstant(theirs="pruned_heads", values=({},), default={}),
+    ConfigConstant(theirs="per_layer_config", values=(None, {}), default=None, meaning="its layers differ"),
+    ConfigConstant(
         theirs="auto_map", values=(None,), default=None, meaning="its model is code that addnorm does not execute"
     ),
 )
@@ -53,7 +55,7 @@ _READ = ("head_dim",)
 """Fields that are read without a table."""
 
 
-def switches_of(cls: type[ForeignClass]) -> tuple[Constant, ...]:
+def switches_of(cls: type[ForeignClass]) -> tuple[ConfigConstant, ...]:
     """The fields of other versions or programs, with the values at which they do not act in a class."""
     tables = {constant.theirs for constant in cls.constants}
     return (*cls.switches, *(switch for switch in _SWITCHES if switch.theirs not in tables))
@@ -72,6 +74,8 @@ def require_known_fields(cls: type[ForeignClass], config: Mapping[str, Any], whe
     for constant in (*cls.constants, *switches_of(cls)):
         known |= {constant.theirs, *constant.read}
     parents = {path.rpartition(".")[0] for path in known} - {""}
+    # Refused, not ignored: Transformers keeps unknown fields silently, and a misspelt `sliding_window` would give other
+    # logits than those of the model that was trained.
     for path, value in _leaves(config, parents):
         if (
             value is None
@@ -122,6 +126,9 @@ def require_redundant(
         InputError: one is another head or bias than the tied one, a buffer with other contents than the class computes, or
             unknown.
     """
+    # Three kinds of tensors are left over: copies of a tied matrix, which must equal it; the names that an untied model
+    # writes as well; and buffers, whose contents must be those that the class computes. Anything else means that file
+    # and config.json belong to different models.
     twins = dict(_twins(cls, spec))
     unread = set() if spec.tied else {weight.theirs for weight in cls.weights if weight.if_untied}
     ignored = {

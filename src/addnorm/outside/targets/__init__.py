@@ -97,7 +97,6 @@ def _kind(target: str) -> str:
     if ":" in target:
         return "function"
     raise InputError(
-        f"expected a target, got {target!r}, which is not a folder. Give module:function, file.py:function, the folder of a "
-        "run "
-        "or of a checkpoint, or transformers:CLASS such as transformers:BertModel --config '{\"num_hidden_layers\": 2}'."
+        f"expected a target, got {target!r}, which is not a folder. Give module:function, file.py:function, the folder of "
+        "a run or of a checkpoint, or transformers:CLASS such as transformers:BertModel --config '{\"num_hidden_layers\": 2}'."
     )

@@ -22,11 +22,11 @@ from addnorm.outside.targets.class_fit import best_class, some
 from addnorm.outside.targets.example_inputs import example_inputs
 from addnorm.outside.targets.input_spec import make_inputs
 from addnorm.outside.targets.run import random_tokens
+from addnorm.outside.targets.shrinking import num_parameters
 from addnorm.outside.targets.target import Target
 from addnorm.outside.targets.transformers_class import (
     configuration_target,
     model_class,
-    num_parameters,
     quiet_transformers,
     raised_as_input_error,
 )
@@ -78,6 +78,7 @@ def _without_removed(model: nn.Module, weights: Path, inputs: Any) -> tuple[str,
     if not names:
         return ()
     aliases = {name: [each for each, other in named.items() if other is named[name]] for name in names}
+    # Decided on a copy in float64; the model itself then gets the same removals in its own dtype.
     absent, zeroed = remove(copy_of(model, torch.float64), names, aliases, bind(inputs))
     for name in absent:
         set_to_none(model, aliases[name])
@@ -160,6 +161,7 @@ def _loaded(folder: Path, name: str, weights: str) -> tuple[nn.Module, list[str]
         model, loading_info = cls.from_pretrained(
             folder,
             config=config,
+            # Each of the next lines closes a way by which a folder could run code or load anything from elsewhere.
             local_files_only=True,
             trust_remote_code=False,
             use_safetensors=".safetensors" in weights,

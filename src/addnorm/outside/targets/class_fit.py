@@ -51,6 +51,7 @@ def best_class(folder: Path, content: Mapping[str, Any], weights: Path) -> Class
                 model = cls(cls.config_class.from_json_file(folder / "config.json"))
             except Exception:  # noqa: BLE001 - a class may refuse the configuration with any exception
                 continue
+            # Names alone, on the meta device: no class is built with weights to see whether it fits.
             fits.append(_fit(cls.__name__, cls.base_model_prefix, set(model.state_dict()), names))
             tied = set(model._tied_weights_keys or ())
             missing = tuple(each for each in fits[-1].missing if each not in tied)
@@ -92,9 +93,10 @@ def _fit(name: str, prefix: str, own: set[str], given: set[str]) -> ClassFit:
         old = each.replace(".gamma", ".weight").replace(".beta", ".bias") if "LayerNorm" in each else each
         return old.removeprefix(f"{prefix}.") if prefix else old
 
-    mine, theirs = {bare(each): each for each in own}, {bare(each): each for each in given}
+    # Old files name the gain gamma and the shift beta, and may have or lack the prefix of the inner model.
+    ours, theirs = {bare(each): each for each in own}, {bare(each): each for each in given}
     return ClassFit(
         name=name,
-        missing=tuple(sorted(mine[each] for each in mine.keys() - theirs.keys())),
-        ignored=tuple(sorted(theirs[each] for each in theirs.keys() - mine.keys())),
+        missing=tuple(sorted(ours[each] for each in ours.keys() - theirs.keys())),
+        ignored=tuple(sorted(theirs[each] for each in theirs.keys() - ours.keys())),
     )

@@ -82,6 +82,7 @@ def _ids(config: Any) -> Made:
     text = config.get_text_config()
     vocab, longest = int(text.vocab_size), getattr(text, "max_position_embeddings", None)
     special = {getattr(config, f"{name}_token_id", None) for name in ("pad", "bos", "eos", "sep", "cls", "mask")}
+    # Padding and other special ids switch masks on, which would hide positions from the audit.
     ordinary = [token for token in range(vocab) if token not in _flat(special)]
     seq = (
         _SEQ if longest is None else min(_SEQ, max(2, int(longest) - 2))
@@ -116,8 +117,7 @@ def _features(config: Any) -> Made:
     if bins is None or frames is None:
         raise InputError(
             "inputs cannot be derived: expected num_mel_bins and max_source_positions in the configuration, got none. "
-            "Describe them with "
-            "--inputs spec.json."
+            "Describe them with --inputs spec.json."
         )
     return torch.randn(_BATCH, bins, 2 * frames, generator=_draw()), f"{_BATCH} x {bins} x {2 * frames} noise"
 

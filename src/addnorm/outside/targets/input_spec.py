@@ -74,6 +74,8 @@ def make_inputs(spec: Mapping[str, Any], model: nn.Module | None = None) -> tupl
     Raises:
         InputError: an entry is wrong; the message has its path.
     """
+    # One generator for all entries, in the order of the file: equal files give equal inputs, and two inputs of one
+    # shape differ.
     draw = torch.Generator().manual_seed(0)
     default = float_types(model)[0] if model is not None else torch.float32
     made = {name: _entry(name, entry, draw, default) for name, entry in spec.items()}

@@ -41,6 +41,9 @@ def shrunk_config(cls: Any, config: Any, budget: int) -> tuple[Any, str]:
             shapes = parameter_shapes(cls, small)
         except Exception:  # noqa: BLE001 - a class may refuse sizes with any exception
             continue
+        # The same names up to layer numbers and the same axes: then the same code runs, on generic weights of other
+        # sizes, and the verdicts are those of the full model. A class that builds something else when it is small is
+        # passed over.
         if _structure(shapes) == _structure(full) and needed_bytes(_count(shapes)) <= budget:
             return small, description
     raise InputError(
@@ -54,6 +57,11 @@ def parameter_shapes(cls: Any, config: Any) -> Mapping[str, tuple[int, ...]]:
     """Names and shapes of the parameters, without allocating them."""
     with torch.device("meta"):
         return {name: tuple(each.shape) for name, each in cls(config).named_parameters()}
+
+
+def num_parameters(cls: Any, config: Any) -> int:
+    """Count the parameters of a configuration's model without allocating them."""
+    return _count(parameter_shapes(cls, config))
 
 
 def pattern(name: str) -> str:
@@ -110,6 +118,7 @@ def _narrower(config: Any, most_heads: int) -> tuple[dict[str, Any], int]:
     few = min([most_heads, *heads])
     keys = fields.get("num_key_value_heads")
     if isinstance(keys, int):
+        # Grouped keys are structure: what a key bias shifts depends on the number of query heads that read it.
         group = max(1, heads[0] // keys)
         few = max(group, few // group * group)
         settings["num_key_value_heads"] = few // group

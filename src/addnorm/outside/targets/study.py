@@ -61,6 +61,7 @@ def audit_study(
             content["variants"][name] = earlier[name]
             continue
         content["variants"][name] = _audited(runs[name])
+        # After each variant, with the earlier results of those still to come: an audit that is stopped loses nothing.
         rest = {later: earlier[later] for later in names[done:] if later in earlier}
         write_json(folder / NAME, {**content, "variants": content["variants"] | rest})
         on_done(name, done, len(names))

@@ -15,7 +15,7 @@ from torch import nn
 from addnorm.errors import InputError, did_you_mean
 from addnorm.outside.targets.example_inputs import example_inputs
 from addnorm.outside.targets.input_spec import make_inputs
-from addnorm.outside.targets.shrinking import shrunk_config
+from addnorm.outside.targets.shrinking import num_parameters, shrunk_config
 from addnorm.outside.targets.target import Kind, Target
 from addnorm.redundancy.execution.memory import needed_bytes
 
@@ -53,17 +53,12 @@ def configuration_target(
                 full_size = num_parameters(cls, config)
                 config, shrunk = shrunk_config(cls, config, memory)
         _require_size(name, cls, config)
+        # After the memory and size checks, which build the model on the meta device and may draw random numbers.
         torch.manual_seed(0)
         model = _built(name, cls, config).eval()
     inputs, notes = (make_inputs(given, model), ()) if given is not None else example_inputs(model)
     notes = ("weights: random, from seed 0", *notes)
     return Target(name=name, model=model, inputs=inputs, kind=kind, notes=notes, shrunk=shrunk, whole=full_size)
-
-
-def num_parameters(cls: Any, config: Any) -> int:
-    """Count the parameters of a configuration's model without allocating them."""
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in cls(config).parameters())
 
 
 def model_class(name: str) -> Any:
@@ -74,23 +69,22 @@ def model_class(name: str) -> Any:
     """
     transformers = import_transformers()
     try:
-        found: Any = getattr(transformers, name, None) if not name.startswith("_") else None
+        candidate: Any = getattr(transformers, name, None) if not name.startswith("_") else None
     except Exception as error:  # a class's module may fail to import with any exception, such as a broken torchvision
         raise InputError(
             f"transformers.{name} cannot be imported: {type(error).__name__}: {' '.join(str(error).split())[:300]} Mend or "
             "remove the package that the message names."
         ) from error
-    is_model = isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)
-    if not is_model or getattr(found, "config_class", None) is None:
+    is_model = isinstance(candidate, type) and issubclass(candidate, transformers.PreTrainedModel)
+    if not is_model or getattr(candidate, "config_class", None) is None:
         endings = ("Model", "LM", "Generation", "Classification")
         classes = [each for each in dir(transformers) if each.endswith(endings) and not each.startswith("Auto")]
-        problem = "not a single model class" if found is not None else "not known"
+        problem = "not a single model class" if candidate is not None else "not known"
         raise InputError(
             f"transformers {transformers.__version__}: expected a class with weights such as BertForMaskedLM, got {name!r}, "
-            "which "
-            f"is {problem}.{did_you_mean(name, classes)}"
+            f"which is {problem}.{did_you_mean(name, classes)}"
         )
-    return found
+    return candidate
 
 
 def import_transformers() -> Any:
@@ -145,6 +139,8 @@ def _reads(cls: Any, field: str) -> bool:
     """True if the class's module reads a field that its configuration does not declare, as DeBERTa's reads
     `position_buckets`."""
     try:
+        # Configurations accept any field, so a misspelt one would have no effect at all. Fields that only the code
+        # reads are known from its text.
         source = inspect.getsource(sys.modules[cls.__module__])
     except (OSError, TypeError):
         return False
@@ -157,8 +153,7 @@ def _require_size(name: str, cls: Any, config: Any) -> None:
     if count > LARGEST:
         raise InputError(
             f"{name} is too large to build: expected at most {LARGEST / 1e9:.0f} G parameters, got {count / 1e9:.1f} G. Give "
-            "a smaller "
-            "configuration, such as --config '{\"num_hidden_layers\": 2}'."
+            "a smaller configuration, such as --config '{\"num_hidden_layers\": 2}'."
         )
 
 

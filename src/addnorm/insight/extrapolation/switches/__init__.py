@@ -108,6 +108,7 @@ def parse_switches(text: str) -> tuple[Combination, ...]:
     for part in (part.strip() for part in text.split(",")):
         combination = tuple(room("switch").make(kind.strip()) for kind in part.split("+"))
         rotating = [switch.kind for switch in combination if switch.changes == "rotation"]
+        # Both would rebuild the rotation from the model's own, and the second would undo the first without a word.
         if len(rotating) > 1:
             raise InputError(
                 f"{' and '.join(rotating)} both change the rotation: expected at most one of them at a time. To "

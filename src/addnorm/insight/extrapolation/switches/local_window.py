@@ -79,6 +79,8 @@ class NearestKeys(Wrapped):
         inner, mask = self.inner.score_bias(layer, prepared[0]), prepared[1]
         if mask is None or inner is None:
             return inner if mask is None else mask
+        # The inner bias may span more distances than the mask; the two are aligned by the distance of their first
+        # entry.
         if isinstance(inner, DistanceBias):
             skipped, span = mask.first - inner.first, mask.values.shape[1]
             return DistanceBias(values=inner.values[:, skipped : skipped + span] + mask.values, first=mask.first)

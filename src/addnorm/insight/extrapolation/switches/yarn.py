@@ -49,5 +49,7 @@ class Yarn(SwitchSpec):
         own = frequencies_of(rope, rope.theta)
         turns = reach.trained * own / (2 * math.pi)
         gamma = ((turns - self.alpha) / (self.beta - self.alpha)).clamp(0.0, 1.0)
+        # At the train length s is 1, and every frequency is its own whatever gamma is: the switch is the identity
+        # there.
         mixed = ((1 - gamma) / reach.scale + gamma) * own
         return RescaledRope(rope, frequencies=mixed, query_scale=(0.1 * math.log(reach.scale) + 1) ** 2)

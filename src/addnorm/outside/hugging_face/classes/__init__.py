@@ -21,8 +21,8 @@ __all__ = [
     "OWN_TOKENIZER",
     "ROPE_TYPE",
     "SIZES",
-    "Constant",
-    "Field",
+    "ConfigConstant",
+    "ConfigField",
     "ForeignClass",
     "Ignored",
     "Weight",
@@ -36,7 +36,7 @@ OWN_TOKENIZER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Field:
+class ConfigField:
     """A field of config.json that is a field of the spec."""
 
     theirs: str
@@ -56,16 +56,16 @@ class Field:
 
 
 SIZES = (
-    Field(theirs="vocab_size", ours="vocab"),
-    Field(theirs="hidden_size", ours="width"),
-    Field(theirs="num_hidden_layers", ours="depth"),
-    Field(theirs="num_attention_heads", ours="heads"),
+    ConfigField(theirs="vocab_size", ours="vocab"),
+    ConfigField(theirs="hidden_size", ours="width"),
+    ConfigField(theirs="num_hidden_layers", ours="depth"),
+    ConfigField(theirs="num_attention_heads", ours="heads"),
 )
 """Sizes that most classes name alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Constant:
+class ConfigConstant:
     """A field of config.json with which the class is what our model is."""
 
     theirs: str
@@ -79,7 +79,7 @@ class Constant:
     """Further paths of the same value that the class reads; they are not written."""
 
 
-ROPE_TYPE = Constant(
+ROPE_TYPE = ConfigConstant(
     theirs="rope_parameters.rope_type",
     values=("default",),
     default="default",
@@ -125,9 +125,9 @@ class ForeignClass(ABC):
     """Further classes whose checkpoints hold the same weights."""
     fixed: ClassVar[Mapping[str, Any]]
     """Paths in the spec with the values that the class always has."""
-    fields: ClassVar[tuple[Field, ...]]
-    constants: ClassVar[tuple[Constant, ...]] = ()
-    switches: ClassVar[tuple[Constant, ...]] = ()
+    fields: ClassVar[tuple[ConfigField, ...]]
+    constants: ClassVar[tuple[ConfigConstant, ...]] = ()
+    switches: ClassVar[tuple[ConfigConstant, ...]] = ()
     """Fields that other versions or programs write, with the values at which they do not act; not written here."""
     harmless: ClassVar[tuple[str, ...]] = ()
     """Patterns of further fields of config.json that leave the logits of the class as they are, whatever they hold."""

@@ -1,7 +1,7 @@
 """Lines that Llama and Qwen2 share: pre-norm RMS, rotary positions with pairs as halves, SwiGLU, grouped queries."""
 
 from addnorm.outside.hugging_face.buffers import is_frequencies
-from addnorm.outside.hugging_face.classes import ROPE_TYPE, SIZES, Constant, Field, Ignored, Weight, lines
+from addnorm.outside.hugging_face.classes import ROPE_TYPE, SIZES, ConfigConstant, ConfigField, Ignored, Weight, lines
 from addnorm.outside.hugging_face.forms import HALVES
 
 FIXED = {
@@ -14,37 +14,37 @@ FIXED = {
 
 FIELDS = (
     *SIZES,
-    Field(theirs="num_key_value_heads", ours="kv_heads", default=lambda config: config["num_attention_heads"]),
-    Field(theirs="intermediate_size", ours="hidden"),
-    Field(theirs="rms_norm_eps", ours="norm.eps", default=1e-6),
-    Field(
+    ConfigField(theirs="num_key_value_heads", ours="kv_heads", default=lambda config: config["num_attention_heads"]),
+    ConfigField(theirs="intermediate_size", ours="hidden"),
+    ConfigField(theirs="rms_norm_eps", ours="norm.eps", default=1e-6),
+    ConfigField(
         theirs="rope_theta",
         ours="position.theta",
         default=10_000.0,
         also=("rope_parameters.rope_theta",),
         read=("rope_scaling.rope_theta",),
     ),
-    Field(theirs="tie_word_embeddings", ours="tied", default=False),
-    Field(theirs="attention_dropout", ours="dropout.attention", default=0.0),
-    Field(theirs="initializer_range", ours="init_std", default=0.02),
+    ConfigField(theirs="tie_word_embeddings", ours="tied", default=False),
+    ConfigField(theirs="attention_dropout", ours="dropout.attention", default=0.0),
+    ConfigField(theirs="initializer_range", ours="init_std", default=0.02),
 )
 
 CONSTANTS = (
-    Constant(theirs="hidden_act", values=("silu", "swish"), default="silu"),
+    ConfigConstant(theirs="hidden_act", values=("silu", "swish"), default="silu"),
     ROPE_TYPE,
 )
 
 SWITCHES = (
-    Constant(
+    ConfigConstant(
         theirs="partial_rotary_factor",
         values=(1.0,),
         default=1.0,
         meaning="it rotates a share of each head",
         read=("rope_parameters.partial_rotary_factor", "rope_scaling.partial_rotary_factor"),
     ),
-    Constant(theirs="rope_interleaved", values=(False,), default=False),
-    Constant(theirs="use_mrope", values=(False,), default=False),
-    Constant(theirs="layer_types", values=("full_attention", "attention"), default="full_attention"),
+    ConfigConstant(theirs="rope_interleaved", values=(False,), default=False),
+    ConfigConstant(theirs="use_mrope", values=(False,), default=False),
+    ConfigConstant(theirs="layer_types", values=("full_attention", "attention"), default="full_attention"),
 )
 
 _LAYER, _THEIR_LAYER = "layers.{}", "model.layers.{}"

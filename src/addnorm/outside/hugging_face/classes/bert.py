@@ -4,7 +4,15 @@ Source: `modeling_bert.py` of Transformers 5.23; Devlin et al. 2018, arXiv:1810.
 """
 
 from addnorm.outside.hugging_face.buffers import is_count
-from addnorm.outside.hugging_face.classes import SIZES, Constant, Field, ForeignClass, Ignored, Weight, lines
+from addnorm.outside.hugging_face.classes import (
+    SIZES,
+    ConfigConstant,
+    ConfigField,
+    ForeignClass,
+    Ignored,
+    Weight,
+    lines,
+)
 
 _LAYER, _THEIR_LAYER = "layers.{}", "bert.encoder.layer.{}"
 _BODY, _HIDDEN = f"{_LAYER}.attention.body", f"{_LAYER}.feedforward.body"
@@ -27,22 +35,22 @@ class Bert(ForeignClass):
     }
     fields = (
         *SIZES,
-        Field(theirs="intermediate_size", ours="hidden"),
-        Field(theirs="max_position_embeddings", ours="max_seq", default=512),
-        Field(theirs="type_vocab_size", ours="token_types", default=2),
-        Field(theirs="layer_norm_eps", ours="norm.eps", default=1e-12),
-        Field(theirs="hidden_act", ours="activation", default="gelu", names=_ACTIVATIONS),
-        Field(theirs="hidden_act", ours="head_transform", default="gelu", names=_ACTIVATIONS),
-        Field(theirs="tie_word_embeddings", ours="tied", default=True),
-        Field(theirs="attention_probs_dropout_prob", ours="dropout.attention", default=0.1),
-        Field(theirs="hidden_dropout_prob", ours="dropout.branch", default=0.1),
-        Field(theirs="hidden_dropout_prob", ours="dropout.embedding", default=0.1),
-        Field(theirs="initializer_range", ours="init_std", default=0.02),
+        ConfigField(theirs="intermediate_size", ours="hidden"),
+        ConfigField(theirs="max_position_embeddings", ours="max_seq", default=512),
+        ConfigField(theirs="type_vocab_size", ours="token_types", default=2),
+        ConfigField(theirs="layer_norm_eps", ours="norm.eps", default=1e-12),
+        ConfigField(theirs="hidden_act", ours="activation", default="gelu", names=_ACTIVATIONS),
+        ConfigField(theirs="hidden_act", ours="head_transform", default="gelu", names=_ACTIVATIONS),
+        ConfigField(theirs="tie_word_embeddings", ours="tied", default=True),
+        ConfigField(theirs="attention_probs_dropout_prob", ours="dropout.attention", default=0.1),
+        ConfigField(theirs="hidden_dropout_prob", ours="dropout.branch", default=0.1),
+        ConfigField(theirs="hidden_dropout_prob", ours="dropout.embedding", default=0.1),
+        ConfigField(theirs="initializer_range", ours="init_std", default=0.02),
     )
     constants = (
-        Constant(theirs="is_decoder", values=(False,), default=False),
-        Constant(theirs="add_cross_attention", values=(False,), default=False),
-        Constant(theirs="position_embedding_type", values=("absolute",), default="absolute"),
+        ConfigConstant(theirs="is_decoder", values=(False,), default=False),
+        ConfigConstant(theirs="add_cross_attention", values=(False,), default=False),
+        ConfigConstant(theirs="position_embedding_type", values=("absolute",), default="absolute"),
     )
     harmless = ("directionality", r"pooler_\w+")  # of the original code, and of the pooler
     weights = (

@@ -10,8 +10,8 @@ from addnorm.outside.hugging_face.buffers import is_mask, is_number
 from addnorm.outside.hugging_face.classes import (
     HAS_CLASS,
     OWN_TOKENIZER,
-    Constant,
-    Field,
+    ConfigConstant,
+    ConfigField,
     ForeignClass,
     Ignored,
     Weight,
@@ -40,29 +40,29 @@ class GPT2(ForeignClass):
         **{f"bias.{name}": True for name in ("q", "k", "v", "o", "up", "down", "norm")},
     }
     fields = (
-        Field(theirs="vocab_size", ours="vocab"),
-        Field(theirs="n_embd", ours="width", read=("hidden_size",)),
-        Field(theirs="n_layer", ours="depth", read=("num_hidden_layers",)),
-        Field(theirs="n_head", ours="heads", read=("num_attention_heads",)),
-        Field(theirs="n_inner", ours="hidden", default=_hidden),
-        Field(theirs="n_positions", ours="max_seq", default=1024, read=("max_position_embeddings",)),
-        Field(theirs="layer_norm_epsilon", ours="norm.eps", default=1e-5),
-        Field(
+        ConfigField(theirs="vocab_size", ours="vocab"),
+        ConfigField(theirs="n_embd", ours="width", read=("hidden_size",)),
+        ConfigField(theirs="n_layer", ours="depth", read=("num_hidden_layers",)),
+        ConfigField(theirs="n_head", ours="heads", read=("num_attention_heads",)),
+        ConfigField(theirs="n_inner", ours="hidden", default=_hidden),
+        ConfigField(theirs="n_positions", ours="max_seq", default=1024, read=("max_position_embeddings",)),
+        ConfigField(theirs="layer_norm_epsilon", ours="norm.eps", default=1e-5),
+        ConfigField(
             theirs="activation_function",
             ours="activation",
             default="gelu_new",
             names={"gelu_new": "gelu_tanh", "gelu_pytorch_tanh": "gelu_tanh", "gelu": "gelu", "relu": "relu"},
         ),
-        Field(theirs="tie_word_embeddings", ours="tied", default=True),
-        Field(theirs="attn_pdrop", ours="dropout.attention", default=0.1),
-        Field(theirs="resid_pdrop", ours="dropout.branch", default=0.1),
-        Field(theirs="embd_pdrop", ours="dropout.embedding", default=0.1),
-        Field(theirs="initializer_range", ours="init_std", default=0.02),
+        ConfigField(theirs="tie_word_embeddings", ours="tied", default=True),
+        ConfigField(theirs="attn_pdrop", ours="dropout.attention", default=0.1),
+        ConfigField(theirs="resid_pdrop", ours="dropout.branch", default=0.1),
+        ConfigField(theirs="embd_pdrop", ours="dropout.embedding", default=0.1),
+        ConfigField(theirs="initializer_range", ours="init_std", default=0.02),
     )
     constants = (
-        Constant(theirs="scale_attn_weights", values=(True,), default=True),
-        Constant(theirs="scale_attn_by_inverse_layer_idx", values=(False,), default=False),
-        Constant(theirs="add_cross_attention", values=(False,), default=False),
+        ConfigConstant(theirs="scale_attn_weights", values=(True,), default=True),
+        ConfigConstant(theirs="scale_attn_by_inverse_layer_idx", values=(False,), default=False),
+        ConfigConstant(theirs="add_cross_attention", values=(False,), default=False),
     )
     harmless = ("n_ctx", r"summary_\w+", "reorder_and_upcast_attn", "predict_special_tokens")
     weights = (

@@ -10,7 +10,7 @@ from addnorm.outside.hugging_face.classes import (
     OWN_TOKENIZER,
     ROPE_TYPE,
     SIZES,
-    Field,
+    ConfigField,
     ForeignClass,
     Ignored,
     Weight,
@@ -35,10 +35,10 @@ class GPTNeoX(ForeignClass):
     }
     fields = (
         *SIZES,
-        Field(theirs="intermediate_size", ours="hidden"),
-        Field(theirs="max_position_embeddings", ours="max_seq", default=2048),
-        Field(theirs="layer_norm_eps", ours="norm.eps", default=1e-5),
-        Field(
+        ConfigField(theirs="intermediate_size", ours="hidden"),
+        ConfigField(theirs="max_position_embeddings", ours="max_seq", default=2048),
+        ConfigField(theirs="layer_norm_eps", ours="norm.eps", default=1e-5),
+        ConfigField(
             theirs="hidden_act",
             ours="activation",
             default="gelu",
@@ -50,7 +50,7 @@ class GPTNeoX(ForeignClass):
                 "relu": "relu",
             },
         ),
-        Field(
+        ConfigField(
             theirs="rotary_emb_base",
             ours="position.theta",
             default=10_000.0,
@@ -58,7 +58,7 @@ class GPTNeoX(ForeignClass):
             read=("rope_scaling.rope_theta",),
             echoes=("rope_theta",),
         ),
-        Field(
+        ConfigField(
             theirs="rotary_pct",
             ours="position.fraction",
             default=0.25,
@@ -66,18 +66,18 @@ class GPTNeoX(ForeignClass):
             read=("rope_scaling.partial_rotary_factor",),
             echoes=("partial_rotary_factor",),
         ),
-        *(Field(theirs="attention_bias", ours=f"bias.{name}", default=True) for name in ("q", "k", "v", "o")),
-        Field(
+        *(ConfigField(theirs="attention_bias", ours=f"bias.{name}", default=True) for name in ("q", "k", "v", "o")),
+        ConfigField(
             theirs="use_parallel_residual",
             ours="block.kind",
             default=True,
             names={True: "parallel", False: "sequential"},
         ),
-        Field(theirs="tie_word_embeddings", ours="tied", default=False),
-        Field(theirs="attention_dropout", ours="dropout.attention", default=0.0),
-        Field(theirs="hidden_dropout", ours="dropout.branch", default=0.0),
-        Field(theirs="hidden_dropout", ours="dropout.embedding", default=0.0),
-        Field(theirs="initializer_range", ours="init_std", default=0.02),
+        ConfigField(theirs="tie_word_embeddings", ours="tied", default=False),
+        ConfigField(theirs="attention_dropout", ours="dropout.attention", default=0.0),
+        ConfigField(theirs="hidden_dropout", ours="dropout.branch", default=0.0),
+        ConfigField(theirs="hidden_dropout", ours="dropout.embedding", default=0.0),
+        ConfigField(theirs="initializer_range", ours="init_std", default=0.02),
     )
     constants = (ROPE_TYPE,)
     harmless = (

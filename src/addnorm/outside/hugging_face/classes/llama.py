@@ -3,7 +3,7 @@
 Source: `modeling_llama.py` of Transformers 5.23; Touvron et al. 2023, arXiv:2302.13971.
 """
 
-from addnorm.outside.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass
+from addnorm.outside.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, ConfigConstant, ConfigField, ForeignClass
 from addnorm.outside.hugging_face.classes._llama_like import CONSTANTS, FIELDS, FIXED, IGNORED, SWITCHES, WEIGHTS
 
 
@@ -14,16 +14,16 @@ class Llama(ForeignClass):
     fixed = FIXED
     fields = (
         *FIELDS,
-        Field(theirs="max_position_embeddings", ours="max_seq", default=2048),
-        *(Field(theirs="attention_bias", ours=f"bias.{name}", default=False) for name in ("q", "k", "v", "o")),
-        *(Field(theirs="mlp_bias", ours=f"bias.{name}", default=False) for name in ("up", "down")),
+        ConfigField(theirs="max_position_embeddings", ours="max_seq", default=2048),
+        *(ConfigField(theirs="attention_bias", ours=f"bias.{name}", default=False) for name in ("q", "k", "v", "o")),
+        *(ConfigField(theirs="mlp_bias", ours=f"bias.{name}", default=False) for name in ("up", "down")),
     )
     constants = CONSTANTS
     switches = (
         *SWITCHES,
         # The class has no windows, but its cache has if this field is there.
-        Constant(theirs="sliding_window", values=(None,), default=None),
-        Constant(theirs="use_sliding_window", values=(False,), default=False),
+        ConfigConstant(theirs="sliding_window", values=(None,), default=None),
+        ConfigConstant(theirs="use_sliding_window", values=(False,), default=False),
     )
     harmless = ("pretraining_tp", "max_sequence_length", "is_llama_config")
     weights = WEIGHTS

@@ -3,7 +3,7 @@
 Source: `modeling_qwen2.py` of Transformers 5.23; Qwen team 2024, arXiv:2407.10671.
 """
 
-from addnorm.outside.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, Constant, Field, ForeignClass
+from addnorm.outside.hugging_face.classes import HAS_CLASS, OWN_TOKENIZER, ConfigConstant, ConfigField, ForeignClass
 from addnorm.outside.hugging_face.classes._llama_like import CONSTANTS, FIELDS, FIXED, IGNORED, SWITCHES, WEIGHTS
 
 
@@ -12,10 +12,10 @@ class Qwen2(ForeignClass):
 
     architecture = "Qwen2ForCausalLM"
     fixed = {**FIXED, "bias.q": True, "bias.k": True, "bias.v": True}
-    fields = (*FIELDS, Field(theirs="max_position_embeddings", ours="max_seq", default=32_768))
+    fields = (*FIELDS, ConfigField(theirs="max_position_embeddings", ours="max_seq", default=32_768))
     constants = (
         *CONSTANTS,
-        Constant(
+        ConfigConstant(
             theirs="use_sliding_window",
             values=(False,),
             default=False,

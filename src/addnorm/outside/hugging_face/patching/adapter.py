@@ -59,6 +59,7 @@ def load_patch(model: nn.Module, path: str | Path) -> Patch:
     """
     path = Path(path)
     specs, tensors = _read(path)
+    # The file has every setting written out, so that a later version with other defaults builds the same mechanisms.
     made = patch(model, **specs)
     own = _tensors(model, made)
     wrong = sorted(set(own) ^ set(tensors)) or sorted(name for name in own if own[name].shape != tensors[name].shape)

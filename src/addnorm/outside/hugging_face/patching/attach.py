@@ -13,7 +13,7 @@ from addnorm.model.initialisation import initialise
 from addnorm.model.neutral import Start, neutral_start
 from addnorm.model.transformer import Transformer
 from addnorm.outside.hugging_face.patching import attention, norms
-from addnorm.outside.hugging_face.patching.cache import keep_all_positions
+from addnorm.outside.hugging_face.patching.attention import keep_all_positions
 from addnorm.outside.hugging_face.patching.check import cache_gap, measure_start, require_cache, require_start
 from addnorm.outside.hugging_face.patching.joints import Decoder, find_decoder, find_layers_of, some_tokens
 from addnorm.outside.hugging_face.patching.stream import JoinedStream
@@ -89,10 +89,13 @@ def patch(
     if not starts and norm is None:
         raise InputError("patch: expected at least one of residual, scores, values and norm, got none.")
     _require_supported(starts)
+    # Measured before anything is changed, and with the model's own rounding as the allowance: some caches differ from
+    # no cache without any patch.
     before, gap = measure_start(model), cache_gap(model)
     made = Patch({name: encode(start.spec) for name, start in starts.items()})
     events, layers = find_layers_of(model)
     decoder = find_decoder(events, layers) if residual is not None or norm is not None else None
+    # Before the first hook: `unpatch` finds what it has to undo here, at whichever line an error comes.
     setattr(model, ATTRIBUTE, made)
     try:
         if decoder is not None and norm is not None:
@@ -199,6 +202,7 @@ def _join_stream(made: Patch, start: Start, decoder: Decoder, like: Tensor, seed
     residual = spec.build(shape, Parts(sites=decoder.places, norm=nn.RMSNorm, std=_STD))
     residual.sites = decoder.places
     _add(made, "residual", residual, start, like, seed)
+    # After the parameters are filled: its hooks act from here on.
     made.stream = JoinedStream(residual, decoder)
 
 
@@ -252,6 +256,8 @@ def _note_attention(model: nn.Module, made: Patch, layers: Sequence[nn.Module]) 
     made.implementation = own
     _set_implementation(model, attention.IMPLEMENTATION)
     noted = attention.NotedAttention()
+    # Modules that attend have no common class or name. All are marked, one pass is run, and those that called the
+    # attention function are the ones.
     inside = [module for layer in layers for module in layer.modules()]
     for module in inside:
         attention.mark(module, noted, 0)
@@ -262,8 +268,8 @@ def _note_attention(model: nn.Module, made: Patch, layers: Sequence[nn.Module]) 
         for module in inside:
             attention.unmark(module)
     per_layer = [[module for module in noted.modules if module in set(layer.modules())] for layer in layers]
-    if any(len(found) != 1 for found in per_layer) or len(set(noted.sizes)) != 1:
-        counts = ", ".join(map(str, sorted({len(found) for found in per_layer})))
+    if any(len(attending) != 1 for attending in per_layer) or len(set(noted.sizes)) != 1:
+        counts = ", ".join(map(str, sorted({len(attending) for attending in per_layer})))
         raise InputError(
             f"patch: scores and values expect one attention per layer, of one size, through Transformers' registry of "
             f"attention functions, got {counts} per layer and {len(set(noted.sizes))} sizes in {type(model).__name__}. Patch "

@@ -4,6 +4,7 @@ An attention function gets the queries of the present positions, and keys and va
 is one. That is all that a score residual needs of an earlier layer, so a cache of the model's own makes decoding exact.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,7 +24,7 @@ _UNKNOWN = ("softcap", "s_aux", "position_bias")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class AttentionCall:
     """One call of an attention function, in the axes of `addnorm.attend`."""
 
     query: Tensor
@@ -35,10 +36,10 @@ class Call:
     """`causal`, `bias` and `dropout` of `addnorm.attend`."""
 
 
-class Attention(Protocol):
+class MarkedAttention(Protocol):
     """Computation of a marked module's attention."""
 
-    def attend(self, module: nn.Module, layer: int, call: Call) -> Tensor:
+    def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         """The attended values [batch, heads, query, value_dim]."""
 
 
@@ -59,7 +60,7 @@ class NotedAttention:
         self.modules: list[nn.Module] = []
         self.sizes: list[Sizes] = []
 
-    def attend(self, module: nn.Module, layer: int, call: Call) -> Tensor:
+    def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         heads, head_dim = call.query.shape[1], call.query.shape[3]
         self.modules.append(module)
         self.sizes.append(
@@ -76,9 +77,11 @@ class JoinedAttention:
         self.passed: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         """Query, key and own value of the layers so far."""
 
-    def attend(self, module: nn.Module, layer: int, call: Call) -> Tensor:
+    def attend(self, module: nn.Module, layer: int, call: AttentionCall) -> Tensor:
         before = self.passed.get(layer - 1) if layer else None
         query, key = self.scores.merge(call.query, call.key, before if before is None else before[:2])
+        # Keys and values of all positions, the cache's included, for the queries of this call. So a later layer's sum
+        # is over the same pairs with and without a cache.
         self.passed[layer] = query, key, call.value
         terms = [self.passed[index] for index in range(layer + 1 - self.scores.terms(layer), layer + 1)]
         value = call.value
@@ -89,12 +92,13 @@ class JoinedAttention:
         weights = self.scores.weights(layer)
         factor = call.scaling * query.shape[-1] ** 0.5  # weights contain 1/sqrt(head_dim); a model may scale otherwise
         scaled = weights * factor if isinstance(weights, Tensor) else [weight * factor for weight in weights]
+        # They hold the graph of the pass, and with it its memory.
         if layer == self.depth - 1:
             self.passed = {}
         return attend([term[0] for term in terms], [term[1] for term in terms], value, scaled, **call.settings)
 
 
-def mark(module: nn.Module, attention: Attention, layer: int) -> None:
+def mark(module: nn.Module, attention: MarkedAttention, layer: int) -> None:
     """Let a module's attention be computed by `attention`."""
     module.__dict__[_MARK] = attention, layer  # not a submodule
 
@@ -129,7 +133,7 @@ def _attention_function(
     Raises:
         InputError: the module is not patched, or changes its scores in a way that the sum of several layers does not define.
     """
-    marked: tuple[Attention, int] | None = module.__dict__.get(_MARK)
+    marked: tuple[MarkedAttention, int] | None = module.__dict__.get(_MARK)
     if marked is None:
         raise InputError(
             f"{type(module).__name__}: expected a patched model, got attention 'addnorm' without a patch. Call addnorm.patch, "
@@ -149,7 +153,7 @@ def _attention_function(
     attended = attention.attend(
         module,
         layer,
-        Call(
+        AttentionCall(
             query=query,
             key=key,
             value=value,
@@ -170,3 +174,46 @@ def _bias(mask: Tensor, value: Tensor) -> Tensor:
         return mask
     hidden = torch.finfo(value.dtype).min
     return torch.zeros(mask.shape, dtype=value.dtype, device=value.device).masked_fill(~mask, hidden)
+
+
+# Where layers read scores or values of earlier ones, the model's own cache must have the same positions for both. A model
+# that mixes full and sliding layers keeps few positions for the sliding ones; a layer with a longer window needs the
+# earlier layers' keys of all positions that it sees, and its own mask hides the others. So all layers keep all.
+
+
+def keep_all_positions(module: nn.Module, args: tuple[Any, ...], settings: Mapping[str, Any]) -> None:
+    """Hook before the first layer: make the sliding layers of a mixed cache full ones.
+
+    Masks are computed before the first layer, from the cache as it was. They fit all the same, because a full layer has as
+    many positions as a sliding one that has lost none.
+
+    Raises:
+        InputError: positions are lost, or the cache has fixed lengths.
+    """
+    from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
+
+    cache = next((given for given in (*args, *settings.values()) if isinstance(given, Cache)), None)
+    layers = getattr(cache, "layers", [])
+    # Layers that all keep the same positions can read each other as they are.
+    if len({_kept(layer) for layer in layers}) < 2:
+        return
+    for index, layer in enumerate(layers):
+        if not getattr(layer, "is_sliding", False):
+            continue
+        if type(layer) is not DynamicSlidingWindowLayer or layer.get_seq_length() >= layer.sliding_window:
+            raise InputError(
+                f"past_key_values: expected a DynamicCache that the patched model filled, got a {type(layer).__name__} that "
+                f"keeps {_kept(layer)} positions, where other layers keep more and read its scores or values. Leave the cache "
+                "to the model."
+            )
+        full = DynamicLayer()
+        if layer.is_initialized:
+            full.lazy_initialization(layer.keys, layer.values)
+            full.keys, full.values = layer.keys, layer.values
+        layers[index] = full
+
+
+def _kept(layer: Any) -> int | None:
+    """Number of positions that a layer of a cache keeps; None for all."""
+    window: int | None = getattr(layer, "sliding_window", getattr(layer, "max_cache_len", None))
+    return window

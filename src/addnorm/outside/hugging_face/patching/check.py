@@ -35,7 +35,7 @@ class Mode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class StartLogits:
     """Logits of one mode before the patch."""
 
     mode: Mode
@@ -82,7 +82,7 @@ def start_of(model: nn.Module, mode: Mode = PLAIN) -> tuple[Tensor, float]:
     return logits, embedding.embedding_dim**0.5 * (moved + epsilon * logits.abs().max().item())
 
 
-def measure_start(model: nn.Module) -> list[Measured]:
+def measure_start(model: nn.Module) -> list[StartLogits]:
     """Measure a model in every mode that it has: with left padding if it reads a mask, and under bfloat16's autocast."""
     known = _arguments(model)
     first = Mode(name="with left padding", logits=_padded) if "attention_mask" in known else PLAIN
@@ -92,11 +92,11 @@ def measure_start(model: nn.Module) -> list[Measured]:
     measured = []
     for mode in modes:
         logits, allowed = start_of(model, mode)
-        measured.append(Measured(mode=mode, logits=logits, allowed=allowed))
+        measured.append(StartLogits(mode=mode, logits=logits, allowed=allowed))
     return measured
 
 
-def require_start(model: nn.Module, before: Sequence[Measured], what: str) -> None:
+def require_start(model: nn.Module, before: Sequence[StartLogits], what: str) -> None:
     """Compare logits of the same tokens with those of an earlier model.
 
     Raises:
@@ -105,6 +105,7 @@ def require_start(model: nn.Module, before: Sequence[Measured], what: str) -> No
     for measured in before:
         with _evaluated(model):
             gap = (measured.mode.logits(model) - measured.logits).abs().max().item()
+        # Not `gap > allowed`: NaN must fail.
         if not gap <= measured.allowed:
             raise InputError(
                 f"patch: expected {what} that leaves the logits as they are at the start, got a change of {gap:.1e} "
@@ -147,6 +148,7 @@ def require_cache(model: nn.Module, patch: nn.Module, before: float | None, what
     """
     if before is None:
         return
+    # At its neutral start a patch adds nothing, and a cache that gives it the wrong positions would go unnoticed.
     start = {name: parameter.detach().clone() for name, parameter in patch.named_parameters()}
     random = torch.Generator().manual_seed(0)
     try:

@@ -17,7 +17,7 @@ _ADVICE = "A patch takes decoders such as Llama, Qwen2, Mistral, GPT-2 and GPT-N
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class BranchModules:
     """One branch: the module that reads the stream, and the module whose output joins it."""
 
     place: Place
@@ -30,7 +30,7 @@ class Decoder:
     """The parts of a model on which a patch acts."""
 
     layers: tuple[nn.Module, ...]
-    sites: tuple[Site, ...]
+    sites: tuple[BranchModules, ...]
     norms: tuple[str, ...]
     """Paths of the modules that read the stream: of every branch, and the one after the last layer if there is one."""
     width: int
@@ -72,9 +72,9 @@ def find_layers_of(model: nn.Module) -> tuple[PassEvents, tuple[LayerRecord, ...
         model.train(training)
     layers = find_layers(events)
     if not layers or len({layer.call.module for layer in layers}) < len(layers):
-        found = "layers that are one module" if layers else "none"
+        got = "layers that are one module" if layers else "none"
         raise InputError(
-            f"model: expected a list of layers that are called one after the other, got {found} in {type(model).__name__}. "
+            f"model: expected a list of layers that are called one after the other, got {got} in {type(model).__name__}. "
             f"{_ADVICE}"
         )
     return events, layers
@@ -101,7 +101,7 @@ def find_decoder(events: PassEvents, layers: Sequence[LayerRecord]) -> Decoder:
     )
 
 
-def _sites(number: int, layer: LayerRecord) -> list[Site]:
+def _sites(number: int, layer: LayerRecord) -> list[BranchModules]:
     path = layer.call.path
     roles = [joint.role for joint in layer.joints]
     if "parallel" in roles or any(joint.reader is None for joint in layer.joints):
@@ -120,7 +120,7 @@ def _sites(number: int, layer: LayerRecord) -> list[Site]:
     return [_site(2 * number + index, number, joint, path) for index, joint in enumerate(layer.joints)]
 
 
-def _site(index: int, layer: int, joint: Joint, path: str) -> Site:
+def _site(index: int, layer: int, joint: Joint, path: str) -> BranchModules:
     reader, writer = joint.reader, joint.writer
     if reader is None or writer is None:
         raise InputError(
@@ -128,4 +128,4 @@ def _site(index: int, layer: int, joint: Joint, path: str) -> Site:
             f"outside of modules, such as a scaled one, or dropout as a function. {_ADVICE}"
         )
     role = "attention" if joint.role == "attention" else "feedforward"
-    return Site(place=Place(index, layer, role), reader=reader.module, writer=writer.module)  # type: ignore[arg-type]
+    return BranchModules(place=Place(index, layer, role), reader=reader.module, writer=writer.module)  # type: ignore[arg-type]

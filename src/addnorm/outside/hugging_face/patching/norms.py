@@ -40,6 +40,8 @@ def _replacement(path: str, original: nn.Module, given: Any) -> nn.Module:
             f"norm: {path}: expected a norm with a weight before every branch, got {type(original).__name__}. Leave `norm` out."
         )
     made = _built(original, parameters, given)
+    # Measured, not read from names: classes called RMSNorm differ in where eps and gain go, and in whether the gain is
+    # 1 + weight.
     if not _equal(original, made, weight):
         kinds = [kind for kind in room("norm").kinds() if _equal(original, _built(original, parameters, kind), weight)]
         raise InputError(

@@ -66,6 +66,7 @@ class Reading(_Hook):
         if isinstance(read, SeparateReads):
             raise AddnormError("patch: expected one read for queries, keys and values, got three.")
         x, name = _first(args, kwargs)
+        # A branch may take batch and positions as one axis; the state keeps both.
         read = read.reshape(x.shape)
         return ((read, *args[1:]), kwargs) if name is None else (args, {**kwargs, name: read})
 
@@ -91,6 +92,9 @@ class Returning(_Hook):
 
     def __call__(self, layer: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         residual, state = self.stream.residual, self.stream.state
+        # The layer has computed its own x + f(x), which is dropped. Between layers the output is only a view of the
+        # state, for hooks of others and for outputs of hidden states: the next branch reads the state itself. After the
+        # last layer it is what the final norm gets.
         x = residual.close(state) if self.closes else residual.view(state)
         if self.closes:
             self.stream.state = None
