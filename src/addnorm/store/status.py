@@ -1,13 +1,15 @@
 """A run's status: its state and its newest numbers."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Literal
+
+from addnorm.fields import JsonFields
 
 State = Literal["queued", "running", "interrupted", "blocked", "failed", "finished", "diverged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunStatus:
+class RunStatus(JsonFields):
     """State and newest numbers of one run. Every room passes this object on instead of copying its fields.
 
     Example:
@@ -42,7 +44,3 @@ class RunStatus:
     def is_over(self) -> bool:
         """True for a run that needs no further training: finished, failed or diverged."""
         return self.state in ("finished", "failed", "diverged")
-
-    def to_json(self) -> dict[str, Any]:
-        """The run's entry in `addnorm status --json`."""
-        return {field.name: getattr(self, field.name) for field in fields(RunStatus)}

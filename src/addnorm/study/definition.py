@@ -108,6 +108,11 @@ class Training:
     depends on it, so it is not part of a run's identity, and a run may go on with another number."""
 
     @property
+    def tokens_per_step(self) -> int:
+        """Tokens of the batch of one step."""
+        return self.batch * self.seq
+
+    @property
     def budget(self) -> dict[str, int | float]:
         """The budget that the steps follow from, by the name of its field; empty if `steps` is set itself."""
         return {name: value for name in BUDGETS if (value := getattr(self, name)) is not None}

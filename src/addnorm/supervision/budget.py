@@ -63,15 +63,14 @@ def _steps(study: Study, variant: str) -> int:
     if not training.budget:
         return training.steps
     ((name, budget),) = training.budget.items()
-    tokens_per_step = training.batch * training.seq
     if name == "tokens":
-        step, what = float(tokens_per_step), f"{tokens_per_step} tokens"
+        step, what = float(training.tokens_per_step), f"{training.tokens_per_step} tokens"
     else:
         cost = step_cost(study.variants[variant], training)
         if name == "flops":
             step, what = float(cost.flops), f"{cost.flops} FLOPs"
         else:
-            step = tokens_per_step / cost.parameters
+            step = cost.tokens / cost.parameters
             what = f"{step:g} tokens per parameter"
     # A budget of a whole number of steps, such as 20 tokens per parameter, must not lose one to rounding.
     steps = math.floor(budget / step * (1 + 1e-12))

@@ -197,7 +197,7 @@ def _cost(study: Study, variant: str) -> dict[str, Any]:
         return {"reason": f"{type(error).__name__}: {error}"}
     return {
         "parameters": step.parameters,
-        "flops_per_token": step.flops / (training.batch * training.seq),
+        "flops_per_token": step.flops_per_token,
         "peak_bytes": step.peak_bytes,
     }
 
@@ -225,7 +225,7 @@ def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) 
         training = study.training_of(variant)
         steps = min(training.checkpoint_every, training.steps)
         if variant in recorded:
-            step_s, source = training.batch * training.seq / recorded[variant], "in its earlier attempts"
+            step_s, source = training.tokens_per_step / recorded[variant], "in its earlier attempts"
         elif executor.trains_on_gpus:
             continue  # this machine's speed says nothing about theirs
         else:

@@ -7,7 +7,7 @@ sizes of the stream are those of the start, where they are smallest.
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.catalogue import JOINT_ROOMS
+from addnorm.fields import JsonFields
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -52,15 +53,11 @@ class LargeEps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartCheck:
+class StartCheck(JsonFields):
     """Findings about a model before training."""
 
     unlearnable: tuple[Unlearnable, ...]
     large_eps: tuple[LargeEps, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The check as plain values."""
-        return asdict(self)
 
     def warnings(self) -> list[str]:
         """One sentence per parameter, and one for all norms together."""

@@ -90,8 +90,8 @@ class RayCluster:
         Raises:
             JobError: the cluster does not answer.
         """
-        told = self._asked(self._ray.util.list_named_actors, all_namespaces=True)
-        return {entry["name"] for entry in told if entry["namespace"] == NAMESPACE}
+        actors = self._asked(self._ray.util.list_named_actors, all_namespaces=True)
+        return {entry["name"] for entry in actors if entry["namespace"] == NAMESPACE}
 
     def create(self, name: str, resources: Mapping[str, float], **task: Any) -> None:
         """Have a run trained by an actor of that name, unless there is one.
