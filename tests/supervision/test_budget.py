@@ -20,9 +20,8 @@ from addnorm.study.encoding import encode
 from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
 from addnorm.supervision import budget as budget_room
-from addnorm.supervision.budget import resolve_budgets
 from addnorm.supervision.cost_estimate import step_cost
-from addnorm.supervision.prepared import prepare_study
+from addnorm.supervision.prepared import prepare_study, resolve_budgets
 
 FILE = """name: tiny
 seeds: [0]

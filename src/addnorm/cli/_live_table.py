@@ -45,7 +45,7 @@ class Silent:
 _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "interrupted", "queued", "finished")
 """Order in which runs are shown if not all of them fit on the terminal."""
 _FRAME = 3
-"""Lines of a table beside its runs: title, column heads and the count of hidden runs."""
+"""Lines of a table that are not its runs: title, column heads and the count of hidden runs."""
 
 
 class LiveTable(Silent):

@@ -65,7 +65,7 @@ def write_ending(folder: Path, state: Ending, content: Mapping[str, Any]) -> Non
 
 
 def make_reserve(folder: Path) -> None:
-    """Take room on the disk for the reason that it has no room: without it, a full disk could not be told from a crash.
+    """Take room on the disk for the reason that it has no room: without it, a full disk would look like a crash.
 
     Raises:
         DiskError: the file cannot be written.
@@ -98,7 +98,7 @@ def missing_record(folder: Path, trouble: str | None) -> str:
 
     Args:
         folder: the run's folder.
-        trouble: what is wrong with its events; None if they end before the last step.
+        trouble: the problem with its events; None if they end before the last step.
     """
     problem = (
         trouble or f"{folder / 'events.jsonl'} does not record the last step, though DONE says that the run finished."

@@ -81,7 +81,7 @@ def with_stage(
     Args:
         old: present content.
         stage: number of the stage, from 1; the first plan is stage 0.
-        runs: what the stage trains.
+        runs: entries of the runs that the stage trains.
         chosen: for a plan with `tune`, the name of each variant's chosen point.
     """
     content = json.dumps([old["plan_hash"], stage, [run["run"] for run in runs]])

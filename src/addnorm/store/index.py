@@ -36,7 +36,7 @@ _THINNED = (
     "WHERE run = :run AND attempt = :attempt AND metric = :metric AND step BETWEEN :first AND :last "
     "GROUP BY (step - :first) / :width"
 )
-_BESIDE = (
+_NEIGHBOURS = (
     "SELECT step, value FROM (SELECT step, value FROM points WHERE run = :run AND attempt = :attempt AND metric = :metric "
     "AND step < :first AND value IS NOT NULL ORDER BY step DESC LIMIT 1) UNION ALL "
     "SELECT step, value FROM (SELECT step, value FROM points WHERE run = :run AND attempt = :attempt AND metric = :metric "
@@ -165,7 +165,7 @@ class Index:
                 sums[(step - first) // width] = (max(step, newest_step), total + value, count + 1)
         return [(step, total / count) for _, (step, total, count) in sorted(sums.items()) if count]
 
-    def beside(self, run: str, metric: str, *, first: int, last: int) -> list[tuple[int, float]]:
+    def neighbours(self, run: str, metric: str, *, first: int, last: int) -> list[tuple[int, float]]:
         """The nearest finite values of a metric before one step and after another, as far as there are any.
 
         Args:
@@ -177,10 +177,10 @@ class Index:
         Raises:
             Damaged: the events after the stored position are damaged.
         """
-        rows, pairs = self._rows_and_pairs(_BESIDE, {"run": run, "metric": metric, "first": first, "last": last})
-        found = [(step, value) for step, value in (*rows, *pairs) if math.isfinite(value)]
-        before = [point for point in found if point[0] < first]
-        after = [point for point in found if point[0] > last]
+        rows, pairs = self._rows_and_pairs(_NEIGHBOURS, {"run": run, "metric": metric, "first": first, "last": last})
+        points = [(step, value) for step, value in (*rows, *pairs) if math.isfinite(value)]
+        before = [point for point in points if point[0] < first]
+        after = [point for point in points if point[0] > last]
         return [*([max(before)] if before else []), *([min(after)] if after else [])]
 
     def _rows_and_pairs(self, sql: str, query: dict[str, Any]) -> tuple[list[Any], list[tuple[int, float]]]:

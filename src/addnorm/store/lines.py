@@ -234,9 +234,9 @@ def _end_of_last_line(handle: int, size: int) -> int:
     while start > 0:
         take = min(_BLOCK_BYTES, start)
         start -= take
-        found = os.pread(handle, take, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        line_break = os.pread(handle, take, start).rfind(b"\n")
+        if line_break >= 0:
+            return start + line_break + 1
     return 0
 
 

@@ -193,7 +193,7 @@ class Study:
     own_vocab: tuple[str, ...] = field(default=(), metadata=_OMITTED)
     """Variants that keep their model's `vocab`, such as a table padded to a multiple of 64; at least the tokenizer's ids."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """Titles of variants in any script, shown beside their names."""
+    """Titles of variants in any script, shown with their names."""
     tune: Tuning | None = None
     """Axes over which each variant gets its own best value, chosen on tuning seeds before the comparison; null for none."""
     plugins: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ _UNWRITTEN = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 @dataclass(frozen=True)
-class Axis:
+class FieldAxis:
     """A field with the values that it takes."""
 
     path: str
@@ -112,7 +112,7 @@ def expand_grid(content: Mapping[str, Any], training: Training | None, problems:
 
 def expanded(
     entries: Mapping[str, Any],
-    axes: Mapping[str, Sequence[Axis]],
+    axes: Mapping[str, Sequence[FieldAxis]],
     reader: VariantReader,
     problems: Problems,
     decoded: Mapping[str, Variant],
@@ -152,7 +152,7 @@ def expanded(
 
 
 def _single_values(
-    entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]], reader: VariantReader, problems: Problems
+    entries: Mapping[str, Any], axes: Mapping[str, Sequence[FieldAxis]], reader: VariantReader, problems: Problems
 ) -> dict[tuple[str, str, int], Variant | None]:
     """Decode every variant with every single value, by variant, path of the axis and index of the value.
 
@@ -161,7 +161,7 @@ def _single_values(
     single: dict[tuple[str, str, int], Variant | None] = {}
     refused: dict[str, dict[str, dict[int, set[str]]]] = {}
     """Variants by axis, text and index of the value."""
-    users: dict[str, dict[str, Axis]] = {}
+    users: dict[str, dict[str, FieldAxis]] = {}
     for name, of in axes.items():
         for axis in of:
             users.setdefault(axis.path, {})[name] = axis
@@ -181,7 +181,7 @@ def _single_values(
     return single
 
 
-def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]]) -> Iterator[Point]:
+def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[FieldAxis]]) -> Iterator[Point]:
     """The product of the axes of every variant, as plain data."""
     for base, entry in entries.items():
         labels = _labels(axes[base])
@@ -196,6 +196,8 @@ def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]]) -> I
 
 def require_distinct(study: Study, grid: Grid, problems: Problems) -> None:
     """Add a problem for every variant of a grid that equals an earlier variant after its sizes are fitted to the data."""
+    if not grid.points:
+        return  # variants that a file names itself may be equal: `study_notes` says so
     first: dict[str, str] = {}
     for name, model in study.variants.items():
         training = study.training_of(name)
@@ -214,7 +216,7 @@ def require_distinct(study: Study, grid: Grid, problems: Problems) -> None:
             )
 
 
-def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
+def axes_of(grid: object, path: str, problems: Problems) -> list[FieldAxis]:
     """Axes of a grid, one for each field.
 
     Args:
@@ -222,7 +224,7 @@ def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
         path: its place, for messages.
         problems: receives the problems.
     """
-    axes: dict[tuple[str, ...], Axis] = {}
+    axes: dict[tuple[str, ...], FieldAxis] = {}
     for place, names, values in _leaves(grid, path):
         known = ("model", "training", *ALL_MODEL_FIELDS)
         if not isinstance(values, list | tuple):
@@ -244,7 +246,7 @@ def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
                 problems.add_with_line(
                     place, f"expected one axis for each field, got {axes[field_path].path} too. Keep one."
                 )
-            axes[field_path] = Axis(place, field_path, tuple(values))
+            axes[field_path] = FieldAxis(place, field_path, tuple(values))
     return list(axes.values())
 
 
@@ -259,7 +261,7 @@ def _leaves(grid: object, path: str, names: tuple[str, ...] = ()) -> Iterator[tu
         yield path, names, grid
 
 
-def _labels(axes: Sequence[Axis]) -> list[str]:
+def _labels(axes: Sequence[FieldAxis]) -> list[str]:
     """The shortest ends of the axes' paths that tell them apart."""
     labels = []
     for axis in axes:

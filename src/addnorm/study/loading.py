@@ -96,7 +96,9 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
         content = lay_over_study(content, profiles[profile], where)
     locate = _locator(file, profile, settings)
     where = _with_settings(where, settings)
-    return _decode_study(apply_settings(content, settings), file.parent, where, Problems(where, locate))
+    if settings:
+        content = apply_settings(content, settings)
+    return _decode_study(content, file.parent, where, Problems(where, locate))
 
 
 def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Callable[[str], str]:
@@ -137,7 +139,7 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
 
 
 def _as_file(study: Study) -> dict[str, Any]:
-    """A study as the content of a study file, where a variant's training stands beside its model."""
+    """A study as the content of a study file, where a variant's training stands with its model."""
     content: dict[str, Any] = encode(study)
     content.pop("own_vocab", None)
     content["training"] = training_content(study.training)
@@ -283,8 +285,8 @@ def _located_models(
 
 def _their_tokenizer(models: Mapping[str, AnyModel]) -> TokenizerSpec | None:
     """The tokenizer of the first model that was trained with one."""
-    found = (model.tokenizer() for model in models.values() if isinstance(model, ForeignSpec))
-    return next((tokenizer for tokenizer in found if tokenizer is not None), None)
+    tokenizers = (model.tokenizer() for model in models.values() if isinstance(model, ForeignSpec))
+    return next((tokenizer for tokenizer in tokenizers if tokenizer is not None), None)
 
 
 def _with_settings(where: str, settings: Sequence[Setting]) -> str:

@@ -4,7 +4,8 @@ A reference `FILE.py:FUNCTION` is a plugin too: the function builds a model of t
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -146,3 +147,14 @@ def plugin_of(spec: Spec) -> str | None:
         if path is not None and isinstance(spec, home.spec_class(spec.kind)):
             return str(path)
     return None
+
+
+def plugins_in(spec: object) -> Iterator[str]:
+    """Paths of the plugins that a spec or any part of it comes from."""
+    if isinstance(spec, Spec):
+        path = plugin_of(spec)
+        if path is not None:
+            yield path
+    if is_dataclass(spec):
+        for field in fields(spec):
+            yield from plugins_in(getattr(spec, field.name))

@@ -77,7 +77,7 @@ class Alerts:
         if command is None:
             return
         states = [status.state for status in statuses]
-        told = {
+        variables = {
             "EVENT": event,
             "STUDY": str(folder.plan["study"]),
             "DIR": str(folder.path),
@@ -86,7 +86,7 @@ class Alerts:
             "FAILED": str(sum(state in _LOST for state in states)),
             **facts,
         }
-        environment = {**os.environ, **{f"ADDNORM_{name}": value for name, value in told.items()}}
+        environment = {**os.environ, **{f"ADDNORM_{name}": value for name, value in variables.items()}}
         try:
             # A session of its own: Ctrl-C, which ends the training, is not meant for it.
             process = subprocess.Popen(

@@ -1,8 +1,12 @@
 """Training of a study: prepare the data, freeze the plan, supervise the workers."""
 
-from collections.abc import Callable, Collection
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +21,6 @@ from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.points import trained_first
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
-from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
 from addnorm.supervision.prepared import prepare_study, record_costs, require_checkpoint_in_time
 from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.study_notes import study_notes
@@ -135,7 +138,7 @@ def run(
     require_precision_here(first, spec)
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
-    prepared = prepare_study(study, out, design, lambda progress: say(_told(progress)))
+    prepared = prepare_study(study, out, design, lambda progress: say(_data_line(progress)))
     for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences()):
         say(sentence)
     require_checkpoint_in_time(prepared.fitted.study, spec, out)
@@ -238,7 +241,7 @@ def _work(study: Study, out: Path) -> Work:
     return Work(folder=out, threads=training.threads, devices=training.devices, command=command)
 
 
-def _told(progress: Progress) -> str:
+def _data_line(progress: Progress) -> str:
     """A line about the preparation of the data."""
     share = f" of about {progress.total / 1e9:.2f}" if progress.total else ""
     return f"Read {progress.read / 1e9:.2f}{share} GB of text, wrote {progress.tokens / 1e6:.0f} million tokens."
@@ -246,3 +249,43 @@ def _told(progress: Progress) -> str:
 
 def _show_nothing(folder: StudyFolder, statuses: list[RunStatus]) -> None:
     """Progress of a program that is no notebook."""
+
+
+def in_notebook() -> bool:
+    """True in the kernel of a notebook; imports nothing."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookProgress:
+    """An output of a notebook's cell with a bar, the number of runs in each state, and the running runs."""
+
+    def __init__(self) -> None:
+        self._display: Any = importlib.import_module("IPython.display")
+        self._output: Any = None
+
+    def show(self, folder: StudyFolder, statuses: Sequence[RunStatus]) -> None:
+        """Show the current state, in place of the one before."""
+        html = self._display.HTML(progress_html(folder.name, statuses))
+        if self._output is None:
+            self._output = self._display.display(html, display_id=True)
+        else:
+            self._output.update(html)
+
+
+def progress_html(name: str, statuses: Sequence[RunStatus]) -> str:
+    """A study's progress as HTML, with the state, step and loss of each running run."""
+    done, steps = sum(status.step for status in statuses), sum(status.steps for status in statuses)
+    counts = ", ".join(f"{count} {state}" for state, count in Counter(s.state for s in statuses).most_common())
+    running = "".join(
+        f"<li>{escape(status.variant)}, seed {status.seed}: step {status.step} of {status.steps}"
+        + ("" if status.loss is None else f", loss {status.loss:.4f}")
+        + "</li>"
+        for status in statuses
+        if status.state == "running"
+    )
+    return (
+        f"<p>{escape(name)}: {counts}<br><progress value='{done}' max='{max(1, steps)}'></progress> "
+        f"{done / max(1, steps):.0%} of all steps</p>" + (f"<ul>{running}</ul>" if running else "")
+    )

@@ -56,7 +56,7 @@ def stage_runs(
         folder: the study.
         design: its design.
         place: number of the stage, from 1.
-        variants: what the stage trains.
+        variants: those that the stage trains.
     """
     first = {entry["variant"]: entry for entry in folder.plan["runs"]}
     entries = []

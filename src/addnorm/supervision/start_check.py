@@ -44,7 +44,7 @@ class Unlearnable:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeEps:
-    """A norm whose eps is not small beside what it meets at the start."""
+    """A norm whose eps is not small compared with what it meets at the start."""
 
     norm: str
     eps: float
@@ -61,19 +61,19 @@ class StartCheck(JsonFields):
 
     def warnings(self) -> list[str]:
         """One sentence per parameter, and one for all norms together."""
-        found = [
+        sentences = [
             f"{each.parameter}: {each.entries} of {each.of} number(s) cannot learn, from {list(each.first)} on: no gradient at "
             f"the start (at most {each.gradient:.0e}) nor after a small move."
             for each in self.unlearnable
         ]
         if self.large_eps:
             worst = max(self.large_eps, key=lambda each: each.eps / each.mean_square)
-            found.append(
+            sentences.append(
                 f"{worst.norm}: eps {worst.eps:g} is {worst.eps / worst.mean_square:.2g} times the mean square "
                 f"{worst.mean_square:.1e} that it meets at the start, so that the norm does not set the size; "
                 f"{len(self.large_eps)} norm(s) with eps above {LARGE_EPS:.0%}. Make eps smaller or the embeddings larger."
             )
-        return found
+        return sentences
 
 
 def check_start(spec: ModelSpec) -> StartCheck:
@@ -149,7 +149,7 @@ def _meeting(meetings: dict[str, LargeEps], name: str) -> Any:
         x = inputs[0].detach()
         sizes = x.var(dim=-1, correction=0) if isinstance(module, nn.LayerNorm) else x.square().mean(dim=-1)
         smallest = float(sizes.median())
-        # A zero is a path that starts empty, such as a matrix at zero; it has no size that eps could be beside.
+        # A zero is a path that starts empty, such as a matrix at zero; it has no size that eps could be compared with.
         if smallest > 0 and (name not in meetings or smallest < meetings[name].mean_square):
             meetings[name] = LargeEps(norm=name, eps=module.eps, mean_square=smallest)
 

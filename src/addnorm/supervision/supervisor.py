@@ -4,17 +4,22 @@ The supervisor keeps no state of its own: finished, running and waiting runs are
 is killed, its workers go on training and the next supervisor adopts them.
 """
 
+import os
+import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from addnorm.errors import AddnormError, JobError
-from addnorm.store import DiskFull, Index, Lock, RunFolder, RunStatus, State, StudyFolder
+from addnorm.store import Damaged, DiskFull, Index, Lock, RunFolder, RunStatus, State, StudyFolder
 from addnorm.store.claim import Claims, InForce
 from addnorm.store.files import DiskError
+from addnorm.store.lines import LineWriter, Record
 from addnorm.supervision.executors import Executor, WorkerState
 from addnorm.supervision.stop_signals import StopSignals
 from addnorm.supervision.supervised_run import SupervisedRun, free_bytes
-from addnorm.supervision.supervisor_log import SupervisorLog
 from addnorm.training.exit_code import ExitCode
 from addnorm.words import command_line
 
@@ -100,6 +105,49 @@ def _second_supervisor(study: StudyFolder, holder: str) -> JobError:
     )
 
 
+class SupervisorLog:
+    """Append-only log with one JSON object per line: `time`, `supervisor` (process id), `type` and further values.
+
+    Entries that cannot be written, as on a full disk, are kept in memory and written, in order, as soon as that is possible.
+    If the file was removed or changed, a new writer continues what is there.
+
+    Raises:
+        DiskError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = LineWriter(path)
+        self._pending: list[Record] = []
+
+    def write(self, type: str, /, **values: Any) -> None:
+        """Append one entry."""
+        self._pending.append({"time": time.time(), "supervisor": os.getpid(), "type": type, **values})
+        try:
+            self._write_pending()
+        except Damaged:
+            with suppress(JobError):
+                lines = LineWriter(self._path)
+                self._lines.close()
+                self._lines = lines
+                self._write_pending()
+        except JobError:
+            pass  # retried with the next entry; nothing about the log may end the supervisor
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            self._lines.append(self._pending[0])
+            del self._pending[0]
+
+    def __enter__(self) -> "SupervisorLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.close()
+
+
 class _Supervisor:
     def __init__(
         self, study: StudyFolder, executor: Executor, log: SupervisorLog, retries: int, backoff_s: float
@@ -126,10 +174,10 @@ class _Supervisor:
                 if run.worker_state.phase == "ended":
                     self.end(run)
         idle = [run for run in self.runs if run.worker is None and run.is_readable() and not run.is_over()]
-        found = self.executor.find([run.folder for run in idle])
+        worker_ids = self.executor.find([run.folder for run in idle])
         for run in self.runs:
-            if run.name in found:
-                run.worker, run.worker_state = found[run.name], WorkerState(phase="working")
+            if run.name in worker_ids:
+                run.worker, run.worker_state = worker_ids[run.name], WorkerState(phase="working")
                 self.log.write("adopted", run=run.name, **_named(run.worker))
         if stop_signals:
             self.stop()
@@ -237,9 +285,9 @@ class _Supervisor:
 
 def _last_reason(run: RunFolder) -> dict[str, Any]:
     """Reason of a worker that could not write BLOCKED: it is the newest line of its log, if that has room."""
-    said = [line for line in run.last_words() if line.startswith("blocked: ")]
-    reason = said[-1].removeprefix("blocked: ") if said else "the disk could not be written"
-    return {"reason": reason, "cause": "disk" if not said or "no room left" in reason else "write"}
+    reasons = [line for line in run.last_words() if line.startswith("blocked: ")]
+    reason = reasons[-1].removeprefix("blocked: ") if reasons else "the disk could not be written"
+    return {"reason": reason, "cause": "disk" if not reasons or "no room left" in reason else "write"}
 
 
 def _named(worker: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ _PAUSE_S = 1.0
 _NICENESS = 10
 
 
-class Follower:
+class EventForwarder:
     """Forwards a study's events to a tracker, from the position where an earlier process stopped.
 
     Args:
@@ -120,7 +120,7 @@ def follow(kind: str, out: Path, *, wait_for_stop: Callable[[], bool]) -> None:
     make_folder(folder)
     study = StudyFolder(out)
     tracker: Tracker = TRACKERS.class_of(kind)(folder, study.name)
-    follower = Follower(study, tracker, out / FOLDER / f"{kind}.json")
+    follower = EventForwarder(study, tracker, out / FOLDER / f"{kind}.json")
     while True:
         stop = wait_for_stop()
         follower.update()

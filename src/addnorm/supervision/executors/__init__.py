@@ -76,7 +76,7 @@ class Work:
 
         Args:
             gpus: number of GPUs, or a fraction of one.
-            of: what gets them: "job", "run".
+            of: the unit that gets them: "job", "run".
 
         Raises:
             InputError: there are fewer.

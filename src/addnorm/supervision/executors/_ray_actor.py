@@ -28,7 +28,7 @@ class Task:
     """File for the worker's exit code."""
     cwd: str
     environment: dict[str, str]
-    """Variables beside those that Ray gives its processes."""
+    """Variables in addition to those that Ray gives its processes."""
     stopped: int
     """Exit code of a worker that was asked to stop."""
 

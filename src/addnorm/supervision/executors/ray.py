@@ -231,7 +231,7 @@ def _amounts(resources: Mapping[str, float]) -> str:
 
 
 def _environment(spec: Ray, work: Work, worker: str) -> dict[str, str]:
-    """Variables of a run's worker, beside those of its node."""
+    """Variables of a run's worker, in addition to those of its node."""
     passed = {
         name: value
         for name, value in os.environ.items()
