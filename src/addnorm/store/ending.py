@@ -33,6 +33,9 @@ def read_ending(folder: Path) -> dict[str, Any] | None:
         JobError: one of them cannot be read.
     """
     states: tuple[Ending, ...] = ("finished", "failed", "blocked")
+    # A fixed order where several markers are there, as a crash between two writes can leave them: DONE is only written
+    # by a worker that has everything, so it counts most; BLOCKED counts least, because the next attempt lifts it
+    # anyway.
     for state in states:
         name = MARKERS[state]
         try:
@@ -55,6 +58,9 @@ def write_ending(folder: Path, state: Ending, content: Mapping[str, Any]) -> Non
         InputError, DiskError: as `write_json`.
     """
     try:
+        # The usual way needs room for a second file beside the first. On a full disk it fails, and the reserve, whose
+        # blocks were taken when the attempt began, is overwritten in place and renamed: that needs no new block. A DONE
+        # never goes there: its weights could not have been written either.
         write_json(folder / MARKERS[state], content)
     except DiskFull:
         if state == "finished" or not _fill_reserve(folder, state, content):

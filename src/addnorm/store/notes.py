@@ -85,7 +85,7 @@ def add_note(out: Path, text: str, *, variant: str | None = None) -> str:
     """
     content, note = _of_length("note", text.replace("\r\n", "\n").strip(), MOST_LETTERS), secrets.token_hex(6)
     _append(out, {"time": time.time(), "note": note, "text": content, "variant": variant})
-    return made
+    return note
 
 
 def remove_note(out: Path, note: str) -> None:
