@@ -149,6 +149,8 @@ def command(options: Options) -> int:
     if options.dry_run:
         print(script(study, out=out, workers=options.workers, executor=executor), end="")
         return 0
+    # Contexts end in reverse: the page first, then trackers, which send their last numbers, then the table, whose last
+    # drawing stays on the screen above the summary.
     table = Silent() if options.json else LiveTable(study.name, out)
     tracking = Tracking(options.tracker, say=print_line)
     alerts = Alerts(options.on_end, options.on_failure, say=print_line)

@@ -137,6 +137,8 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
 
 def _identified(training: Training) -> Training:
     """A training without what no result depends on."""
+    # Sums are added in the order of the shards, whatever computes them, so devices and their way of sharing change no
+    # bit. One shard and no shards are one and the same; written apart, they would be two identities.
     return replace(training, devices=1, parallel="replicated", shards=None if training.shards == 1 else training.shards)
 
 
@@ -178,6 +180,8 @@ def run_identity(run: RunSpec) -> str:
     Raises:
         InputError: a plugin's file, or the weights at the start, cannot be read.
     """
+    # Names stay out, so that a renamed variant keeps its runs. Plugins go in by their content and by a name without
+    # folder: the code decides the result, the place where it lies does not. Weights at the start likewise.
     inputs = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
     if run.training.init_from is not None:
         inputs["init"] = weights_hash(run.training.init_from)
@@ -214,6 +218,8 @@ def resolve_shards(study: Study, plan: Mapping[str, Any] | None = None) -> Study
     for name in study.variants:
         own = study.training_of(name)
         if own.shards is None:
+            # The number of shards decides the order of sums, that is the last bits. A study that goes on with another
+            # number of devices must keep the one it began with, or its runs would be those of two studies.
             shards = frozen[name] if name in frozen else _chosen_shards(own)
             if own.devices > (shards or 1):
                 raise InputError(

@@ -89,6 +89,8 @@ def expand_grid(content: Mapping[str, Any], training: Training | None, problems:
         InputError: in a grid: an unknown field, an empty axis, a value that a variant does not take, two points of one name.
     """
     before, whole, variants = len(problems), content.get("grid"), content.get("variants")
+    # The variants are decoded without the grid first, although most of the results are not used: a mistake in a variant
+    # is then reported once, at the variant, and not at every point of the grid.
     reader = VariantReader(content.get("model"), training, problems)
     decoded = reader.read_all(variants, problems)
     own = {
@@ -128,10 +130,16 @@ def expanded(
         InputError: a value that a variant does not take, at its axis; or two points of one name.
     """
     before = len(problems)
+    # First every value alone, then the points. A point with a wrong value would be reported with all of its values,
+    # once for each combination with the others: of a 3 x 3 grid, three times. What remains after this are pairs that do
+    # not fit each other, which only a point can show.
     single = _single_values(entries, axes, reader, problems)
     problems.raise_any(since=before)
     points: dict[str, Point] = {}
     for point in _points(entries, axes):
+        # Two values may be written alike (1 and "1" are, "a/b" and "a b" too), and a point may have the name that the
+        # file gives to a variant of its own. Names are folders and table rows: one of the two would overwrite the other
+        # without a word.
         if point.name in points or (point.at and point.name in entries):
             problems.add_with_line(
                 axes[point.base][0].path,
@@ -226,6 +234,8 @@ def axes_of(grid: object, path: str, problems: Problems) -> list[FieldAxis]:
     """
     axes: dict[tuple[str, ...], FieldAxis] = {}
     for place, names, values in _leaves(grid, path):
+        # Only the first name is checked here. The rest belongs to a kind that may itself be a value of another axis, so
+        # whether the field exists is known only when a point is decoded.
         known = ("model", "training", *ALL_MODEL_FIELDS)
         if not isinstance(values, list | tuple):
             advice = f" Write [{values}]." if isinstance(values, int | float | str) else ""
@@ -266,6 +276,8 @@ def _labels(axes: Sequence[FieldAxis]) -> list[str]:
     labels = []
     for axis in axes:
         others = [other.names for other in axes if other is not axis]
+        # As short as possible, because names of points become names of folders; as long as necessary to differ on this
+        # variant.
         count = next(
             (n for n in range(1, len(axis.names)) if all(axis.names[-n:] != other[-n:] for other in others)),
             len(axis.names),

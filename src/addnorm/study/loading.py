@@ -105,6 +105,8 @@ def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Ca
     """A function that adds the line of the file to the path of a problem; the file is read when it is first called."""
 
     def locate(path: str) -> str:
+        # A line of the file would be a wrong place for a value of the command line, and an axis may be partly from
+        # each.
         if any({"grid", "tune"} & set(setting.names) for setting in settings):
             return path  # the value may come from the command line
         lines = lines_of(file.read_text(encoding="utf-8"))
@@ -124,6 +126,8 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
             raise InputError(
                 f"--set {setting.text}: a study in Python has no shared model. Set variants.NAME.… instead."
             )
+    # A study in Python goes through the same decoding as a file: encoded, laid under the settings, decoded. Otherwise
+    # --set would need a second implementation, and checks made for files would not hold for Python.
     reference = f"{name}:study" if name.endswith(".py") else name
     function, module = import_function(
         reference, "study file", "Give a study as a built-in name, a .yaml or .py file, or module:function."
@@ -200,6 +204,10 @@ def _decode_study(
         problems: of this file; none yet.
         own_vocab: variants that keep their `vocab`; None for those that have the field.
     """
+    # The order of decoding is the order in which parts need each other: plugins define names that any other field may
+    # use; runs `from` which variants begin become specs; the shared training lies below the variants' own; the grid
+    # needs decoded variants; references and tuning need the grid's names. Problems are collected as long as the next
+    # part can still be read without the part that is wrong, so that one message shows as many as possible.
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
     problems.raise_any()

@@ -37,6 +37,8 @@ def with_runs_as_specs(content: Mapping[str, Any], folder: Path, problems: Probl
         if not isinstance(own, Mapping):
             made[name] = entry
             continue
+        # A variant with a preset or an origin of its own does not begin from the shared run, as it would not take
+        # fields of a shared preset either.
         if from_shared is not None and whose(own) is None and "preset" not in own:
             own = lay_over(from_shared, own)
         origin = run_folder(own.get("from"), folder)

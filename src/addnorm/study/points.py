@@ -44,6 +44,9 @@ def points(study: Study) -> Points:
     Raises:
         InputError: an axis is wrong, a variant has none, or two points are equal; each with its path.
     """
+    # Expanded once and kept with the study, which is immutable: plan, cost and run all ask. It is an attribute that is
+    # no field, so `replace` drops it, and a changed study is expanded anew. Compared and encoded studies do not see it
+    # either.
     kept: Points | None = vars(study).get(_KEPT)
     return kept if kept is not None else expand_points(study, Problems(f"study '{study.name}'"))
 
@@ -74,6 +77,8 @@ def expand_points(study: Study, problems: Problems) -> Points:
         raise ValueError(f"study {study.name!r} is not tuned.")
     axes = _axes(study, tune, problems)
     problems.raise_any(since=before)
+    # From decoded models back to plain data, once: the axes of `tune` may apply to a study in Python, which never was a
+    # file. Every field is written out here, so nothing of the shared part may be laid below a second time.
     entries = {
         name: {**encode(model), "training": training_content(study.training_of(name))}
         for name, model in study.variants.items()
@@ -124,6 +129,7 @@ def read_tuning(content: Mapping[str, Any], grid: Grid, seeds: object, problems:
     """
     tune, before = content.get("tune"), len(problems)
     own = dict(_own_axes(content.get("variants"), grid, tune is not None, problems))
+    # Without `tune`, an axis of a single variant has no seeds to be tuned on; that was reported just above.
     if tune is None:
         return None
     given = _known_fields(tune, FIELDS, "$.tune", problems)

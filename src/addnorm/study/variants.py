@@ -57,6 +57,8 @@ class VariantReader:
 
     def __init__(self, model: object, training: Training | None, problems: Problems) -> None:
         before = len(problems)
+        # None is not the default training: if the study's own is wrong, a variant's fields have nothing to be laid
+        # over, and messages about them would speak of values that nobody wrote.
         self._plain_training = None if training is None else training_content(training)
         self._shared = _own_fields(model, "$.model", ALL_MODEL_FIELDS, problems)
         base = _preset(self._shared, {}, "$.model", problems)
@@ -100,6 +102,8 @@ class VariantReader:
         model = _read_model(own, self._shared, path, problems)
         if len(problems) > before:
             return None
+        # A vocabulary counts as given wherever it was written, also in the shared model: it is then kept, and not
+        # replaced by the tokenizer's number of ids.
         given = {**own, **(self._shared if whose(self._shared) is None else {})}
         has_own_vocab = isinstance(model, ModelSpec) and "vocab" in given
         return Variant(model=model, training=training, title=title, has_own_vocab=has_own_vocab)

@@ -48,6 +48,7 @@ class Alerts:
             status = lost[name]
             facts = {"RUN": name, "STATE": status.state, "REASON": status.reason or ""}
             self._start(self._on_failure, "failure", folder, statuses, facts)
+        # Replaced, not added to: a run that is retried and fails again is news again.
         self._known = set(lost)
 
     def end(self, folder: StudyFolder, statuses: Sequence[RunStatus]) -> None:

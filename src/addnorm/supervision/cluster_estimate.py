@@ -205,6 +205,8 @@ def _settings(model: AnyModel, training: Training) -> Iterator[tuple[Training, s
 
 def _makespan(seconds: Sequence[float], at_once: int) -> float:
     """End of the last run if each starts, in order, as soon as a place is free."""
+    # A heap of the times at which places become free. In the plan's order, not the longest first: that is what the
+    # supervisor does, because all variants of a seed are to be compared early.
     free = [0.0] * at_once
     for duration in seconds:
         heapq.heapreplace(free, free[0] + duration)

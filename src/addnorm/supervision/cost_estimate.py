@@ -275,6 +275,9 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     parameters = {id(p): p for p in built.parameters()}.values()
     weight_bytes = sum(p.numel() * p.element_size() for p in parameters)
     live = LiveBytes([*parameters, *built.buffers(), tokens])
+    # Three observers of one pass. FLOPs are those of the operations that really run, so a kernel that computes scores
+    # twice counts twice; `counting_at_once` makes one product of a loop over tiles, whose FLOPs are the same and whose
+    # iterations are not needed.
     with FlopCounterMode(display=False) as flops, live, counting_at_once():
         logits = built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
@@ -283,6 +286,9 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     kept_scores: Literal["running", "stored"] | None = None
     if isinstance(built, Transformer):
         kept_scores = "running" if built.score_buffers.nbytes else "stored" if built.product_buffers.nbytes else None
+    # The peak lies in the backward pass, where some activations are freed already and some gradients are not there yet,
+    # so it is followed through the pass and not added up. Without gradients it is asked for again, because several
+    # shards keep sums of them, as many as the levels of a binary tree.
     step_bytes, without_gradients = live.peak(), live.peak(without=[p.grad for p in parameters])
     optimizer_bytes = state_bytes(training.optimizer, built.to("meta"))
     gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
@@ -339,6 +345,8 @@ def measured_speed(model: AnyModel, training: Training, flops: int) -> float:
         training: the study's training; a step above the limit is timed with a smaller batch, then shorter sequences.
         flops: FLOPs of a whole step.
     """
+    # Time per FLOP hardly depends on the batch, so a model too large for seconds of patience is timed on a part of its
+    # step. Sequences are cut last and not below 32: attention's share of the FLOPs depends on them.
     small = training
     while flops > _MEASURED_FLOPS and (small.batch > 1 or small.seq > 32):
         share = _MEASURED_FLOPS / flops

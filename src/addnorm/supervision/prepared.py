@@ -68,6 +68,9 @@ def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = N
     Raises:
         InputError: a variant cannot be built or applied, a schedule does not fit the steps; each with its path.
     """
+    # Sizes, then shards, then a first check, then steps: a budget is counted by building the model, which must be known
+    # to be possible, and by one step on its shards. The second check is of what depends on the steps, such as residuals
+    # that need a number of steps.
     fitted = resolve_shards(fit_models(study, vocab), earlier)
     validate(fitted)
     given = budgets(fitted)
@@ -126,6 +129,8 @@ def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, 
     """
     of_runs = trained_first(study)
     earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    # The number of ids may only be known after a tokenizer is trained, which takes long and writes. Everything is
+    # therefore checked with the expected number first, and fitted again only where the trained one differs.
     existing = prepared(study.corpus, study.tokenizer, out / "data")
     # Before the data: what a worker would refuse is refused while nothing has been written.
     fitted = fitted_study(of_runs, study.tokenizer.size if existing is None else existing.vocab, earlier)
@@ -167,6 +172,9 @@ def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: Se
         plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
     if design is not None:
         plan["design"] = design.to_json()
+    # The version stays outside of the hash: a study that one version began is continued by the next, as long as every
+    # run's specification is the same. Optional entries are left out, not set to null, so that plans of versions that
+    # did not have them keep their hashes.
     return {**plan, "plan_hash": digest(plan), "addnorm_version": __version__}
 
 
@@ -184,6 +192,8 @@ def record_costs(study: Study, out: Path) -> None:
     Raises:
         DiskFull, JobError: the file cannot be written.
     """
+    # Not part of the plan, and never rewritten: the pages of a study must not change because it was continued
+    # elsewhere.
     if not (out / COSTS).exists():
         write_json(out / COSTS, {"variants": {name: _cost(study, name) for name in study.variants}})
 
@@ -215,6 +225,8 @@ def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) 
     Raises:
         InputError: the limit is shorter than one checkpoint interval of a variant.
     """
+    # An attempt that is stopped before its first checkpoint loses all of its work, and so does the next one: the run
+    # would be queued for ever without a failure. Refused before anything is submitted.
     limit_s = executor.longest_attempt_s
     if math.isinf(limit_s):
         return
@@ -282,6 +294,8 @@ def resolve_budgets(study: Study, plan: Mapping[str, Any] | None = None) -> Stud
     """
     if not budgets(study):
         return study
+    # From the plan wherever variant and budget are the same. Counted anew, another version of torch could find other
+    # FLOPs for an operation, and a study half trained would be refused as another plan.
     frozen = _frozen_steps(plan or {})
     training = {}
     for name in study.variants:

@@ -70,6 +70,8 @@ def _others(folder: Path) -> list[str]:
     """Names in a folder without a study that a start of this study has not made. Hidden files are nobody's results."""
     names = sorted(path.name for path in folder.glob("*") if not path.name.startswith("."))
     # The data set appears under its name when it is complete: a `data` that cannot be opened is somebody else's.
+    # A start that was killed leaves data, a lock, and no plan. Those are this study's only if the data can be opened;
+    # otherwise somebody else's folder `data` would be taken for it and be overwritten.
     if "data" in names:
         with suppress(InputError):
             Dataset.load(folder / "data")
@@ -133,6 +135,8 @@ def run(
     if design is not None:
         study = replace(study, seeds=design.stage(0))
     spec = executor_spec(study, executor, workers)
+    # Whatever can be refused is refused before the data are prepared, in the order of cost: names and settings, the
+    # executor, the device, plugins. Preparing a corpus may take an hour, and the mistake would be shown after it.
     starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
     first = trained_first(study)
     require_precision_here(first, spec)
@@ -143,6 +147,7 @@ def run(
         say(sentence)
     require_checkpoint_in_time(prepared.fitted.study, spec, out)
     folder = StudyFolder.create(out, prepared.plan)
+    # Of a tuned study, the costs shown are those of the points that are chosen, which are not known before.
     if study.tune is None:
         record_costs(prepared.fitted.study, out)
     show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing

@@ -95,6 +95,9 @@ def check_start(spec: ModelSpec) -> StartCheck:
         hook.remove()
     dead = {name: gradient.abs() <= NO_GRADIENT * largest for name, gradient in gradients.items()}
     if any(bool(entries.any()) for entries in dead.values()):
+        # A single gradient of zero proves nothing: the inner matrix of a product is idle while the outer one is zero.
+        # After a small move of everything, what still gets no gradient cannot learn. In float64, where rounding is far
+        # below the threshold.
         model.residual.advance(10**9)  # a schedule that starts as the identity would hide every gradient
         with torch.no_grad():
             for parameter in model.parameters():

@@ -60,6 +60,8 @@ class EventForwarder:
             self._begin(run, position)
             for step, time, values in _points(events, position["steps"]):
                 self.tracker.log(run.name, step, time, values)
+            # In memory now, on the disk only after the tool has flushed. The other order would lose numbers in a crash;
+            # this one may send a second's numbers twice, which tools that key by step absorb.
             self._positions[run.name] = {**position, "offset": follower.position, "ended": ended}
             if ended is not None:
                 self._end(run.name, ended)
@@ -122,6 +124,7 @@ def follow(kind: str, out: Path, *, wait_for_stop: Callable[[], bool]) -> None:
     tracker: Tracker = TRACKERS.class_of(kind)(folder, study.name)
     follower = EventForwarder(study, tracker, out / FOLDER / f"{kind}.json")
     while True:
+        # Asked before the update: what was written until the supervisor closed the pipe is still forwarded.
         stop = wait_for_stop()
         follower.update()
         if stop:

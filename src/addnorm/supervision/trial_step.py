@@ -40,6 +40,8 @@ def call_plugin(spec: Spec, function: Callable[[], Any]) -> Any:
     Raises:
         InputError: the function raises, and the spec is a plugin.
     """
+    # Only a plugin's exception is the user's mistake. Turned into an `InputError` for built-in code as well, a bug of
+    # ours would be printed as wrong input, without its traceback.
     path = plugin_of(spec)
     if path is None:
         return function()

@@ -130,6 +130,7 @@ class LocalExecutor(AdoptingExecutor[Child]):
 
     def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
         answers: dict[str, str | JobError] = {}
+        # Adopted workers occupy slots too: they use the same cores and GPUs as those of this supervisor.
         for run in runs[: max(0, self.slots - len(self.jobs) - len(self.adopted))]:
             try:
                 run.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once

@@ -126,7 +126,11 @@ class RayExecutor(AdoptingExecutor[int]):
     def _find_jobs(self, runs: Mapping[str, RunFolder]) -> dict[str, str]:
         names, ids = self._living(), {}
         for run in runs.values():
+            # The name is made from the folder and the run, so nothing has to be remembered. Ray has at most one living
+            # actor of a name, which is what keeps two supervisors from starting two.
             if self._name(run) in names:
+                # An actor that was found is taken to have begun if its run is held. Compared with the claims at its
+                # end, -1 then never says that its worker never began.
                 self.jobs[run.path] = -1 if run.is_held() else run.claims_made()
                 ids[run.name] = self._PREFIX + self._name(run)
         return ids

@@ -184,6 +184,8 @@ class SlurmExecutor(AdoptingExecutor[_Job]):
 
     def _find_jobs(self, runs: Mapping[str, RunFolder]) -> dict[str, str]:
         ids: dict[str, str] = {}
+        # Every array that was ever written is asked for in one question: a job that was queued again by Slurm itself
+        # keeps the name of an array of a supervisor long gone.
         arrays = {path.parent.name: _names(path) for path in self.folder.glob("*/runs")}
         entries = self._queue.look([job_name(token) for token in arrays])
         for token, names in arrays.items():
@@ -213,6 +215,8 @@ class SlurmExecutor(AdoptingExecutor[_Job]):
     def _state(self, run: RunFolder, job: _Job) -> WorkerState:
         held = run.is_held()
         ending = run.ending()
+        # The files decide wherever they can; the queue is asked only about what they leave open. Its answer is seconds
+        # old, may be lost, and shows a job for a while after its end, so it never contradicts a claim that is in force.
         if ending is not None and not held:
             return WorkerState(phase="ended", note=f"job {job.id} is over", code=self._code(run, job))
         entry = self._entries.get(job.key)
@@ -228,6 +232,8 @@ class SlurmExecutor(AdoptingExecutor[_Job]):
         if entry is not None:
             note = self._queue.trouble or f"{entry.state}, {entry.reason}"
             return WorkerState(phase="waiting" if entry.is_waiting and not held else "working", note=note)
+        # A job that the queue does not show has ended, unless the answer was asked for before the job was submitted.
+        # Taken for ended, it would be submitted a second time.
         if held or self._queue.asked <= job.submitted:
             return WorkerState(phase="working" if held else "waiting", note=self._queue.trouble or "submitted")
         if job.id in self._not_started:
@@ -251,6 +257,9 @@ class SlurmExecutor(AdoptingExecutor[_Job]):
         write_atomic(folder / "worker.sh", worker_script(self.work.command, self.spec.pack).encode())
         script = _array(self.spec, self.work, folder, tasks=tasks, at_once=at_once)
         write_atomic(folder / "array.sh", script.encode())
+        # All files come first. A supervisor that dies before this line leaves a folder without jobs, which `find`
+        # passes over; one that dies after it leaves an array whose name leads back to the folder. There is no moment at
+        # which jobs are unknown.
         number = commands.submit(str(folder / "array.sh"))
         answers: dict[str, str | JobError] = {}
         for place, run in enumerate(runs):
@@ -291,6 +300,8 @@ class SlurmExecutor(AdoptingExecutor[_Job]):
             )
         finally:
             remove(marker)
+        # No answer, because no node was free in time, is not held against the folder: each job looks again before it
+        # trains.
         if "not seen by" in result.stdout:
             raise InputError(
                 f"executor slurm: expected a folder that every node sees, got {self.work.folder.absolute()}, which is "
