@@ -193,7 +193,7 @@ class LocalExecutor(AdoptingExecutor[Child]):
         return Child(process, device)
 
     def _free_device(self) -> str | None:
-        used = {worker.device for worker in (*self.jobs.values(), *self.adopted.values())}
+        used = {job.device for job in self.jobs.values()} | {worker.device for worker in self.adopted.values()}
         return next((device for device in self.devices if device not in used), None)
 
     def _environment(self, device: str | None) -> dict[str, str]:
