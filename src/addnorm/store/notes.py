@@ -58,6 +58,8 @@ def notes(out: Path) -> StudyNotes:
     """
     by_id: dict[str, Note] = {}
     tags: dict[tuple[str | None, str], None] = {}
+    # A log of additions and removals, not a state that is rewritten: two pages may write at once, and neither loses the
+    # other's.
     for line in read_lines(out / NAME)[0]:
         variant = line.get("variant")
         if "note" in line:

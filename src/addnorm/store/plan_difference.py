@@ -36,6 +36,8 @@ def _shared_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
     by_variant: dict[str, Changes] = {}
     for (variant, _), changed in changes.items():
         by_variant.setdefault(variant, changed)
+    # A change that all variants share stands once, without a name: changed steps of the study are one change, not
+    # eighteen.
     common = [
         change for change in next(iter(by_variant.values()), ()) if all(change in each for each in by_variant.values())
     ]

@@ -52,6 +52,8 @@ class EventForwarder:
         forwarded = False
         for run in self.study.all_runs():
             position = self._positions.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
+            # A file that was replaced makes this raise `Damaged`, and the tracker stops: the tool has numbers that no
+            # longer belong to the run, and only the user can say what is to become of them.
             follower = EventFollower(run.events_path, position["offset"])
             events = list(follower.read())
             ended = (run.ending() or {}).get("state")

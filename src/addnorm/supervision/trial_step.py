@@ -76,4 +76,5 @@ def _try_optimizer(spec: OptimizerSpec) -> None:
                 spec.decay_rate(parameter, group)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    # An optimizer whose state cannot be loaded trains well until the first resumption, perhaps a day later.
     spec.build(spec.groups(model)).load_state_dict(optimizer.state_dict())  # as a resumed run does

@@ -145,6 +145,9 @@ class Queue:
             JobError: Slurm has not answered yet.
         """
         now = time.monotonic()
+        # A name that was never asked for is asked for at once: its jobs were just submitted, and the last answer cannot
+        # show them. Names are never dropped, so that the answer of one question serves every caller until the next is
+        # due.
         if not self._names and not names:
             self._entries, self.asked = {}, now
         elif set(names) - self._names or now - self._tried >= self._pause_s:
@@ -153,6 +156,9 @@ class Queue:
             try:
                 output = answer("squeue", "-h", "-r", "-o", "%i|%T|%r|%N|%j", f"--name={','.join(sorted(names))}")
             except JobError as error:
+                # The controller of a busy cluster is away for minutes. The answer before stands meanwhile: taken for an
+                # empty queue, every job would count as ended and be submitted again. Only a first question without
+                # answer is an error.
                 self.trouble = str(error)
                 if self._entries is None:
                     raise

@@ -138,6 +138,8 @@ class LocalExecutor(AdoptingExecutor[Child]):
             except JobError as error:
                 answers[run.name] = error
             else:
+                # Known before it holds anything: until it has made its claim, `find` of this process must not look for
+                # it, and the slot is taken.
                 self.jobs[run.path] = worker
                 self._asked.discard(run.path)
                 answers[run.name] = process_id(worker.pid)

@@ -150,6 +150,8 @@ class RayExecutor(AdoptingExecutor[int]):
             self.cluster.kill(self._name(run))
 
     def _state(self, run: RunFolder, job: int) -> WorkerState:
+        # The files first, as for every executor. An actor that Ray still lists may be waiting, starting, or on its way
+        # out; the claim alone says that a worker trains.
         held = run.is_held()  # before the ending, which a worker writes before it lets go
         if run.ending() is not None and not held:
             return WorkerState(

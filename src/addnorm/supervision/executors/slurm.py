@@ -177,6 +177,9 @@ class SlurmExecutor(AdoptingExecutor[_Job]):
             try:
                 answers |= self._submit(chunk, tasks, at_once)
             except JobError as error:
+                # With jobs in the queue, a refusal is an answer about these runs, which are tried again later: a limit
+                # on the jobs of a user, for instance, is lifted by their own ends. Without any, it would be repeated
+                # for ever, so the user gets it.
                 if not self.jobs:
                     raise  # nothing of this study is in the queue, and the reason is the user's to read
                 answers |= dict.fromkeys((run.name for run in chunk), error)
@@ -355,6 +358,8 @@ def _chunks(jobs: int, at_once: int | None, largest: int) -> list[tuple[int, int
     sizes = [min(largest, jobs - first) for first in range(0, jobs, largest)]
     if at_once is None:
         return [(size, None) for size in sizes]
+    # Slurm's limit (`%3`) holds within one array, so the limit of the study is shared out among its arrays. Arrays
+    # beyond the limit could only get none; their runs are submitted when others have ended.
     count = min(len(sizes), at_once)
     return [(size, at_once // count + (place < at_once % count)) for place, size in enumerate(sizes[:count])]
 
