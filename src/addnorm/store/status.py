@@ -1,15 +1,13 @@
 """A run's status: its state and its newest numbers."""
 
-from dataclasses import dataclass
-from typing import Literal
-
-from addnorm.fields import JsonFields
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
 State = Literal["queued", "running", "interrupted", "blocked", "failed", "finished", "diverged"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunStatus(JsonFields):
+class RunStatus:
     """State and newest numbers of one run. Every room passes this object on instead of copying its fields.
 
     Example:
@@ -44,3 +42,7 @@ class RunStatus(JsonFields):
     def is_over(self) -> bool:
         """True for a run that needs no further training: finished, failed or diverged."""
         return self.state in ("finished", "failed", "diverged")
+
+    def to_json(self) -> dict[str, Any]:
+        """The run's entry in `addnorm status --json`: these fields alone, also of a subclass that has more."""
+        return {field.name: getattr(self, field.name) for field in fields(RunStatus)}
