@@ -27,7 +27,7 @@ from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
 from addnorm.supervision.cluster_estimate import Cluster, VariantOnCluster, estimate_on_cluster
 from addnorm.supervision.cost_estimate import estimate_cost
-from addnorm.supervision.executors.local import THREADS
+from addnorm.supervision.executors import THREADS
 
 STUDY = """
 name: size

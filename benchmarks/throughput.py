@@ -26,7 +26,7 @@ import pytest
 from slurm_cluster import Cluster, packages
 
 from addnorm.store import RunFolder, StudyFolder, read_events
-from addnorm.supervision.executors.local import THREADS
+from addnorm.supervision.executors import THREADS
 
 MANY = """
 name: many

@@ -245,10 +245,10 @@ def _room(room: Room) -> dict[str, Any]:
 
 def page() -> str:
     """The text of docs/study-file.md."""
-    from addnorm.cli._study_file import sections
+    from addnorm.cli.list import file_sections
 
     parts = [HEAD]
-    for title, about, rows in sections(schema()):
+    for title, about, rows in file_sections(schema()):
         parts.append(
             f"\n## {title}\n\n{textwrap.fill(about, 100)}\n\n| field | value | default | meaning |\n|---|---|---|---|\n"
         )

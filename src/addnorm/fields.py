@@ -4,7 +4,7 @@ import functools
 import math
 import types
 from collections.abc import Hashable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -33,6 +33,25 @@ class FieldError(InputError):
         super().__init__(f"{config}.{field}: {problem}")
         self.field = field
         self.problem = problem
+
+
+class JsonFields:
+    """Base of a dataclass whose JSON has its fields, in their order."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as plain JSON values, those of dataclasses below included."""
+        config: Any = self
+        return {field.name: _plain(getattr(config, field.name)) for field in fields(config)}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    return [_plain(entry) for entry in value] if isinstance(value, list | tuple) else value
 
 
 def check_fields(config: Any, name: str) -> None:

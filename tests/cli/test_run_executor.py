@@ -9,8 +9,7 @@ import pytest
 
 import addnorm
 from addnorm import cli
-from addnorm.cli._executor_options import with_fields
-from addnorm.cli.run import Options, _same_command
+from addnorm.cli.run import Options, _same_command, with_fields
 from addnorm.errors import InputError
 from addnorm.store import StudyFolder
 from addnorm.study.loading import load_study

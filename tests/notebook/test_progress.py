@@ -9,7 +9,7 @@ import pytest
 
 from addnorm.store import RunStatus
 from addnorm.study.loading import load_study
-from addnorm.supervision.notebook_progress import in_notebook, progress_html
+from addnorm.supervision.run import in_notebook, progress_html
 from train_here import train_here
 
 

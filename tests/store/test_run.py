@@ -1,10 +1,11 @@
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from addnorm.store import EventWriter, Lock, NotClaimed, RunFolder, events, follower
+from addnorm.store import EventWriter, Lock, NotClaimed, RunFolder, RunStatus, events, follower
 from addnorm.store.follower import NewestEvents
 
 SPEC = {"run": "add-0", "variant": "add", "seed": 0, "steps": 100}
@@ -31,6 +32,15 @@ def test_a_new_run_is_queued(run: RunFolder) -> None:
         "reason": None,
         "uncompiled": None,
     }
+
+
+def test_a_status_with_more_fields_has_the_same_json(run: RunFolder) -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Wider(RunStatus):
+        speed: float = 3.0
+
+    status = run.status()
+    assert Wider(**status.to_json()).to_json() == status.to_json()
 
 
 def test_a_claimed_run_is_running_then_interrupted_and_counts_attempts(run: RunFolder) -> None:

@@ -11,6 +11,7 @@ from addnorm.bias import Biases
 from addnorm.catalogue import ROOMS
 from addnorm.data.corpora import CorpusSpec
 from addnorm.errors import InputError
+from addnorm.fields import JsonFields
 from addnorm.model.architecture import Dropout
 from addnorm.model.presets import PRESETS
 from addnorm.model.spec import ModelSpec
@@ -262,3 +263,20 @@ def test_what_cannot_be_written_is_refused(value: object, message: str) -> None:
     with pytest.raises(InputError) as caught:
         encode(value)
     assert str(caught.value) == message
+
+
+def test_the_json_of_a_record_is_its_fields_in_their_order() -> None:
+    @dataclass(frozen=True)
+    class Own:
+        def to_json(self) -> str:
+            return "its own"
+
+    @dataclass(frozen=True)
+    class Record(JsonFields):
+        second: tuple[Pair, ...]
+        first: Mapping[str, tuple[int, ...]]
+        own: Own
+
+    content = Record((Pair(left=1),), {"a": (1, 2)}, Own()).to_json()
+    assert list(content) == ["second", "first", "own"]
+    assert content == {"second": [{"left": 1, "right": None}], "first": {"a": [1, 2]}, "own": "its own"}

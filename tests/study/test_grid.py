@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from addnorm.cli import main
+from addnorm.errors import InputError
 from addnorm.optimization.optimizers.adamw import AdamW
 from addnorm.optimization.optimizers.sgd import Sgd
 from addnorm.residual.scale import Scale
@@ -140,42 +141,40 @@ WRONG = [
 ]  # fmt: skip
 
 
+def refusal(file: Path, **given: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        load_study(file, **given)
+    return str(caught.value)
+
+
 @pytest.mark.parametrize(("grid", "expected"), WRONG, ids=[grid.strip() for grid, _ in WRONG])
-def test_mistakes_are_told_with_path_and_line(grid: str, expected: str, write: Any, capsys: Any) -> None:
-    assert main(["plan", str(write(f"variants: {{base: {{}}}}\ngrid:\n{grid}\n"))]) == 2
-    err = capsys.readouterr().err
-    assert err.startswith(f"addnorm: s.yaml: {expected}")
-    assert err.count("\n") == 1
+def test_mistakes_are_told_with_path_and_line(grid: str, expected: str, write: Callable[[str], Path]) -> None:
+    message = refusal(write(f"variants: {{base: {{}}}}\ngrid:\n{grid}\n"))
+    assert message.startswith(f"s.yaml: {expected}")
+    assert "\n" not in message
 
 
-def test_a_field_that_only_some_variants_have_is_told(write: Any, capsys: Any) -> None:
-    assert (
-        main(["plan", str(write("variants: {base: {}, scaled: {residual: scale}}\ngrid: {residual.alpha: [1, 2]}\n"))])
-        == 2
-    )
-    expected = "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Known: none."
-    assert capsys.readouterr().err == f"addnorm: {expected}\n"
+def test_a_field_that_only_some_variants_have_is_told(write: Callable[[str], Path]) -> None:
+    message = refusal(write("variants: {base: {}, scaled: {residual: scale}}\ngrid: {residual.alpha: [1, 2]}\n"))
+    assert message == "s.yaml: $.grid.residual.alpha (line 8): variant base: Add has no field 'alpha'. Known: none."
 
 
-def test_a_grid_of_a_profile_or_a_variant_is_told_by_its_own_line(write: Any, capsys: Any) -> None:
-    file = str(write("variants: {base: {}}\nprofiles:\n  wide:\n    grid:\n      widht: [8]\n"))
-    assert main(["plan", file, "--profile", "wide"]) == 2
-    assert "$.grid.widht (line 11): no field 'widht', did you mean 'width'?" in capsys.readouterr().err
-    assert main(["plan", file, "--set", "grid.widht=[8]"]) == 2
-    assert "$.grid.widht: no field 'widht'" in capsys.readouterr().err
-    assert main(["plan", str(write("variants:\n  base:\n    grid: {widht: [8]}\n"))]) == 2
-    assert "$.variants.base.grid.widht (line 9): no field 'widht'" in capsys.readouterr().err
+def test_a_grid_of_a_profile_or_a_variant_is_told_by_its_own_line(write: Callable[[str], Path]) -> None:
+    file = write("variants: {base: {}}\nprofiles:\n  wide:\n    grid:\n      widht: [8]\n")
+    assert "$.grid.widht (line 11): no field 'widht', did you mean 'width'?" in refusal(file, profile="wide")
+    assert "$.grid.widht: no field 'widht'" in refusal(file, settings=["grid.widht=[8]"])
+    file = write("variants:\n  base:\n    grid: {widht: [8]}\n")
+    assert "$.variants.base.grid.widht (line 9): no field 'widht'" in refusal(file)
 
 
-def test_mistakes_of_variants_are_told_before_those_of_the_grid(write: Any, capsys: Any) -> None:
-    assert main(["plan", str(write("variants: {base: {widht: 3}}\ngrid: {depth: [1]}\n"))]) == 2
-    assert capsys.readouterr().err.startswith("addnorm: s.yaml: $.variants.base: ModelSpec has no field 'widht'")
+def test_mistakes_of_variants_are_told_before_those_of_the_grid(write: Callable[[str], Path]) -> None:
+    message = refusal(write("variants: {base: {widht: 3}}\ngrid: {depth: [1]}\n"))
+    assert message.startswith("s.yaml: $.variants.base: ModelSpec has no field 'widht'")
 
 
-def test_variants_that_are_equal_at_a_point_are_told(write: Any, capsys: Any) -> None:
-    assert main(["plan", str(write("variants:\n  base: {}\n  deep: {depth: 3}\ngrid: {depth: [1]}\n"))]) == 2
+def test_variants_that_are_equal_at_a_point_are_told(write: Callable[[str], Path]) -> None:
     expected = "$.variants.deep, depth 1: expected different variants, got 'base, depth 1' and 'deep, depth 1', which are equal. Remove one of the variants."
-    assert capsys.readouterr().err == f"addnorm: s.yaml: {expected}\n"
+    assert refusal(write("variants:\n  base: {}\n  deep: {depth: 3}\ngrid: {depth: [1]}\n")) == f"s.yaml: {expected}"
 
 
 def test_equal_variants_without_a_grid_are_allowed(write: Callable[[str], Path]) -> None:

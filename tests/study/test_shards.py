@@ -11,8 +11,7 @@ from addnorm.optimization.optimizers.muon import MuonSpec
 from addnorm.optimization.optimizers.tiger import TigerSpec
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
-from addnorm.study.expansion import expand, run_identity, validate
-from addnorm.study.shards import resolve_shards
+from addnorm.study.expansion import expand, resolve_shards, run_identity, validate
 
 SIZES = {"vocab": 257, "width": 8, "depth": 1, "heads": 2, "kv_heads": 2, "hidden": 8, "max_seq": 256}
 

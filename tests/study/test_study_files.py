@@ -22,6 +22,7 @@ from addnorm.residual.scale import Scale
 from addnorm.scores.mean import Mean
 from addnorm.study.definition import Study, Training
 from addnorm.study.loading import load_study
+from addnorm.supervision.prepared import fitted_study
 
 FILE = """
 name: mine
@@ -184,6 +185,7 @@ def test_wrong_settings_are_told(file: Path, setting: str, expected: str) -> Non
 WRONG_FILES = [
     ("", "{file}: $: expected a mapping, got null."),
     ("- a\n", "{file}: $: expected a mapping, got a list of 1."),
+    ("hello\n", "{file}: $: expected a mapping, got 'hello'."),
     ("name: [a", "{file}, line 1, column 9: not valid YAML:"),
     ("name: s\nwhen: 2001-99-99\n", "{file}: not valid YAML: month must be in 1..12."),
     ("name: a\nvariants: {base: {}}\nname: b\n", "{file}: $: expected each name once, got 'name' in line 1 and in line 3. Keep one."),
@@ -224,9 +226,50 @@ WRONG_FILES = [
 @pytest.mark.parametrize(("text", "expected"), WRONG_FILES)
 def test_wrong_files_are_told(tmp_path: Path, text: str, expected: str) -> None:
     file = written(tmp_path, text)
-    told = message(file)
-    assert told.startswith(expected.format(file=file))
-    assert "\n" not in told
+    refusal = message(file)
+    assert refusal.startswith(expected.format(file=file))
+    assert "\n" not in refusal
+
+
+STUDY = """name: tiny
+seeds: [0]
+corpus: {kind: synthetic, task: induction}
+tokenizer: bytes
+training: {steps: 2, batch: 2, seq: 16, eval_sequences: 4}
+model: {preset: base, width: 16, depth: 2, heads: 2, kv_heads: 1, hidden: 16, max_seq: 16}
+variants:
+  base: {}
+"""
+CHANGES = [
+    ("kind: synthetic", "kind: sinthetic", "{file}: $.corpus: no corpus 'sinthetic', did you mean 'synthetic'?"),
+    ("steps: 2", "steps: 2.5", "{file}: $.training.steps: expected a whole number, got 2.5"),
+    ("steps: 2", "steps: -1", "{file}: $.training.steps: expected a whole number of at least 0, got -1"),
+    ("batch: 2", "batch: -2", "{file}: $.training.batch: expected a whole number of at least 1, got -2"),
+    ("heads: 2, kv_heads: 1", "heads: 4, kv_heads: 3", "{file}: $.variants.base: kv_heads must divide heads: heads 4 / kv_heads 3"),
+    ("seeds: [0]", "seeds: []", "{file}: $.seeds: expected at least one seed"),
+    ("seeds: [0]", f"seeds: [{2**63}]", "{file}: $.seeds: expected at least one seed, distinct and in [0, 2**63)"),
+    ("seeds: [0]", "seeds: 3", "{file}: $.seeds: expected a list, got 3. Write [3]."),
+    ("seeds: [0]", "plugins: [nowhere.py]", "{file}: $.plugins: plugin {folder}/nowhere.py: no such file"),
+    ("base: {}", "base: {residual: {kind: streams, streams: 0}}", "{file}: $.variants.base.residual.streams: expected at least 1, got 0"),
+    *(
+        ("training: {", f"training: {{optimizer: {{kind: adamw, learning_rate: {rate}}}, ", "{file}: $.training.optimizer.learning_rate: expected a")
+        for rate in ("0", "-0.1", ".nan", ".inf", "fast")
+    ),
+    # What only the data, the steps or a model that is built can say.
+    ("width: 16", "width: 14", "study 'tiny': $.variants.base: rope rotates pairs: head width 7"),
+    ("base: {}", "base: {residual: {kind: attention, block: 3}}", "study 'tiny': $.variants.base: attention.block: expected a divisor of the 4 branches, got 3"),
+    ("base: {}", "base: {residual: {kind: schedule, steps: 2}}", "study 'tiny': $.variants.base: residual.steps: expected at most 1, so that 2 layers have joined within 2 training steps, got 2"),
+    ("base: {}", "base: {residual: attention, placement: post}", "{file}: $.variants.base: placement: expected no norm in the socket 'stream' with residual 'attention', because every branch reads the whole history, so that there is no stream between branches"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), CHANGES, ids=[new for _, new, _ in CHANGES])
+def test_a_wrong_study_is_told_by_its_field(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert STUDY.count(old) == 1
+    file = written(tmp_path, STUDY.replace(old, new))
+    with pytest.raises(InputError) as caught:
+        fitted_study(load_study(file), 256)
+    assert str(caught.value).startswith(expected.format(file=file, folder=tmp_path))
 
 
 def test_mistakes_in_all_parts_are_told_together(tmp_path: Path) -> None:

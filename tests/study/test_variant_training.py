@@ -116,9 +116,10 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("variant", "expected"), REFUSED, ids=[variant for variant, _ in REFUSED])
-def test_what_cannot_differ_is_refused(variant: str, expected: str, write: Any, capsys: Any) -> None:
-    assert main(["plan", str(write(f"{FILE}  {variant}\n"))]) == 2
-    assert capsys.readouterr().err.startswith(f"addnorm: s.yaml: {expected}")
+def test_what_cannot_differ_is_refused(variant: str, expected: str, write: Callable[[str], Path]) -> None:
+    with pytest.raises(InputError) as caught:
+        load_study(write(f"{FILE}  {variant}\n"))
+    assert str(caught.value).startswith(f"s.yaml: {expected}")
 
 
 def test_wrong_shared_training_is_told_once(write: Callable[[str], Path]) -> None:

@@ -19,10 +19,9 @@ from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import encode
 from addnorm.study.expansion import fit_models
 from addnorm.study.loading import load_study
-from addnorm.supervision import budget as budget_room
-from addnorm.supervision.budget import resolve_budgets
+from addnorm.supervision import prepared as preparation
 from addnorm.supervision.cost_estimate import step_cost
-from addnorm.supervision.prepared import prepare_study
+from addnorm.supervision.prepared import prepare_study, resolve_budgets
 
 FILE = """name: tiny
 seeds: [0]
@@ -176,7 +175,7 @@ def test_frozen_steps_are_kept_when_flops_are_counted_otherwise(
     file = write("flops: 1e8")
     plan = prepare_study(load_study(file), tmp_path / "out").plan
     StudyFolder.create(tmp_path / "out", plan)
-    monkeypatch.setattr(budget_room, "step_cost", lambda model, training: pytest.fail("counted again"))
+    monkeypatch.setattr(preparation, "step_cost", lambda model, training: pytest.fail("counted again"))
     assert prepare_study(load_study(file), tmp_path / "out").plan["plan_hash"] == plan["plan_hash"]
     with pytest.raises(pytest.fail.Exception):
         prepare_study(load_study(write("flops: 2e8")), tmp_path / "out")

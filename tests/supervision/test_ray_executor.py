@@ -12,10 +12,8 @@ from fake_ray import FakeRay
 from kills import wait_until
 
 from addnorm import cli
-from addnorm.errors import InputError, JobError
-from addnorm.fields import FieldError
+from addnorm.errors import InputError
 from addnorm.store import RunFolder, StudyFolder
-from addnorm.store.claim import Claims
 from addnorm.supervision.executors import Work, _ray_actor
 from addnorm.supervision.executors._ray_actor import Task, _work
 from addnorm.supervision.executors._ray_cluster import RayCluster
@@ -70,6 +68,12 @@ def test_without_gpus_workers_see_none(ray: FakeRay, study: StudyFolder) -> None
     assert ray.asked == ["a", "b"]
 
 
+def test_a_waiting_actor_says_what_it_waits_for(ray: FakeRay, study: StudyFolder) -> None:
+    run, starter = study.runs()[0], executor(study)
+    starter.start([run])
+    assert starter.poll([run])[run.name].note == "for a node with CPU 1, GPU 0 free, or about to begin"
+
+
 def test_at_once_limits_the_actors(ray: FakeRay, study: StudyFolder) -> None:
     runs, starter = study.runs(), executor(study, at_once=2)
     assert list(starter.start(runs)) == [run.name for run in runs[:2]]
@@ -79,29 +83,6 @@ def test_at_once_limits_the_actors(ray: FakeRay, study: StudyFolder) -> None:
     assert list(starter.start(runs[2:])) == [runs[2].name]
 
 
-def test_another_supervisor_finds_the_actors(ray: FakeRay, study: StudyFolder) -> None:
-    runs = study.runs()
-    first = executor(study).start(runs[:2])
-    second = executor(study)
-    assert second.find(runs) == first
-    assert second.find(runs[:2]) == {}  # it knows them
-    assert {state.phase for state in second.poll(runs[:2]).values()} == {"waiting"}
-
-
-def test_how_an_actor_ended_is_told_by_its_files(ray: FakeRay, study: StudyFolder) -> None:
-    runs, starter = study.runs(), executor(study)
-    starter.start(runs)
-    states = starter.poll(runs)
-    assert {state.phase for state in states.values()} == {"waiting"}
-    assert states[runs[0].name].note == "for a node with CPU 1, GPU 0 free, or about to begin"
-    (study.path / "ray" / f"{runs[0].name}.code").write_text("74\n")
-    Claims(runs[1].path / "claims").acquire().release()  # began, and was killed
-    ray.actors.clear()
-    states = starter.poll(runs)
-    assert [state.code for state in states.values()] == [ExitCode.BLOCKED, None, ExitCode.STOPPED]
-    assert states[runs[2].name].note == f"its actor has ended before its worker began, see {runs[2].log_path}"
-
-
 def test_a_code_of_an_earlier_attempt_is_not_believed(ray: FakeRay, study: StudyFolder) -> None:
     run, starter = study.runs()[0], executor(study)
     (study.path / "ray").mkdir()
@@ -109,56 +90,6 @@ def test_a_code_of_an_earlier_attempt_is_not_believed(ray: FakeRay, study: Study
     starter.start([run])
     ray.actors.clear()
     assert starter.poll([run])[run.name].code == ExitCode.STOPPED
-
-
-def test_while_ray_is_away_the_last_answer_stands(ray: FakeRay, study: StudyFolder) -> None:
-    runs, starter = study.runs(), executor(study)
-    starter.start(runs[:2])
-    starter.poll(runs[:2])
-    ray.away = True
-    state = starter.poll(runs[:2])[runs[0].name]
-    assert (state.phase, state.note) == ("waiting", "Ray failed: no answer")
-    assert {name: str(answer) for name, answer in starter.start(runs[2:]).items()} == {
-        runs[2].name: "Ray failed: no answer"
-    }
-    with pytest.raises(JobError, match="Ray failed: no answer"):
-        executor(study).find(runs)
-
-
-def test_stop_leaves_a_file_and_ends_what_has_not_begun_and_kill_ends_all(ray: FakeRay, study: StudyFolder) -> None:
-    runs, starter = study.runs(), executor(study)
-    starter.start(runs)
-    with runs[1].claim():
-        starter.stop(runs)
-        assert ray.killed == [runs[0].name, runs[2].name]
-        assert starter.poll(runs[1:2])[runs[1].name].phase == "working"
-    assert all(run.stop_path.exists() for run in runs)
-    starter.kill(runs[1:2])
-    assert ray.killed[2:] == [runs[1].name]
-
-
-def test_a_worker_that_ray_does_not_know_is_known_by_its_claim(
-    ray: FakeRay, study: StudyFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = study.runs()[0]
-    monkeypatch.setenv("ADDNORM_HOST", "laptop")
-    claim = Claims(run.path / "claims").acquire()
-    monkeypatch.setenv("ADDNORM_HOST", "elsewhere")
-    starter = executor(study)
-    assert starter.find([run]) == {run.name: f"laptop:{os.getpid()}"}
-    starter.stop([run])  # no signal gets there
-    assert run.stop_path.exists()
-    assert starter.poll([run])[run.name].phase == "working"
-    claim.release()
-    assert starter.poll([run])[run.name].phase == "ended"
-    assert ray.killed == []
-
-
-def test_runs_that_vanish_are_started_again_a_few_times(ray: FakeRay, study: StudyFolder) -> None:
-    ray.ends = True
-    statuses = supervise(study, executor(study), on_tick=lambda _: None, tick_s=0.0, backoff_s=0.0, retries=2)
-    assert [status.state for status in statuses] == ["queued"] * 3  # ended from outside: not the run's fault
-    assert len(ray.created) == 9
 
 
 def test_what_cannot_work_is_refused_before_anything_is_started(ray: FakeRay, study: StudyFolder) -> None:
@@ -235,21 +166,6 @@ def test_an_address_where_nothing_answers_is_refused_at_once(address: str, messa
     """Ray itself would try for minutes."""
     with pytest.raises(InputError, match=message):
         RayCluster(address)
-
-
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"gpus": -1.0}, r"ray\.gpus: expected a number of at least 0, got -1"),
-        ({"gpus": 1.5}, r"ray\.gpus: expected a fraction of one GPU, or a whole number, got 1\.5"),
-        ({"cpus": -0.5}, r"ray\.cpus: expected a number of at least 0, or null"),
-        ({"probe_s": 0.0}, r"ray\.probe_s: expected a positive number of seconds"),
-        ({"at_once": 0}, r"ray\.at_once: expected a whole number of at least 1"),
-    ],
-)
-def test_wrong_settings_are_refused(fields: dict[str, Any], message: str) -> None:
-    with pytest.raises(FieldError, match=message):
-        Ray(**fields)
 
 
 def test_a_dry_run_prints_what_an_actor_would_be(

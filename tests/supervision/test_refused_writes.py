@@ -188,7 +188,7 @@ def test_an_index_or_log_that_cannot_be_written_stops_nothing(
     with (
         workers_here(),
         patch("addnorm.store.index.sqlite3.connect", side_effect=OSError(number, os.strerror(number))),
-        patch("addnorm.supervision.supervisor_log.SupervisorLog._write_pending", side_effect=JobError("no room")),
+        patch("addnorm.supervision.supervisor.SupervisorLog._write_pending", side_effect=JobError("no room")),
     ):
         assert main(["run", str(calm_small.parent / "s.yaml"), "--out", str(study.path)]) == 0
 

@@ -15,7 +15,7 @@ from addnorm.cli import run as run_command
 from addnorm.errors import UnknownName
 from addnorm.store import StudyFolder
 from addnorm.supervision import tracker_process
-from addnorm.supervision.tracker_process import Follower, flatten
+from addnorm.supervision.tracker_process import EventForwarder, flatten
 from addnorm.supervision.trackers import TRACKERS, ToolMissing, Tracker
 from addnorm.supervision.tracking import PROCESS, Tracking
 from train_here import workers_here
@@ -68,7 +68,7 @@ def write(study: StudyFolder, run: str, *steps: int, ending: str | None = None) 
 def test_a_run_is_handed_on_from_begin_to_end(study: StudyFolder, tmp_path: Path) -> None:
     write(study, "base-s0", 1, 2, ending="finished")
     tracker = Kept(tmp_path, "tracked")
-    follower = Follower(study, tracker, tmp_path / "kept.json")
+    follower = EventForwarder(study, tracker, tmp_path / "kept.json")
     follower.update()
     assert tracker.calls == [
         ("begin", "base-s0", {"training.steps": 4}, None),
@@ -86,13 +86,13 @@ def test_a_run_is_handed_on_from_begin_to_end(study: StudyFolder, tmp_path: Path
 def test_steps_that_a_resumed_run_repeats_are_handed_on_once(study: StudyFolder, tmp_path: Path) -> None:
     write(study, "base-s0", 1, 2, 3)
     first = Kept(tmp_path, "tracked")
-    follower = Follower(study, first, tmp_path / "kept.json")
+    follower = EventForwarder(study, first, tmp_path / "kept.json")
     follower.update()
     follower.close()
     assert first.calls[-1] == ("end", "base-s0", "interrupted")
     write(study, "base-s0", 2, 3, 4, ending="finished")
     second = Kept(tmp_path, "tracked")
-    Follower(study, second, tmp_path / "kept.json").update()
+    EventForwarder(study, second, tmp_path / "kept.json").update()
     assert second.calls[0] == ("begin", "base-s0", {"training.steps": 4}, "id-base-s0")
     assert [call[2] for call in second.calls if call[0] == "log"] == [4, 4]
 
@@ -117,7 +117,7 @@ def test_tensorboard_holds_the_events_numbers(finished: Path, tmp_path: Path) ->
     from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
     study = StudyFolder(finished)
-    follower = Follower(study, TRACKERS.class_of("tensorboard")(tmp_path, study.name), tmp_path / "kept.json")
+    follower = EventForwarder(study, TRACKERS.class_of("tensorboard")(tmp_path, study.name), tmp_path / "kept.json")
     follower.update()
     follower.close()
     for run in study.runs():
@@ -220,7 +220,7 @@ def test_tools_with_init_log_finish(kind: str, study: StudyFolder, tmp_path: Pat
     fake = Recorder()
     monkeypatch.setitem(sys.modules, kind, fake)
     write(study, "base-s0", 1, 2, ending="finished")
-    Follower(study, TRACKERS.class_of(kind)(tmp_path, study.name), tmp_path / "kept.json").update()
+    EventForwarder(study, TRACKERS.class_of(kind)(tmp_path, study.name), tmp_path / "kept.json").update()
     ((_, options),) = fake.named("init")
     assert options["project"] == "tracked"
     assert "base-s0" in (options.get("name"), options.get("experiment_name"))
@@ -242,7 +242,7 @@ def test_mlflow(study: StudyFolder, tmp_path: Path, monkeypatch: Any) -> None:
     fake.entities = types.SimpleNamespace(Metric=lambda *values: values)
     monkeypatch.setitem(sys.modules, "mlflow", fake)
     write(study, "base-s0", 1, ending="failed")
-    Follower(study, TRACKERS.class_of("mlflow")(tmp_path, study.name), tmp_path / "kept.json").update()
+    EventForwarder(study, TRACKERS.class_of("mlflow")(tmp_path, study.name), tmp_path / "kept.json").update()
     assert fake.named("create_run") == [(("e1",), {"run_name": "base-s0"})]
     metrics = [options["metrics"] for _, options in fake.named("log_batch")]
     assert [(name, value, step) for batch in metrics for name, value, _, step in batch] == [

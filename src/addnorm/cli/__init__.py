@@ -56,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("addnorm: stopped. All files are complete; give the same command again.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the output's reader has ended, as in `addnorm list | head`
+        # Python flushes its streams at exit and would complain about the broken pipe once more.
         sys.stderr.close()
         return 0
 
@@ -70,9 +71,13 @@ def _dispatch(arguments: Sequence[str]) -> int:
         print(f"addnorm {__version__}")
         return 0
     name, rest = arguments[0], [*arguments[1:]]  # no list(): `addnorm.cli.list` hides the builtin here
+    # Checked against the files, not by trying the import: an ImportError inside a command must not read like an unknown
+    # name.
     if name not in commands():
         raise UnknownName("command", name, commands())
     _require_no_empty_word(rest)
+    # Only the command that was asked for is imported, and torch only inside `command`: `addnorm --help` and `addnorm
+    # status` do not wait for it. `commands()` therefore reads docstrings without importing.
     module = importlib.import_module(f"addnorm.cli.{name}")
     import tyro
 
@@ -84,6 +89,7 @@ def _dispatch(arguments: Sequence[str]) -> int:
             description=module.__doc__,
             config=(tyro.conf.OmitArgPrefixes, tyro.conf.PositionalMetavarFromFieldName, tyro.conf.DisallowNone),
         )
+    # Caught, because `main` is called in notebooks and tests too, where an exit would end the process.
     except SystemExit as stop:  # tyro has printed the help (0) or the wrong option (2)
         return int(stop.code or 0)
     code: int = module.command(options)

@@ -45,7 +45,7 @@ class Silent:
 _FIRST: tuple[State, ...] = ("running", "failed", "diverged", "blocked", "interrupted", "queued", "finished")
 """Order in which runs are shown if not all of them fit on the terminal."""
 _FRAME = 3
-"""Lines of a table beside its runs: title, column heads and the count of hidden runs."""
+"""Lines of a table that are not its runs: title, column heads and the count of hidden runs."""
 
 
 class LiveTable(Silent):
@@ -96,6 +96,8 @@ class LiveTable(Silent):
         A run that goes on at a checkpoint repeats steps that it had done, and the estimate begins anew.
         """
         done = sum(entry.step for entry in statuses)
+        # From the first call on, not from the first step: steps that were done before this command took no time of its
+        # own.
         if self._steps_before is None or done < self._steps_before:
             self._steps_before, self._began = done, time.monotonic()
         new_steps = done - self._steps_before

@@ -194,11 +194,11 @@ def _diff(options: Options, first: str, second: str) -> int:
 
     one, other = _full_size(options, first), _full_size(options, second)
     result = addnorm.equivalent(one.model, other.model, one.inputs, observe=options.observe, training=options.training)
-    found = result.to_json()
+    comparison = result.to_json()
     if options.json:
-        print_json({"a": one.to_json(), "b": other.to_json(), **found})
+        print_json({"a": one.to_json(), "b": other.to_json(), **comparison})
     else:
-        print(certificates.difference(found, first, second))
+        print(certificates.difference(comparison, first, second))
     return 0 if result else 1
 
 

@@ -78,8 +78,8 @@ def _executors(folder: Path) -> tuple[bool, str]:
     from addnorm.supervision.executors import EXECUTORS
 
     obstacles = {kind: EXECUTORS.class_of(kind).obstacle() for kind in EXECUTORS.kinds()}
-    told = [f"{kind} can be used" if why is None else f"{kind} cannot: {why}" for kind, why in obstacles.items()]
-    return obstacles["local"] is None, "; ".join(told)
+    sentences = [f"{kind} can be used" if why is None else f"{kind} cannot: {why}" for kind, why in obstacles.items()]
+    return obstacles["local"] is None, "; ".join(sentences)
 
 
 def _existing(folder: Path) -> Path:

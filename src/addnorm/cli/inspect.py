@@ -18,16 +18,18 @@ For example:
     addnorm inspect ~/models/Qwen2.5-0.5B --terms --text book.txt
 """
 
+import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from addnorm.cli._inspect.ablation import ablation_table
 from addnorm.cli._inspect.terms import FourTerms, checkpoint_length, require_unused, show_terms
-from addnorm.cli._text import page_width, print_json, print_line
+from addnorm.cli._text import on_screen, page_width, print_json, print_line
 from addnorm.errors import InputError
+from addnorm.reporting.formats.table import Column, Table, dashed
 from addnorm.words import command_line
 
 
@@ -95,3 +97,28 @@ def command(options: Options) -> int:
     if options.to is not None:
         print(f"\nWritten to {options.to}. See it:\n  {command_line('addnorm', 'watch', options.to)}")
     return 0
+
+
+_LEGEND = (
+    "Change of held-out loss, nats per token, when all numbers of a group are set to the value with which the mechanism equals "
+    "the plain one (neutral), or back to the start where it declares none. Intervals: 95 % over seeds, each for itself. An "
+    "interval around 0 says that this group alone does nothing that can be seen here."
+)
+
+
+def ablation_table(measured: Mapping[str, Any], width: int) -> str:
+    """Format the result of `addnorm.ablate`."""
+    rows = measured["over_seeds"]
+    columns = (
+        *(Column(name, name.replace("_", " "), side="l") for name in ("variant", "group", "set_to")),
+        Column("mean", "change", dashed("+.4f")),
+        Column("low", form=dashed("+.4f")),
+        Column("high", form=dashed("+.4f")),
+        Column("seeds"),
+    )
+    without = sorted({run["variant"] for run in measured["runs"] if not run["groups"]})
+    parts = [on_screen(Table(columns, rows))] if rows else []
+    if without:
+        parts.append(textwrap.fill(f"Without learned coefficients: {', '.join(without)}.", width))
+    parts += [f"skipped {name}: {reason}" for name, reason in measured["skipped"].items()]
+    return "\n\n".join([*parts, *([textwrap.fill(_LEGEND, width)] if rows else [])])

@@ -8,6 +8,8 @@ For example:
     addnorm list scores --plugin mine.py --json
 """
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -36,12 +38,12 @@ def command(options: Options) -> int:
 
         load_plugins(options.plugin, Path.cwd())
     if options.room is None:
-        found = {name: list(kinds) for name, kinds in _everything().items()}
+        rooms = {name: list(kinds) for name, kinds in _everything().items()}
         if options.json:
-            print_json(found)
+            print_json(rooms)
         else:
             columns = (Column("room", side="l", value=at(0)), Column("kinds", None, ", ".join, "l", at(1)))
-            print(on_screen(Table(columns, list(found.items()))))
+            print(on_screen(Table(columns, list(rooms.items()))))
             print(
                 "\n`addnorm list ROOM` describes each kind; `addnorm list source` lists the cited documents (docs/sources.md)."
             )
@@ -67,14 +69,13 @@ def command(options: Options) -> int:
 
 
 def _print_study_file(*, json: bool) -> None:
-    from addnorm.cli._study_file import sections
     from addnorm.study.built_in import study_schema
 
     schema = study_schema()
     if json:
         print_json(schema)
         return
-    for title, about, rows in sections(schema):
+    for title, about, rows in file_sections(schema):
         print(f"{title}: {about}\n")
         for name, value, default, meaning in rows:
             print(f"    {name}: {value}{f', {default} by default' if default else ''}")
@@ -87,7 +88,7 @@ def _everything() -> dict[str, tuple[str, ...]]:
     from addnorm.study.built_in import study_names
 
     own = {"study": study_names(), "preset": tuple(preset_docs()), "source": tuple(each["kind"] for each in _sources())}
-    return own | {name: found.kinds() for name, found in ROOMS.items()}
+    return own | {name: each.kinds() for name, each in ROOMS.items()}
 
 
 def _entries(name: str) -> list[dict[str, Any]]:
@@ -128,3 +129,45 @@ def _sources() -> list[dict[str, Any]]:
         }
         for each in REFERENCES
     ]
+
+
+Row = tuple[str, str, str, str]
+"""Field, value in words, default, meaning."""
+
+
+def file_sections(schema: Mapping[str, Any]) -> list[tuple[str, str, list[Row]]]:
+    """Title, description and fields of every part of a study file: the file, training, tuning, variant, and every kind."""
+    parts = [
+        ("Study", schema),
+        *((name.capitalize(), schema["$defs"][name]) for name in ("training", "tuning", "variant")),
+    ]
+    parts_of_file = [(title, part["description"], _field_rows(part["properties"])) for title, part in parts]
+    for title, of in schema["$defs"].items():
+        kinds = [
+            each["properties"] for each in of.get("anyOf", ()) if "const" in each.get("properties", {}).get("kind", {})
+        ]
+        rows = [
+            (f"{kind['kind']['const']}.{field}", value, default, meaning)
+            for kind in kinds
+            for field, value, default, meaning in _field_rows({name: kind[name] for name in kind if name != "kind"})
+        ]
+        if kinds:
+            names = ", ".join(f"`{kind['kind']['const']}`" for kind in kinds)
+            parts_of_file.append((title.capitalize(), f"{of['description']} Kinds: {names}.", rows))
+    return parts_of_file
+
+
+def _field_rows(properties: Mapping[str, Any]) -> list[Row]:
+    rows: list[Row] = []
+    for name, entry in properties.items():
+        rows.append((name, entry.get("$comment", ""), _default(entry), entry.get("description", "")))
+    return rows
+
+
+def _default(entry: Mapping[str, Any]) -> str:
+    if "default" not in entry:
+        return ""
+    value = entry["default"]
+    return (
+        str(value["kind"]) if isinstance(value, Mapping) and "kind" in value else json.dumps(value, ensure_ascii=False)
+    )

@@ -134,7 +134,9 @@ def command(options: Options) -> int:
     print("FLOPs and memory are counted from the shapes; time is an estimate without evaluations and start-up.")
     if audits := _audits(compared, but=large):
         print(f"\n{redundant_biases(audits)}")
-    warned = {name: found for name, check in _starts(compared, but=large).items() if (found := check.warnings())}
+    warned = {
+        name: sentences for name, check in _starts(compared, but=large).items() if (sentences := check.warnings())
+    }
     for name, sentences in warned.items():
         print("\n" + "\n".join(textwrap.fill(f"! {name}: {sentence}", page_width()) for sentence in sentences))
     if notes:

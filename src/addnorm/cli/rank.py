@@ -57,7 +57,7 @@ def command(options: Options) -> int:
     from addnorm.statistics.conclusion import conclusion
     from addnorm.statistics.run_tables import columns_from
 
-    found = addnorm.rank(
+    ranked = addnorm.rank(
         options.dir,
         references=options.reference or None,
         margin=options.margin,
@@ -68,7 +68,7 @@ def command(options: Options) -> int:
         unit=options.unit or None,
         say=print_message,
     )
-    ranking = found.to_json()
+    ranking = ranked.to_json()
     if options.json:
         print_json(ranking)
     elif options.csv:
@@ -81,7 +81,7 @@ def command(options: Options) -> int:
             print(tuning_tables.text(ranking["tuning"], page_width()))
         if (options.dir / "study.json").exists():
             print(_next_commands(options.dir))
-            print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(found)))))
+            print("\n".join(("", *(fill(sentence, page_width()) for sentence in conclusion(ranked)))))
     return 0
 
 

@@ -48,7 +48,7 @@ def command(options: Options) -> int:
     from addnorm.statistics.run_tables import columns_from
 
     require_figure_file(options.plot)
-    found = addnorm.trend(
+    trend = addnorm.trend(
         options.paths,
         references=options.reference or None,
         parameters=_numbers(options.parameters),
@@ -60,18 +60,18 @@ def command(options: Options) -> int:
     if options.plot is not None:
         from addnorm.reporting.drawing.trend import figure
 
-        if all(row["variant"] == found["references"][0] for row in found["variants"]):
+        if all(row["variant"] == trend["references"][0] for row in trend["variants"]):
             raise InputError(
-                f"--plot: expected a variant besides {found['references'][0]!r} with a seed at every size, got none. Train the "
+                f"--plot: expected a variant besides {trend['references'][0]!r} with a seed at every size, got none. Train the "
                 "missing runs, or leave --plot out."
             )
-        write_figure(figure(found), options.plot)
+        write_figure(figure(trend), options.plot)
     if options.json:
-        print_json(found)
+        print_json(trend)
     elif options.csv:
-        print(tables.csv(found), end="")
+        print(tables.csv(trend), end="")
     else:
-        print(tables.text(found, page_width()), end="")
+        print(tables.text(trend, page_width()), end="")
         if options.plot is not None:
             print(f"\nDrawn: {options.plot}")
     return 0

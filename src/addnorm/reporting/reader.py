@@ -193,7 +193,7 @@ class Reader:
         if self._ranked is not None and self._ranked[0] == what:
             return
         try:
-            self._ranked = (what, ranking(self.study, found=results, tuned=tuned), None)
+            self._ranked = (what, ranking(self.study, known=results, tuned=tuned), None)
         except (InputError, Damaged) as error:
             self._ranked = (what, None, _why_not(error, self.study))
 

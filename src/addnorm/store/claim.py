@@ -112,6 +112,9 @@ class Claims:
             InputError: ADDNORM_HEARTBEAT_S is not a number of seconds.
             DiskFull, JobError: the folder cannot be written.
         """
+        # The order matters. The lock, which the caller holds, settles who comes first among processes of one kernel;
+        # the claim settles it between hosts. Everything up to the exclusive creation only looks: two processes may both
+        # find claim 3 lapsed, and the file system lets one of them create claim 4.
         beat_s = _beat_s()
         make_inner_folder(self.folder)
         newest = self.newest()
@@ -119,6 +122,9 @@ class Claims:
             self._await_lapse(*newest)
         number = max(0 if newest is None else newest[0], least - 1) + 1
         holder = Holder(worker=worker_id(), host=_host(), place=_place(), pid=os.getpid(), beat_s=beat_s)
+        # O_EXCL is the whole agreement between hosts; a rename would replace the other's claim without a word. The
+        # content comes afterwards: a reader that finds the file empty takes its holder for UNKNOWN, at no place of its
+        # own, and waits for beats as it does for any other host.
         try:
             handle = os.open(self._path(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError:
@@ -133,9 +139,12 @@ class Claims:
             os.close(handle)
         claim = Claim(self, number, holder)
         # A process that slept since it looked may have taken a number that was used and removed since.
+        # Such a number is lower than the newest, so nobody would look at this claim: two workers would train one run.
         if claim.is_superseded():
             claim.release()
             raise InForce(self._holder(self._newest_number()))
+        # The claim before this one stays: its holder may only now wake up, and reads in it that it is no longer the
+        # newest.
         self._remove_before(number - 1)
         return claim
 
@@ -148,6 +157,9 @@ class Claims:
             time.sleep(holder.beat_s / 4)
 
     def _may_live(self, number: int, holder: Holder) -> bool:
+        # At one's own place the lock tells at once: the caller holds it, so whoever made this claim is dead. Elsewhere
+        # only the beats can tell, and the host's name is not enough: two containers of one host see each other's locks,
+        # but not each other's process ids.
         return holder.place != _place() and not self._path(number, ".end").exists()
 
     def _watch(self, number: int, holder: Holder) -> "_Watched":
@@ -198,6 +210,7 @@ class Claim:
         """True once a beat has found a newer claim."""
         self._claims = claims
         self._over = threading.Event()
+        # Before the thread, so that a claim without a beat file is one whose holder died in its first moments.
         self._write_beat(0)
         threading.Thread(target=self._beat, daemon=True, name=f"claim {number}").start()
 
@@ -214,6 +227,8 @@ class Claim:
 
     def _beat(self) -> None:
         count = 0
+        # A daemon thread: it must not keep a worker alive that has returned from its work. While the worker is stopped
+        # by a debugger or swapped out, this thread stands still too, which is what a reader is to see.
         while not self._over.wait(self.holder.beat_s):
             count += 1
             self._write_beat(count)
@@ -238,6 +253,8 @@ class _Watched:
         self.moved = False
         self._beat_s = beat_s
         self._counter: str | None = None
+        # Looks that found the counter as it was. Counted, not timed: a reader whose own machine slept for an hour has
+        # looked once, and must not take the hour for the silence of the holder.
         self._looks = 0
         self._last = -float("inf")
 
@@ -248,6 +265,8 @@ class _Watched:
 
     def look(self, counter: str) -> None:
         """Note the counter, unless the last look was less than a beat ago."""
+        # The first counter that is seen is no movement: it may have been written a year ago. `moved` is true from the
+        # second different one on, which proves a living holder.
         if counter != self._counter:
             self.moved = self._counter is not None
             self._counter, self._looks, self._last = counter, 1, time.monotonic()

@@ -33,6 +33,9 @@ def read_ending(folder: Path) -> dict[str, Any] | None:
         JobError: one of them cannot be read.
     """
     states: tuple[Ending, ...] = ("finished", "failed", "blocked")
+    # A fixed order where several markers are there, as a crash between two writes can leave them: DONE is only written
+    # by a worker that has everything, so it counts most; BLOCKED counts least, because the next attempt lifts it
+    # anyway.
     for state in states:
         name = MARKERS[state]
         try:
@@ -55,6 +58,9 @@ def write_ending(folder: Path, state: Ending, content: Mapping[str, Any]) -> Non
         InputError, DiskError: as `write_json`.
     """
     try:
+        # The usual way needs room for a second file beside the first. On a full disk it fails, and the reserve, whose
+        # blocks were taken when the attempt began, is overwritten in place and renamed: that needs no new block. A DONE
+        # never goes there: its weights could not have been written either.
         write_json(folder / MARKERS[state], content)
     except DiskFull:
         if state == "finished" or not _fill_reserve(folder, state, content):
@@ -65,7 +71,7 @@ def write_ending(folder: Path, state: Ending, content: Mapping[str, Any]) -> Non
 
 
 def make_reserve(folder: Path) -> None:
-    """Take room on the disk for the reason that it has no room: without it, a full disk could not be told from a crash.
+    """Take room on the disk for the reason that it has no room: without it, a full disk would look like a crash.
 
     Raises:
         DiskError: the file cannot be written.
@@ -98,7 +104,7 @@ def missing_record(folder: Path, trouble: str | None) -> str:
 
     Args:
         folder: the run's folder.
-        trouble: what is wrong with its events; None if they end before the last step.
+        trouble: the problem with its events; None if they end before the last step.
     """
     problem = (
         trouble or f"{folder / 'events.jsonl'} does not record the last step, though DONE says that the run finished."

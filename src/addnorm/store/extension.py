@@ -53,6 +53,8 @@ def only_adds_seeds(old: dict[str, Any], new: dict[str, Any]) -> bool:
         return False
     old_runs = {entry["run"]: entry for entry in all_runs(old)}
     new_runs = {entry["run"]: entry for entry in new["runs"]}
+    # Not only must every old run be in the new plan, its entry must be equal, specification and all: a run of the same
+    # name with other settings has another hash in its name, but a damaged or edited plan could say otherwise.
     if any(new_runs.get(name) != entry for name, entry in old_runs.items()):
         return False
     added = [entry for name, entry in new_runs.items() if name not in old_runs]
@@ -60,6 +62,8 @@ def only_adds_seeds(old: dict[str, Any], new: dict[str, Any]) -> bool:
     seeds = {seed for _, seed in cells}
     variants = {entry["variant"] for entry in old_runs.values()}
     seeds_are_new = not seeds & {entry["seed"] for entry in old_runs.values()}
+    # Every variant at every new seed. A single variant with more seeds would compare means over different seeds, and a
+    # chosen one would be chosen after its results were seen.
     return bool(added) and seeds_are_new and cells == sorted((variant, seed) for variant in variants for seed in seeds)
 
 
@@ -81,7 +85,7 @@ def with_stage(
     Args:
         old: present content.
         stage: number of the stage, from 1; the first plan is stage 0.
-        runs: what the stage trains.
+        runs: entries of the runs that the stage trains.
         chosen: for a plan with `tune`, the name of each variant's chosen point.
     """
     content = json.dumps([old["plan_hash"], stage, [run["run"] for run in runs]])

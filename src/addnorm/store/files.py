@@ -67,6 +67,9 @@ def atomic(path: Path) -> Iterator[BinaryIO]:
         >>> with atomic(Path("result.bin")) as file:  # doctest: +SKIP
         ...     file.write(b"content")
     """
+    # In the same folder, because a rename is atomic within one file system only. The name has the process and a serial
+    # number: two processes or threads that write one file do not share a temporary one, and the last rename wins as a
+    # whole.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{next(_serial)}.tmp")
     try:
         with open(temporary, "x+b") as file:
@@ -180,6 +183,8 @@ def sync(path: Path) -> None:
     Raises:
         OSError: the operating system refuses; `disk_error` makes it readable.
     """
+    # fsync flushes the file, whoever wrote it and through whichever handle; a folder cannot be opened for writing at
+    # all.
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

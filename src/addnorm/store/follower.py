@@ -71,6 +71,9 @@ class EventFollower:
             events, reached = read_events(self.path, self.position, limit_bytes=_CHUNK_BYTES, types=self.types)
             if reached == self.position:
                 return
+            # The position is that of the whole batch, and moves on before the batch is handed out. A caller that stores
+            # it must have taken every event of the batch, in one transaction with the position: then no event is lost
+            # or counted twice.
             self.position = reached
             yield events
 
@@ -111,6 +114,9 @@ class NewestEvents:
             Damaged: one of the lines that were read is not an event.
         """
         follower = self._follower
+        # A position at which no line starts any more means that the file is another one: what was read from the old one
+        # is forgotten as a whole. A file that was replaced by a longer one with a line break at this very byte goes
+        # unnoticed here; the index, which stores positions for long, therefore compares the hash of the first line too.
         if follower.position and follower.is_continued:
             for event in follower.read():
                 self._take(event)
@@ -123,6 +129,9 @@ class NewestEvents:
     def _read_from_end(self) -> None:
         path = self._follower.path
         missing = {kind: type_mark(kind) for kind in self.TYPES}
+        # The newest line is decoded whatever it is; of the others, only those whose bytes contain a type that is still
+        # missing. A long run between two evaluations has ten thousand training events, and decoding them all is what
+        # this avoids.
         for end, line in lines_from_end(path):
             if self.last is not None and not any(mark in line for mark in missing.values()):
                 continue
@@ -132,6 +141,8 @@ class NewestEvents:
                 raise Damaged(f"{path} is damaged in the line that ends at byte {end}: {error}.") from error
             if self.last is None:
                 self.last = event
+                # From the end of the newest complete line on, events are read forward. The end of the file would be
+                # wrong: a line that is being written now would later be read from its middle.
                 self._follower.restart(end)
             if event["type"] in missing:
                 self.of_type[event["type"]] = event

@@ -36,7 +36,7 @@ _THINNED = (
     "WHERE run = :run AND attempt = :attempt AND metric = :metric AND step BETWEEN :first AND :last "
     "GROUP BY (step - :first) / :width"
 )
-_BESIDE = (
+_NEIGHBOURS = (
     "SELECT step, value FROM (SELECT step, value FROM points WHERE run = :run AND attempt = :attempt AND metric = :metric "
     "AND step < :first AND value IS NOT NULL ORDER BY step DESC LIMIT 1) UNION ALL "
     "SELECT step, value FROM (SELECT step, value FROM points WHERE run = :run AND attempt = :attempt AND metric = :metric "
@@ -80,6 +80,8 @@ class Index:
         """
         runs = {run.name: run.events_path for run in StudyFolder(self.out).all_runs()}
         try:
+            # At most twice: an index that was just made and is unusable again says that the disk, not the file, is the
+            # problem.
             return self._sync(runs)
         except sqlite3.Error as error:
             if not _is_unusable(error):
@@ -132,6 +134,8 @@ class Index:
             return [row for attempt in attempts for row in database.execute(_CURVE, (run, attempt, metric))]
 
         rows, end = self._stored(run, stored)
+        # Rows come attempt by attempt, oldest first, so that the newest attempt's value of a repeated step replaces the
+        # others. Below, >= and not >: a later event of one attempt replaces an earlier one, as INSERT OR REPLACE does.
         newest = {step: (attempt, math.nan if value is None else value) for attempt, step, value in rows}
         for attempt, name, step, value in self._points_after(run, end):
             if name == metric and attempt >= newest.get(step, (0, 0.0))[0]:
@@ -165,7 +169,7 @@ class Index:
                 sums[(step - first) // width] = (max(step, newest_step), total + value, count + 1)
         return [(step, total / count) for _, (step, total, count) in sorted(sums.items()) if count]
 
-    def beside(self, run: str, metric: str, *, first: int, last: int) -> list[tuple[int, float]]:
+    def neighbours(self, run: str, metric: str, *, first: int, last: int) -> list[tuple[int, float]]:
         """The nearest finite values of a metric before one step and after another, as far as there are any.
 
         Args:
@@ -177,10 +181,10 @@ class Index:
         Raises:
             Damaged: the events after the stored position are damaged.
         """
-        rows, pairs = self._rows_and_pairs(_BESIDE, {"run": run, "metric": metric, "first": first, "last": last})
-        found = [(step, value) for step, value in (*rows, *pairs) if math.isfinite(value)]
-        before = [point for point in found if point[0] < first]
-        after = [point for point in found if point[0] > last]
+        rows, pairs = self._rows_and_pairs(_NEIGHBOURS, {"run": run, "metric": metric, "first": first, "last": last})
+        points = [(step, value) for step, value in (*rows, *pairs) if math.isfinite(value)]
+        before = [point for point in points if point[0] < first]
+        after = [point for point in points if point[0] > last]
         return [*([max(before)] if before else []), *([min(after)] if after else [])]
 
     def _rows_and_pairs(self, sql: str, query: dict[str, Any]) -> tuple[list[Any], list[tuple[int, float]]]:
@@ -201,6 +205,8 @@ class Index:
         rows, end = self._stored(run, stored)
         fresh = list(self._points_after(run, end))
         attempts.update(point[0] for point in fresh)
+        # The database sums over one attempt only. After a resume some steps have two values, and a sum over both would
+        # weigh repeated steps twice; the curve, which keeps the newest, is then thinned here instead.
         if len(attempts) > 1:
             return [], self.curve(run, metric)
         return rows, [(step, value) for _, name, step, value in fresh if name == metric]
@@ -238,9 +244,13 @@ class Index:
     def _open_to_write(self) -> sqlite3.Connection:
         database = sqlite3.connect(self.path, isolation_level=None)
         try:
+            # WAL lets pages read while the supervisor writes. NORMAL may lose the last transactions in a power cut, but
+            # never tears one: a position and its points stand or fall together, and what is lost is read from the event
+            # files again.
             database.execute("PRAGMA journal_mode = WAL")
             database.execute("PRAGMA synchronous = NORMAL")
             migrate(database)
+            # Once per process: the check reads the whole database, and the supervisor opens it every second.
             if self._checked:
                 return database
             self._checked = True
@@ -259,6 +269,9 @@ class Index:
         head = _head(events)
         try:
             with closing(sqlite3.connect(f"file:{quote(str(self.path.absolute()))}?mode=ro", uri=True)) as database:
+                # One read transaction for the position and the rows. Without it, a sync between the two queries would
+                # move the position on, and the events between the old and the new one would be neither in the rows nor
+                # read from the file.
                 database.execute("BEGIN")
                 source = database.execute("SELECT head, end_byte FROM sources WHERE run = ?", (run,)).fetchone()
                 if version(database) != len(MIGRATIONS) or source is None or source[0] != head:
@@ -271,6 +284,7 @@ class Index:
         yield from _points(EventFollower(self.out / run / "events.jsonl", end).read())
 
     def _delete(self) -> None:
+        # The log first: a database that finds the log of another one beside it would replay its pages.
         for suffix in ("-wal", "-shm", ""):
             Path(f"{self.path}{suffix}").unlink(missing_ok=True)
 
@@ -288,7 +302,13 @@ def _add_new_events(database: sqlite3.Connection, run: str, path: Path) -> None:
     """Add the events that were appended since the last time, batch by batch, each with the position it reaches."""
     head = _head(path)
     source = database.execute("SELECT head, end_byte FROM sources WHERE run = ?", (run,)).fetchone()
+    # The position stands in the same transaction as the points that it covers, so that after a crash anywhere the next
+    # sync continues with exactly the first event that is not in the index. INSERT OR REPLACE makes even a repetition
+    # harmless.
     follower = EventFollower(path, 0 if source is None else source[1])
+    # A run that was removed and trained again has a new first line, with the time of its start, even where its length
+    # is the same. Its old points are removed at once: mixed with the new ones, no curve would show that two trainings
+    # are in it.
     if source is not None and not (source[0] == head and follower.is_continued):  # another file took this one's place
         with transaction(database):
             database.execute("DELETE FROM points WHERE run = ?", (run,))

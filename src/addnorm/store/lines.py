@@ -36,6 +36,9 @@ class LineWriter:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+            # O_APPEND makes the kernel choose the place of each write, so that even a second writer by mistake adds
+            # lines instead of overwriting some. `_end` is what this writer believes to be the end; `_require_own_file`
+            # compares.
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
             size = os.fstat(self._handle).st_size
             self._end = _end_of_last_line(self._handle, size)
@@ -55,11 +58,15 @@ class LineWriter:
         """
         line = encode(record)
         try:
+            # Marked as torn before the first byte and unmarked after the last: an exception anywhere between, also one
+            # of another thread's signal, leaves the mark, and the next append cuts the file back to `_end` before it
+            # writes.
             self._mend()
             self._require_own_file()
             self._torn = True
             written = 0
             while written < len(line):
+                # A short write is no error of write(2): on a disk that is nearly full it writes the bytes that fit.
                 written += os.write(self._handle, line[written:])
             self._torn = False
             self._end += len(line)
@@ -93,6 +100,8 @@ class LineWriter:
             replaced = True
         if replaced:
             raise Damaged(f"{self.path} was removed or replaced while it was written. Run the same command again.")
+        # A single writer is a promise of the locks above. If it is broken, going on would interleave two trainings of
+        # one run.
         if own.st_size != self._end:
             raise Damaged(
                 f"{self.path}: expected one writer, got a change by another process. Stop that process, then run the same "
@@ -133,6 +142,8 @@ def decode(line: bytes) -> Record:
     record = json.loads(line)
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object, got another value")
+    # Nearly all lines have finite numbers only; looking for the bytes first saves walking through every value of a long
+    # run.
     if b'NaN"' in line or b'Infinity"' in line:
         return {name: _from_json(value) for name, value in record.items()}
     return record
@@ -167,6 +178,8 @@ def read_lines(
         raise JobError(f"could not read {path} ({error.strerror}).") from error
     records: list[Record] = []
     place = offset
+    # The part after the last line break is a torn line, or one that is being written: it is left for the next read.
+    # Only what ends with a line break was ever complete, so only that can be damage.
     for line in data.split(b"\n")[:-1]:
         try:
             records.append(decode(line))
@@ -213,6 +226,10 @@ def lines_from_end(path: Path) -> Iterator[tuple[int, bytes]]:
         start = file.seek(0, os.SEEK_END)
         rest = b""
         torn = True
+        # Blocks from the end towards the start. A block begins amid a line, whose beginning is in the block before:
+        # `rest` carries it over. The last piece of the whole file has no line break and is torn (or empty), so the
+        # first piece of the first block is dropped; `end` follows the offsets, since a caller continues forward from
+        # the end of the newest line.
         while start > 0:
             take = min(_BLOCK_BYTES, start)
             start -= take
@@ -234,9 +251,9 @@ def _end_of_last_line(handle: int, size: int) -> int:
     while start > 0:
         take = min(_BLOCK_BYTES, start)
         start -= take
-        found = os.pread(handle, take, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
+        line_break = os.pread(handle, take, start).rfind(b"\n")
+        if line_break >= 0:
+            return start + line_break + 1
     return 0
 
 

@@ -43,6 +43,9 @@ class Lock:
         """
         if self._handle is not None:
             return True
+        # Three outcomes of a try: the lock, and the file is still the one at the path; the lock of a file that was
+        # replaced meanwhile, which excludes nobody and is let go; no lock. In the last case, a shared lock that can be
+        # had says that only tests for the lock were in the way.
         for _ in range(_TRIES):
             try:
                 handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -115,6 +118,7 @@ def is_held(path: Path) -> bool:
 
 
 def _shareable(handle: int, path: Path) -> bool:
+    # A shared lock, so that any number of readers can test at the same time without refusing each other.
     if not _flock(handle, fcntl.LOCK_SH, path):
         return False
     fcntl.flock(handle, fcntl.LOCK_UN)
@@ -145,6 +149,8 @@ _locks: "weakref.WeakSet[Lock]" = weakref.WeakSet()
 
 
 def _close_inherited_locks() -> None:
+    # Only closed, not unlocked: flock belongs to the open file, which parent and child share, and LOCK_UN in the child
+    # would release the parent's lock.
     for lock in list(_locks):
         lock._close()
 

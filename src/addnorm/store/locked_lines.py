@@ -30,6 +30,8 @@ def append_locked(path: Path, lock_path: Path, record: Mapping[str, Any]) -> Non
             "still holds. Stop that process."
         )
     try:
+        # Opened anew under the lock: a writer that stayed open would take the others' lines for damage by a second
+        # writer.
         lines = LineWriter(path)
         try:
             lines.append(record)

@@ -41,6 +41,7 @@ def migrate(database: sqlite3.Connection) -> None:
     if version(database) == len(MIGRATIONS):
         return
     with transaction(database):
+        # Asked again within the transaction: another process may have migrated since the look above.
         present = version(database)
         if present > len(MIGRATIONS):
             _empty(database)
@@ -54,6 +55,8 @@ def migrate(database: sqlite3.Connection) -> None:
 @contextmanager
 def transaction(database: sqlite3.Connection) -> Iterator[None]:
     """Write transaction: the whole block takes effect, or nothing of it."""
+    # IMMEDIATE takes the write lock now. A plain BEGIN takes it with the first write, and a process that has read
+    # before then fails with SQLITE_BUSY at once, however long it was told to wait.
     database.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -56,21 +56,23 @@ def notes(out: Path) -> StudyNotes:
     Raises:
         Damaged, JobError: the file is damaged or cannot be read.
     """
-    found: dict[str, Note] = {}
+    by_id: dict[str, Note] = {}
     tags: dict[tuple[str | None, str], None] = {}
+    # A log of additions and removals, not a state that is rewritten: two pages may write at once, and neither loses the
+    # other's.
     for line in read_lines(out / NAME)[0]:
         variant = line.get("variant")
         if "note" in line:
-            found[line["note"]] = Note(
+            by_id[line["note"]] = Note(
                 id=line["note"], time=line["time"], text=str(line.get("text", "")), variant=variant
             )
         elif "remove" in line:
-            found.pop(line["remove"], None)
+            by_id.pop(line["remove"], None)
         elif "tag" in line:
             tags[variant, line["tag"]] = None
         elif "untag" in line:
             tags.pop((variant, line["untag"]), None)
-    return StudyNotes(notes=tuple(reversed(found.values())), tags=tuple(tags))
+    return StudyNotes(notes=tuple(reversed(by_id.values())), tags=tuple(tags))
 
 
 def add_note(out: Path, text: str, *, variant: str | None = None) -> str:
@@ -83,9 +85,9 @@ def add_note(out: Path, text: str, *, variant: str | None = None) -> str:
         InputError: the text is empty or too long.
         DiskFull, JobError: it cannot be written.
     """
-    said, made = _of_length("note", text.replace("\r\n", "\n").strip(), MOST_LETTERS), secrets.token_hex(6)
-    _append(out, {"time": time.time(), "note": made, "text": said, "variant": variant})
-    return made
+    content, note = _of_length("note", text.replace("\r\n", "\n").strip(), MOST_LETTERS), secrets.token_hex(6)
+    _append(out, {"time": time.time(), "note": note, "text": content, "variant": variant})
+    return note
 
 
 def remove_note(out: Path, note: str) -> None:
@@ -105,9 +107,9 @@ def add_tag(out: Path, tag: str, *, variant: str | None = None) -> None:
         InputError: the tag is empty or too long.
         DiskFull, JobError: it cannot be written.
     """
-    said = _of_length("tag", " ".join(tag.split()), MOST_TAG_LETTERS)
-    if (variant, said) not in notes(out).tags:
-        _append(out, {"time": time.time(), "tag": said, "variant": variant})
+    short = _of_length("tag", " ".join(tag.split()), MOST_TAG_LETTERS)
+    if (variant, short) not in notes(out).tags:
+        _append(out, {"time": time.time(), "tag": short, "variant": variant})
 
 
 def remove_tag(out: Path, tag: str, *, variant: str | None = None) -> None:

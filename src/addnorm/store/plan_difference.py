@@ -34,14 +34,16 @@ def _shared_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
     old_runs, new_runs = _by_variant_and_seed(old), _by_variant_and_seed(new)
     changes = {key: _changes_of_run(old_runs[key], new_runs[key]) for key in old_runs if key in new_runs}
     by_variant: dict[str, Changes] = {}
-    for (variant, _), found in changes.items():
-        by_variant.setdefault(variant, found)
+    for (variant, _), changed in changes.items():
+        by_variant.setdefault(variant, changed)
+    # A change that all variants share stands once, without a name: changed steps of the study are one change, not
+    # eighteen.
     common = [
         change for change in next(iter(by_variant.values()), ()) if all(change in each for each in by_variant.values())
     ]
     yield from _lines("", common)
-    for variant, found in by_variant.items():
-        yield from _lines(f"variants.{variant}.", [change for change in found if change not in common])
+    for variant, changed in by_variant.items():
+        yield from _lines(f"variants.{variant}.", [change for change in changed if change not in common])
     text_changed = old.get("data_hash") != new.get("data_hash")
     if text_changed and not any(path.startswith(("corpus", "tokenizer")) for path, _, _ in common):
         yield "the text of the corpus, or its tokens, have changed"
@@ -50,10 +52,10 @@ def _shared_fields(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
 
 
 def _shared(plan: Mapping[str, Any]) -> dict[str, Any]:
-    found = {name: plan[name] for name in _SHARED if name in plan}
+    fields = {name: plan[name] for name in _SHARED if name in plan}
     if "tune" in plan:  # its runs have the tuning seeds alone; its points are compared as their variants
-        found |= {"seeds": plan["seeds"], "tune": {"seeds": plan["tune"]["seeds"]}}
-    return found
+        fields |= {"seeds": plan["seeds"], "tune": {"seeds": plan["tune"]["seeds"]}}
+    return fields
 
 
 def _variants_and_seeds(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

@@ -79,8 +79,8 @@ def rank(
         overrides["margin"] = margin
     if table is not None:
         measure = measure_of(table.metric, direction, unit)
-        found = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
-        return replace(found, warnings=(*table.warnings, *_about(measure, found.margin, margin), *found.warnings))
+        ranked = rank_results(table.runs, **{"references": own, **overrides}, measure=measure)
+        return replace(ranked, warnings=(*table.warnings, *_about(measure, ranked.margin, margin), *ranked.warnings))
     if names_printed_results(path) or path.suffix == ".json":
         return ranking_of_published(path, overrides)
     current = ranking(folder, overrides)

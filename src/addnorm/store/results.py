@@ -49,7 +49,7 @@ def ranking(
     folder: StudyFolder,
     overrides: Mapping[str, Any] | None = None,
     *,
-    found: Sequence[Result] | None = None,
+    known: Sequence[Result] | None = None,
     tuned: Sequence[Result] | None = None,
 ) -> Ranking:
     """Ranking of a study in its present state.
@@ -57,7 +57,7 @@ def ranking(
     Args:
         folder: the study.
         overrides: `references` or `margin` to use instead of the plan's; `left_out`: variants that take no part.
-        found: results of the runs, if already known; read from the folder otherwise.
+        known: results of the runs, if already known; read from the folder otherwise.
         tuned: results of the tuning runs, in the same way.
 
     Raises:
@@ -73,7 +73,7 @@ def ranking(
         raise InputError(say("tuning_first", ended=ended, runs=len(outcome.runs)))
     chosen = {"references": folder.references, "margin": folder.plan["margin"], **(overrides or {})}
     return rank(
-        results(folder) if found is None else found,
+        results(folder) if known is None else known,
         references=tuple(chosen["references"]),
         margin=chosen["margin"],
         left_out=chosen.get("left_out", ()),

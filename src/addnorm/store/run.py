@@ -66,6 +66,8 @@ class RunFolder:
     def __init__(self, path: str | Path, spec: dict[str, Any] | None = None) -> None:
         self.path = Path(path)
         self._spec = spec
+        self.events_path, self.log_path = self.path / "events.jsonl", self.path / "log.txt"
+        self.checkpoints_path, self.final_path = self.path / "checkpoints", self.path / "final.safetensors"
         self._newest = NewestEvents(self.events_path)
         self._claims = Claims(self.path / "claims")
         self._claim: Claim | None = None
@@ -75,22 +77,6 @@ class RunFolder:
     def name(self) -> str:
         """Name of the folder."""
         return self.path.name
-
-    @property
-    def events_path(self) -> Path:
-        return self.path / "events.jsonl"
-
-    @property
-    def log_path(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def checkpoints_path(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def final_path(self) -> Path:
-        return self.path / "final.safetensors"
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -153,6 +139,8 @@ class RunFolder:
 
     def worker(self) -> int | None:
         """Process id of the worker of this host, or None."""
+        # Both must agree before a signal is sent to that number: process ids are used again, and a wrong one is
+        # somebody else's process.
         pid, newest = Lock(self.path / "lock").held_by(), self._claims.newest()
         # Over a network file system, the lock and the number in it may be another host's; the claim tells whose they are.
         return pid if newest is None or (newest[1].is_here and newest[1].pid == pid) else None
@@ -160,8 +148,7 @@ class RunFolder:
     def holder(self) -> Holder | None:
         """The living worker with its id and host; None if there is none, or if it has not made its claim yet."""
         if is_held(self.path / "lock"):
-            newest = self._claims.newest()
-            return newest[1] if newest is not None else None
+            return self.newest_holder()
         return self._claims.held_elsewhere()
 
     def newest_holder(self) -> Holder | None:
@@ -228,12 +215,19 @@ class RunFolder:
         if not lock.try_acquire():
             holder = lock.held_by()
             raise NotClaimed(self.path, "running", None if holder is None else f"process {holder}")
+        # From here on in one order, which is undone in reverse: lock (nobody of this kernel), ending (nothing to do),
+        # claim (nobody anywhere), block lifted, leftovers of killed writers removed, room reserved, events opened,
+        # which cuts a torn line off. Each step may rely on those before it: without the claim, the temporary files
+        # could be those of a living worker.
         self._lock = lock
         try:
             ended = self.ending()
             if ended is not None and ended["state"] != "blocked":
                 raise NotClaimed(self.path, ended["state"], None)
             try:
+                # The number of the claim is the number of the attempt. It must exceed every attempt in the events, also
+                # where the folder `claims` was lost: events of two attempts of one number could not be told apart after
+                # a resume.
                 self._claim = self._claims.acquire(self.attempts() + 1)
             except InForce as error:
                 by = f"worker {error.holder.worker} on {error.holder.host}"
@@ -245,6 +239,8 @@ class RunFolder:
                 endings.make_reserve(self.path)
                 with EventWriter(self.events_path, attempt=self._claim.number) as events:
                     yield events
+                    # Before the claim ends: whoever takes the run over next must find every event that this worker
+                    # reported.
                     events.sync()
             finally:
                 self._claim.release()
@@ -334,6 +330,8 @@ class RunFolder:
         held, newest = False, NewestEvents(self.events_path)
         try:
             ending, held = self.ending(), self.is_held()
+            # A worker writes its ending before it lets the lock go. Read in the order ending, lock, a run that ends
+            # between the two calls would look like one without ending and without worker, that is interrupted.
             if ending is None and not held:
                 ending = self.ending()  # the worker may have written it and ended between the two calls
             newest = self._newest.look()
@@ -341,6 +339,8 @@ class RunFolder:
             trouble = str(error)
         if ending is not None and ending["state"] == "finished":
             last_evaluation = newest.of_type.get("eval")
+            # DONE alone does not make a run finished: the ranking reads the evaluation of the last step, and a number
+            # of an earlier step in its place would be a wrong result rather than a missing one.
             if last_evaluation is None or last_evaluation["step"] != spec["steps"]:
                 trouble = endings.missing_record(self.path, trouble)
             reason = endings.missing_weights(self.final_path, ending)

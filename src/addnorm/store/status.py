@@ -44,5 +44,5 @@ class RunStatus:
         return self.state in ("finished", "failed", "diverged")
 
     def to_json(self) -> dict[str, Any]:
-        """The run's entry in `addnorm status --json`."""
+        """The run's entry in `addnorm status --json`: these fields alone, also of a subclass that has more."""
         return {field.name: getattr(self, field.name) for field in fields(RunStatus)}

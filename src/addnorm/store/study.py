@@ -106,6 +106,9 @@ class StudyFolder:
         if not (out / "study.json").exists():
             _freeze(out, plan)
         study = cls(out)
+        # Compared by hash, first and extended plans alike. Whoever adds seeds keeps every old run with its identity, so
+        # the runs of one folder always stem from one specification; anything else would be ranked as one study without
+        # being one.
         if plan["plan_hash"] not in hashes(study.plan) and only_adds_seeds(study.plan, plan):
             _extend(out, plan)
             study = cls(out)
@@ -140,6 +143,9 @@ class StudyFolder:
                 "the same command again when it has ended."
             )
         try:
+            # Read again under the lock. `stages` grows with every stage, so a process that comes second sees that its
+            # stage is there already and writes nothing: adding the same runs twice would give one cell of the ranking
+            # two results.
             present = read_json(self.path / "study.json")
             if stages(present) == stage:
                 write_json(self.path / "study.json", with_stage(present, stage, runs, chosen))
@@ -236,6 +242,8 @@ class StudyFolder:
 
 
 def _freeze(out: Path, plan: dict[str, Any]) -> None:
+    # Two first calls may arrive together. The one that gets the lock writes the plan; the other one waits for the file,
+    # not for the lock, which the first may go on to hold for days as the supervisor.
     lock = Lock(out / "supervisor.lock")
     for _ in range(_TRIES):
         if lock.try_acquire():

@@ -11,14 +11,14 @@ from addnorm.store.result import result
 from addnorm.store.study import StudyFolder
 
 
-def tuning(folder: StudyFolder, found: Sequence[Result] | None = None) -> TuningOutcome | None:
+def tuning(folder: StudyFolder, known: Sequence[Result] | None = None) -> TuningOutcome | None:
     """Choice of the points at which a study's variants are compared; None for a study without `tune`.
 
     A choice that the plan records stands. Before, it follows from the tuning runs.
 
     Args:
         folder: the study.
-        found: results of the tuning runs, if already known; read from the folder otherwise.
+        known: results of the tuning runs, if already known; read from the folder otherwise.
 
     Raises:
         InputError, Damaged: a run's spec is missing or damaged, or the plan's `tune`.
@@ -26,10 +26,10 @@ def tuning(folder: StudyFolder, found: Sequence[Result] | None = None) -> Tuning
     content = folder.plan.get("tune")
     if content is None:
         return None
-    if found is None:
-        found = [result(folder, run.status(), run.ending()) for run in folder.tuning_runs()]
+    if known is None:
+        known = [result(folder, run.status(), run.ending()) for run in folder.tuning_runs()]
     try:
-        return tuning_outcome(found, content["points"], content["seeds"], chosen_points(folder.plan))
+        return tuning_outcome(known, content["points"], content["seeds"], chosen_points(folder.plan))
     except (KeyError, TypeError, AttributeError) as error:
         path = folder.path / "study.json"
         raise Damaged(f"{path} is damaged: tune: expected seeds and points. Restore it from a copy.") from error

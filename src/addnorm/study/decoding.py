@@ -82,6 +82,8 @@ def read_fields(cls: Any, value: Mapping[Any, object], path: str, problems: Prob
         if not isinstance(name, str):
             _refuse_name(name, path, problems)
         elif name == "kind" and issubclass(cls, Spec) and name not in known:
+            # A kind is the name of its file, so a mapping that came from an encoded spec says it once more; another one
+            # is refused.
             kind = cls.__module__.rpartition(".")[2]
             if entry != kind:
                 problems.add(f"{path}.kind", f"expected '{kind}', got {shown(entry)}.")
@@ -115,6 +117,8 @@ def _read_dataclass(cls: Any, value: object, path: str, problems: Problems) -> A
         required = field.init and field.default is MISSING and field.default_factory is MISSING
         if required and field.name not in value:
             problems.add(path, f"{cls.__name__} needs the field '{field.name}' ({_words(hints[field.name])}).")
+    # The class is made only from fields that are all readable: its own checks compare fields with each other, and would
+    # add nonsense about the ones that are missing.
     return UNREADABLE if len(problems) > before else construct(lambda: cls(**given), path, problems)
 
 
@@ -166,6 +170,8 @@ def _as_float(value: object) -> float | None:
     if isinstance(value, str) and not _EXPONENT.fullmatch(value):
         return None
     try:
+        # YAML 1.1 reads 1e-4 as a text, since it has no dot; only texts with an exponent are taken for numbers, so that
+        # "3" and "nan" stay texts. Infinity has no place in canonical JSON.
         number = float(value) + 0.0  # -0.0 equals 0.0, so both must be encoded alike
     except OverflowError:
         return None
@@ -190,6 +196,8 @@ def _read_union(hint: Any, value: object, path: str, problems: Problems) -> Any:
         if len(members) == 1:
             return read(members[0], value, path, problems)
     # The member of the value's own type comes first, so that 1 stays whole where both int and float are allowed.
+    # Each member gets its own list of problems, because only one of them has to accept the value. If none does, the
+    # problems of all would contradict each other; with a single structured member they are its own, which say most.
     for member in sorted(members, key=lambda member: member is not type(value)):
         attempt = Problems()
         instance = read(member, value, path, attempt)

@@ -108,6 +108,11 @@ class Training:
     depends on it, so it is not part of a run's identity, and a run may go on with another number."""
 
     @property
+    def tokens_per_step(self) -> int:
+        """Tokens of the batch of one step."""
+        return self.batch * self.seq
+
+    @property
     def budget(self) -> dict[str, int | float]:
         """The budget that the steps follow from, by the name of its field; empty if `steps` is set itself."""
         return {name: value for name in BUDGETS if (value := getattr(self, name)) is not None}
@@ -188,7 +193,7 @@ class Study:
     own_vocab: tuple[str, ...] = field(default=(), metadata=_OMITTED)
     """Variants that keep their model's `vocab`, such as a table padded to a multiple of 64; at least the tokenizer's ids."""
     titles: Mapping[str, str] = field(default_factory=dict)
-    """Titles of variants in any script, shown beside their names."""
+    """Titles of variants in any script, shown with their names."""
     tune: Tuning | None = None
     """Axes over which each variant gets its own best value, chosen on tuning seeds before the comparison; null for none."""
     plugins: tuple[str, ...] = ()

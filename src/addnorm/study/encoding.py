@@ -73,6 +73,8 @@ def _encode(value: Any, hint: Any, path: str) -> Any:
 
 def _encode_number(value: int | float, hint: Any, path: str) -> int | float:
     # Specs made in Python may hold 1 for 1.0, or -0.0. Such specs are equal, so they must be encoded alike.
+    # By the annotation, not by the value: a field that allows float is encoded as float, whether it was written as 1,
+    # 1.0 or -0.0. Two equal specs with two encodings would have two identities and be trained twice.
     members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if isinstance(value, int) and (int in members or float not in members):
         return int(value)

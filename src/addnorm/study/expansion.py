@@ -1,15 +1,15 @@
-"""Expansion of a study into its runs, and the names of their folders."""
+"""Expansion of a study into its runs: sizes and shards that follow from the data, checks, and the names of folders."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Mapping
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from addnorm.catalogue import Spec
 from addnorm.data.tokenizers import TokenizerSpec
 from addnorm.errors import InputError
 from addnorm.model.transformer import Transformer
@@ -17,13 +17,15 @@ from addnorm.study.definition import AnyModel, RunSpec, Study, Training
 from addnorm.study.encoding import digest
 from addnorm.study.foreign import ForeignSpec
 from addnorm.study.initial_weights import require_start, weights_hash
-from addnorm.study.plugins import plugin_hash, plugin_of
+from addnorm.study.plugins import plugin_hash, plugins_in
 from addnorm.study.problems import Problems
 
 _NO_FILE_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 """Characters of a variant's name that stay out of its runs' folders."""
 _LONGEST_NAME = 100
 """Characters of a variant's name in the names of its runs' folders; the identity tells the runs apart."""
+_MOST_SHARDS = 8
+"""Largest number of shards that is chosen for a study."""
 
 
 def fit_models(study: Study, vocab: int) -> Study:
@@ -135,6 +137,8 @@ def expand(study: Study, data_hash: str) -> tuple[RunSpec, ...]:
 
 def _identified(training: Training) -> Training:
     """A training without what no result depends on."""
+    # Sums are added in the order of the shards, whatever computes them, so devices and their way of sharing change no
+    # bit. One shard and no shards are one and the same; written apart, they would be two identities.
     return replace(training, devices=1, parallel="replicated", shards=None if training.shards == 1 else training.shards)
 
 
@@ -176,6 +180,8 @@ def run_identity(run: RunSpec) -> str:
     Raises:
         InputError: a plugin's file, or the weights at the start, cannot be read.
     """
+    # Names stay out, so that a renamed variant keeps its runs. Plugins go in by their content and by a name without
+    # folder: the code decides the result, the place where it lies does not. Weights at the start likewise.
     inputs = {field.name: getattr(run, field.name) for field in fields(run) if field.name not in ("study", "variant")}
     if run.training.init_from is not None:
         inputs["init"] = weights_hash(run.training.init_from)
@@ -196,12 +202,48 @@ def run_name(run: RunSpec) -> str:
     return f"{variant}-s{run.seed}-{run_identity(run)[:8]}"
 
 
-def plugins_in(spec: object) -> Iterator[str]:
-    """Paths of the plugins that a spec or any part of it comes from."""
-    if isinstance(spec, Spec):
-        path = plugin_of(spec)
-        if path is not None:
-            yield path
-    if is_dataclass(spec):
-        for field in fields(spec):
-            yield from plugins_in(getattr(spec, field.name))
+def resolve_shards(study: Study, plan: Mapping[str, Any] | None = None) -> Study:
+    """Set the shards of every variant that leaves them open.
+
+    Args:
+        study: the study.
+        plan: the frozen plan of the study's folder, if there is one; its shards are kept, so that a study may go on with
+            another number of devices.
+
+    Raises:
+        InputError: the plan's shards are fewer than the devices.
+    """
+    frozen = {run["variant"]: run["spec"]["training"].get("shards") for run in (plan or {}).get("runs", ())}
+    trainings = {}
+    for name in study.variants:
+        own = study.training_of(name)
+        if own.shards is None:
+            # The number of shards decides the order of sums, that is the last bits. A study that goes on with another
+            # number of devices must keep the one it began with, or its runs would be those of two studies.
+            shards = frozen[name] if name in frozen else _chosen_shards(own)
+            if own.devices > (shards or 1):
+                raise InputError(
+                    f"study '{study.name}': $.training.devices: expected at most the shards of the study's plan, "
+                    f"{shards or 1}, got {own.devices}. Set training.devices to that, or train in another folder with more "
+                    "shards."
+                )
+            own = replace(own, shards=shards)
+        trainings[name] = own
+    if all(own == study.training_of(name) for name, own in trainings.items()):
+        return study
+    shared = trainings[next(iter(trainings))] if study.training.shards is None else study.training
+    return replace(
+        study, training=shared, variant_training={name: own for name, own in trainings.items() if own != shared}
+    )
+
+
+def _chosen_shards(training: Training) -> int | None:
+    """The largest power of two up to 8 that divides the batch; None, which is one shard, on one device."""
+    if training.devices == 1:
+        return None
+    return _largest_power(training.batch, _MOST_SHARDS)
+
+
+def _largest_power(batch: int, most: int) -> int:
+    """The largest power of two up to `most` that divides the batch."""
+    return min(batch & -batch, 1 << (most.bit_length() - 1))

@@ -170,7 +170,7 @@ def require_rooms(model: "ModelSpec | ForeignSpec", what: str) -> ModelSpec:
 
     Args:
         model: a run's spec.
-        what: what needs them, as the beginning of a sentence.
+        what: the part that needs them, as the beginning of a sentence.
 
     Raises:
         InputError: the model is one of others.

@@ -26,7 +26,7 @@ _UNWRITTEN = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
 @dataclass(frozen=True)
-class Axis:
+class FieldAxis:
     """A field with the values that it takes."""
 
     path: str
@@ -89,6 +89,8 @@ def expand_grid(content: Mapping[str, Any], training: Training | None, problems:
         InputError: in a grid: an unknown field, an empty axis, a value that a variant does not take, two points of one name.
     """
     before, whole, variants = len(problems), content.get("grid"), content.get("variants")
+    # The variants are decoded without the grid first, although most of the results are not used: a mistake in a variant
+    # is then reported once, at the variant, and not at every point of the grid.
     reader = VariantReader(content.get("model"), training, problems)
     decoded = reader.read_all(variants, problems)
     own = {
@@ -112,7 +114,7 @@ def expand_grid(content: Mapping[str, Any], training: Training | None, problems:
 
 def expanded(
     entries: Mapping[str, Any],
-    axes: Mapping[str, Sequence[Axis]],
+    axes: Mapping[str, Sequence[FieldAxis]],
     reader: VariantReader,
     problems: Problems,
     decoded: Mapping[str, Variant],
@@ -128,10 +130,16 @@ def expanded(
         InputError: a value that a variant does not take, at its axis; or two points of one name.
     """
     before = len(problems)
+    # First every value alone, then the points. A point with a wrong value would be reported with all of its values,
+    # once for each combination with the others: of a 3 x 3 grid, three times. What remains after this are pairs that do
+    # not fit each other, which only a point can show.
     single = _single_values(entries, axes, reader, problems)
     problems.raise_any(since=before)
     points: dict[str, Point] = {}
     for point in _points(entries, axes):
+        # Two values may be written alike (1 and "1" are, "a/b" and "a b" too), and a point may have the name that the
+        # file gives to a variant of its own. Names are folders and table rows: one of the two would overwrite the other
+        # without a word.
         if point.name in points or (point.at and point.name in entries):
             problems.add_with_line(
                 axes[point.base][0].path,
@@ -152,7 +160,7 @@ def expanded(
 
 
 def _single_values(
-    entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]], reader: VariantReader, problems: Problems
+    entries: Mapping[str, Any], axes: Mapping[str, Sequence[FieldAxis]], reader: VariantReader, problems: Problems
 ) -> dict[tuple[str, str, int], Variant | None]:
     """Decode every variant with every single value, by variant, path of the axis and index of the value.
 
@@ -161,7 +169,7 @@ def _single_values(
     single: dict[tuple[str, str, int], Variant | None] = {}
     refused: dict[str, dict[str, dict[int, set[str]]]] = {}
     """Variants by axis, text and index of the value."""
-    users: dict[str, dict[str, Axis]] = {}
+    users: dict[str, dict[str, FieldAxis]] = {}
     for name, of in axes.items():
         for axis in of:
             users.setdefault(axis.path, {})[name] = axis
@@ -181,7 +189,7 @@ def _single_values(
     return single
 
 
-def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]]) -> Iterator[Point]:
+def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[FieldAxis]]) -> Iterator[Point]:
     """The product of the axes of every variant, as plain data."""
     for base, entry in entries.items():
         labels = _labels(axes[base])
@@ -196,6 +204,8 @@ def _points(entries: Mapping[str, Any], axes: Mapping[str, Sequence[Axis]]) -> I
 
 def require_distinct(study: Study, grid: Grid, problems: Problems) -> None:
     """Add a problem for every variant of a grid that equals an earlier variant after its sizes are fitted to the data."""
+    if not grid.points:
+        return  # variants that a file names itself may be equal: `study_notes` says so
     first: dict[str, str] = {}
     for name, model in study.variants.items():
         training = study.training_of(name)
@@ -214,7 +224,7 @@ def require_distinct(study: Study, grid: Grid, problems: Problems) -> None:
             )
 
 
-def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
+def axes_of(grid: object, path: str, problems: Problems) -> list[FieldAxis]:
     """Axes of a grid, one for each field.
 
     Args:
@@ -222,8 +232,10 @@ def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
         path: its place, for messages.
         problems: receives the problems.
     """
-    axes: dict[tuple[str, ...], Axis] = {}
+    axes: dict[tuple[str, ...], FieldAxis] = {}
     for place, names, values in _leaves(grid, path):
+        # Only the first name is checked here. The rest belongs to a kind that may itself be a value of another axis, so
+        # whether the field exists is known only when a point is decoded.
         known = ("model", "training", *ALL_MODEL_FIELDS)
         if not isinstance(values, list | tuple):
             advice = f" Write [{values}]." if isinstance(values, int | float | str) else ""
@@ -244,7 +256,7 @@ def axes_of(grid: object, path: str, problems: Problems) -> list[Axis]:
                 problems.add_with_line(
                     place, f"expected one axis for each field, got {axes[field_path].path} too. Keep one."
                 )
-            axes[field_path] = Axis(place, field_path, tuple(values))
+            axes[field_path] = FieldAxis(place, field_path, tuple(values))
     return list(axes.values())
 
 
@@ -259,11 +271,13 @@ def _leaves(grid: object, path: str, names: tuple[str, ...] = ()) -> Iterator[tu
         yield path, names, grid
 
 
-def _labels(axes: Sequence[Axis]) -> list[str]:
+def _labels(axes: Sequence[FieldAxis]) -> list[str]:
     """The shortest ends of the axes' paths that tell them apart."""
     labels = []
     for axis in axes:
         others = [other.names for other in axes if other is not axis]
+        # As short as possible, because names of points become names of folders; as long as necessary to differ on this
+        # variant.
         count = next(
             (n for n in range(1, len(axis.names)) if all(axis.names[-n:] != other[-n:] for other in others)),
             len(axis.names),

@@ -73,6 +73,8 @@ def start_from(model: Transformer, folder: str) -> None:
     """
     with _opened(folder) as file:
         weights: dict[str, Tensor] = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+    # Everything is checked before the first number is copied: a model that is half the export and half new would train
+    # without an error.
     starts = _starts(model, {name: tuple(tensor.shape) for name, tensor in weights.items()}, folder)
     for name, value in model.state_dict().items():
         if name in weights:

@@ -96,13 +96,17 @@ def _load_file(file: Path, where: str, profile: str | None, settings: Sequence[S
         content = lay_over_study(content, profiles[profile], where)
     locate = _locator(file, profile, settings)
     where = _with_settings(where, settings)
-    return _decode_study(apply_settings(content, settings), file.parent, where, Problems(where, locate))
+    if settings:
+        content = apply_settings(content, settings)
+    return _decode_study(content, file.parent, where, Problems(where, locate))
 
 
 def _locator(file: Path, profile: str | None, settings: Sequence[Setting]) -> Callable[[str], str]:
     """A function that adds the line of the file to the path of a problem; the file is read when it is first called."""
 
     def locate(path: str) -> str:
+        # A line of the file would be a wrong place for a value of the command line, and an axis may be partly from
+        # each.
         if any({"grid", "tune"} & set(setting.names) for setting in settings):
             return path  # the value may come from the command line
         lines = lines_of(file.read_text(encoding="utf-8"))
@@ -122,6 +126,8 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
             raise InputError(
                 f"--set {setting.text}: a study in Python has no shared model. Set variants.NAME.… instead."
             )
+    # A study in Python goes through the same decoding as a file: encoded, laid under the settings, decoded. Otherwise
+    # --set would need a second implementation, and checks made for files would not hold for Python.
     reference = f"{name}:study" if name.endswith(".py") else name
     function, module = import_function(
         reference, "study file", "Give a study as a built-in name, a .yaml or .py file, or module:function."
@@ -137,7 +143,7 @@ def _load_python(name: str, profile: str | None, settings: Sequence[Setting]) ->
 
 
 def _as_file(study: Study) -> dict[str, Any]:
-    """A study as the content of a study file, where a variant's training stands beside its model."""
+    """A study as the content of a study file, where a variant's training stands with its model."""
     content: dict[str, Any] = encode(study)
     content.pop("own_vocab", None)
     content["training"] = training_content(study.training)
@@ -198,6 +204,10 @@ def _decode_study(
         problems: of this file; none yet.
         own_vocab: variants that keep their `vocab`; None for those that have the field.
     """
+    # The order of decoding is the order in which parts need each other: plugins define names that any other field may
+    # use; runs `from` which variants begin become specs; the shared training lies below the variants' own; the grid
+    # needs decoded variants; references and tuning need the grid's names. Problems are collected as long as the next
+    # part can still be read without the part that is wrong, so that one message shows as many as possible.
     hints = get_type_hints(Study)
     plugins = read(hints["plugins"], content.get("plugins", ()), "$.plugins", problems)
     problems.raise_any()
@@ -283,8 +293,8 @@ def _located_models(
 
 def _their_tokenizer(models: Mapping[str, AnyModel]) -> TokenizerSpec | None:
     """The tokenizer of the first model that was trained with one."""
-    found = (model.tokenizer() for model in models.values() if isinstance(model, ForeignSpec))
-    return next((tokenizer for tokenizer in found if tokenizer is not None), None)
+    tokenizers = (model.tokenizer() for model in models.values() if isinstance(model, ForeignSpec))
+    return next((tokenizer for tokenizer in tokenizers if tokenizer is not None), None)
 
 
 def _with_settings(where: str, settings: Sequence[Setting]) -> str:

@@ -13,7 +13,7 @@ from addnorm.errors import InputError
 from addnorm.store.files import read_json
 from addnorm.study.overlay import lay_over
 from addnorm.study.problems import Problems
-from addnorm.study.variants import BESIDE_MODEL, read_patch, unfolded, whose
+from addnorm.study.variants import NOT_OF_MODEL, read_patch, unfolded, whose
 
 _RUN, _EXPORT, _TOKENIZER = "spec.json", "model.json", "tokenizer.json"
 
@@ -37,6 +37,8 @@ def with_runs_as_specs(content: Mapping[str, Any], folder: Path, problems: Probl
         if not isinstance(own, Mapping):
             made[name] = entry
             continue
+        # A variant with a preset or an origin of its own does not begin from the shared run, as it would not take
+        # fields of a shared preset either.
         if from_shared is not None and whose(own) is None and "preset" not in own:
             own = lay_over(from_shared, own)
         origin = run_folder(own.get("from"), folder)
@@ -59,7 +61,7 @@ def run_folder(name: object, folder: Path) -> Path | None:
 
 
 def _as_spec(own: Mapping[str, Any], origin: Path, path: str, problems: Problems) -> dict[str, Any]:
-    known = ("from", "patch", *BESIDE_MODEL)
+    known = ("from", "patch", *NOT_OF_MODEL)
     unknown = next((name for name in own if name not in known), None)
     if unknown is not None:
         problems.add(

@@ -42,11 +42,15 @@ def lay_over(below: Any, above: Any, name: str = "") -> Any:
         above: the plain value that takes precedence.
         name: name of the field that holds both, which may have a short form (`dropout: 0.1`).
     """
+    # A complete sibling (with `kind`) replaces; a mapping without it changes. Merged with the one below, `kind: rezero`
+    # over `kind: scale, alpha: 0.2` would keep an `alpha` that ReZero does not have.
     if not isinstance(above, Mapping) or isinstance(above.get("kind"), str):
         return above
     below = _written_out(below, name)
     if not isinstance(below, Mapping):
         return above
+    # `steps` and the budgets are one decision. A variant that sets `tokens` over a study's `steps: 500` would otherwise
+    # have both, and be refused for a field that it never named.
     if name == "training" and any(above.get(length) is not None for length in LENGTHS):
         below = {key: entry for key, entry in below.items() if key not in LENGTHS}
     return {**below, **{key: lay_over(below.get(key), entry, str(key)) for key, entry in above.items()}}
@@ -120,6 +124,8 @@ def _nested(setting: Setting, study: Plain) -> Any:
 
 def _first_key(names: tuple[str, ...], here: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
     """The longest known key that begins the names (a variant's name may contain dots), and the names after it."""
+    # Longest first: `variants.base, depth 1.5.dropout` has a dot in the name of a point. A shorter name that is known
+    # too would make the longer one unreachable.
     for count in range(len(names), 0, -1):
         key = ".".join(names[:count])
         if key in here:

@@ -4,7 +4,8 @@ A reference `FILE.py:FUNCTION` is a plugin too: the function builds a model of t
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +43,8 @@ def load_plugins(paths: Sequence[str], base_dir: Path) -> tuple[str, ...]:
             files.append(add_builder(path, base_dir))
             continue
         file = (base_dir / path).resolve()
+        # Added first, checked second: the laws build models by the kind's name, which must be known for that. A plugin
+        # that breaks a law is taken out again, so that the same process, a notebook, can load the corrected file.
         home, kind = add_plugin(file)
         try:
             _require_contract(home.name, kind, plugin_hash(str(file)))
@@ -74,6 +77,8 @@ def add_builder(reference: str, base_dir: Path) -> str:
         )
     file = (base_dir / Path(home).expanduser()).resolve()
     absolute, name = f"{file}:{function_name}", f"{file.name}:{function_name}"
+    # The name has no folder, because it is part of a run's identity: a study that was moved keeps its runs. Two files
+    # of one name would then be one, and are refused; a changed file is imported again.
     known = _BUILDERS.get(name)
     if known is not None and known[1][0] != absolute:
         raise InputError(
@@ -146,3 +151,14 @@ def plugin_of(spec: Spec) -> str | None:
         if path is not None and isinstance(spec, home.spec_class(spec.kind)):
             return str(path)
     return None
+
+
+def plugins_in(spec: object) -> Iterator[str]:
+    """Paths of the plugins that a spec or any part of it comes from."""
+    if isinstance(spec, Spec):
+        path = plugin_of(spec)
+        if path is not None:
+            yield path
+    if is_dataclass(spec):
+        for field in fields(spec):
+            yield from plugins_in(getattr(spec, field.name))

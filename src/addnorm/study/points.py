@@ -15,7 +15,7 @@ from addnorm.fields import FieldError
 from addnorm.study.decoding import construct, read
 from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import digest, encode
-from addnorm.study.grid import Axis, Grid, axes_of, expanded
+from addnorm.study.grid import FieldAxis, Grid, axes_of, expanded
 from addnorm.study.problems import Problems, nearest, shown
 from addnorm.study.tuning import Tuning
 from addnorm.study.variants import VariantReader, training_content
@@ -44,6 +44,9 @@ def points(study: Study) -> Points:
     Raises:
         InputError: an axis is wrong, a variant has none, or two points are equal; each with its path.
     """
+    # Expanded once and kept with the study, which is immutable: plan, cost and run all ask. It is an attribute that is
+    # no field, so `replace` drops it, and a changed study is expanded anew. Compared and encoded studies do not see it
+    # either.
     kept: Points | None = vars(study).get(_KEPT)
     return kept if kept is not None else expand_points(study, Problems(f"study '{study.name}'"))
 
@@ -74,6 +77,8 @@ def expand_points(study: Study, problems: Problems) -> Points:
         raise ValueError(f"study {study.name!r} is not tuned.")
     axes = _axes(study, tune, problems)
     problems.raise_any(since=before)
+    # From decoded models back to plain data, once: the axes of `tune` may apply to a study in Python, which never was a
+    # file. Every field is written out here, so nothing of the shared part may be laid below a second time.
     entries = {
         name: {**encode(model), "training": training_content(study.training_of(name))}
         for name, model in study.variants.items()
@@ -108,9 +113,9 @@ def expand_points(study: Study, problems: Problems) -> Points:
         spec = {**encode(variant.model), "training": encode(variant.training)}
         values[base][name] = {".".join(axis.names): _value(spec, axis) for axis in axes[base]}
     over = {name: {".".join(axis.names): axis.values for axis in of} for name, of in axes.items()}
-    found = Points(study=expanded_study, values=values, over=over)
-    object.__setattr__(study, _KEPT, found)
-    return found
+    expanded_points = Points(study=expanded_study, values=values, over=over)
+    object.__setattr__(study, _KEPT, expanded_points)
+    return expanded_points
 
 
 def read_tuning(content: Mapping[str, Any], grid: Grid, seeds: object, problems: Problems) -> Tuning | None:
@@ -124,6 +129,7 @@ def read_tuning(content: Mapping[str, Any], grid: Grid, seeds: object, problems:
     """
     tune, before = content.get("tune"), len(problems)
     own = dict(_own_axes(content.get("variants"), grid, tune is not None, problems))
+    # Without `tune`, an axis of a single variant has no seeds to be tuned on; that was reported just above.
     if tune is None:
         return None
     given = _known_fields(tune, FIELDS, "$.tune", problems)
@@ -202,7 +208,7 @@ def _refuse_axes_of_the_grid(over: object, path: str, grid: Grid, problems: Prob
             )
 
 
-def _axes(study: Study, tune: Tuning, problems: Problems) -> dict[str, list[Axis]]:
+def _axes(study: Study, tune: Tuning, problems: Problems) -> dict[str, list[FieldAxis]]:
     shared = axes_of(tune.over or None, "$.tune.over", problems)
     axes = {}
     for name in study.variants:
@@ -224,14 +230,14 @@ def _axes(study: Study, tune: Tuning, problems: Problems) -> dict[str, list[Axis
     return axes
 
 
-def _value(spec: Any, axis: Axis) -> Any:
+def _value(spec: Any, axis: FieldAxis) -> Any:
     """The value of a point on an axis, as it is written in a run's spec."""
     for name in axis.names:
         spec = spec.get(name) if isinstance(spec, Mapping) else None
     return spec
 
 
-def _require_distinct(grid: Grid, axes: Mapping[str, Sequence[Axis]], problems: Problems) -> None:
+def _require_distinct(grid: Grid, axes: Mapping[str, Sequence[FieldAxis]], problems: Problems) -> None:
     first: dict[tuple[str, str], str] = {}
     reported: set[str] = set()
     for name, variant in grid.variants.items():

@@ -52,6 +52,7 @@ class Problems:
         """
         if len(self._problems) <= since:
             return
+        # Each line once: an alias of a wrong value is decoded wherever it is used, and its problem has one place.
         lines = [f"{path}: {text}" for path, text in dict.fromkeys(self._problems)]
         if len(lines) > _LARGEST_REPORT:
             lines[_LARGEST_REPORT:] = [f"… and {len(lines) - _LARGEST_REPORT} more."]

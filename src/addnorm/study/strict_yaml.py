@@ -24,6 +24,8 @@ def read_yaml(text: str, where: str) -> Any:
     """
     try:
         try:
+            # Twice only where the text is wrong: libyaml is ten times as fast, but its messages name other places than
+            # PyYAML's, and a message must not depend on what happens to be installed.
             return _read(text, where, _FAST)
         except (yaml.YAMLError, ValueError, RecursionError):
             return _read(text, where, yaml.SafeLoader)  # libyaml names other lines and columns for the same mistakes
@@ -85,6 +87,8 @@ def _read(text: str, where: str, loader_class: Any) -> Any:
 
 
 def _repetitions(node: yaml.Node, path: str, above: tuple[yaml.Node, ...]) -> Iterator[str]:
+    # An alias of a value that contains it makes an endless tree. PyYAML builds it; everything that walks over the
+    # content later would never end.
     if any(node is outer for outer in above):
         yield f"{path}: expected an alias of another value, got one of a value that contains it."
     elif isinstance(node, yaml.MappingNode):

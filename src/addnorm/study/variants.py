@@ -23,9 +23,9 @@ FOREIGN_FIELDS = {"from": ("from", "patch"), "python": ("python", "options", "ob
 """Names that a model of others may set, by the one that says whose it is."""
 ALL_MODEL_FIELDS = tuple(dict.fromkeys((*MODEL_FIELDS, *(name for of in FOREIGN_FIELDS.values() for name in of))))
 """Names that the shared model of a study file may set."""
-BESIDE_MODEL = ("title", "training", "grid", "tune")
-"""Names that a variant may set beside those of its model."""
-VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *BESIDE_MODEL)
+NOT_OF_MODEL = ("title", "training", "grid", "tune")
+"""Names that a variant may set in addition to those of its model."""
+VARIANT_FIELDS = (*ALL_MODEL_FIELDS, "model", *NOT_OF_MODEL)
 """Names that a variant of a study file may set."""
 _OF_THE_STUDY = ("corpus", "tokenizer", "seeds", "margin")
 
@@ -57,6 +57,8 @@ class VariantReader:
 
     def __init__(self, model: object, training: Training | None, problems: Problems) -> None:
         before = len(problems)
+        # None is not the default training: if the study's own is wrong, a variant's fields have nothing to be laid
+        # over, and messages about them would speak of values that nobody wrote.
         self._plain_training = None if training is None else training_content(training)
         self._shared = _own_fields(model, "$.model", ALL_MODEL_FIELDS, problems)
         base = _preset(self._shared, {}, "$.model", problems)
@@ -100,6 +102,8 @@ class VariantReader:
         model = _read_model(own, self._shared, path, problems)
         if len(problems) > before:
             return None
+        # A vocabulary counts as given wherever it was written, also in the shared model: it is then kept, and not
+        # replaced by the tokenizer's number of ids.
         given = {**own, **(self._shared if whose(self._shared) is None else {})}
         has_own_vocab = isinstance(model, ModelSpec) and "vocab" in given
         return Variant(model=model, training=training, title=title, has_own_vocab=has_own_vocab)
@@ -120,7 +124,7 @@ def _read_model(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, pr
     if whose(shared) is not None:
         shared = {}  # of a model of others, which the variant is none of
     base = _preset(own, shared, path, problems)
-    unfit = next((name for name in own if name not in (*MODEL_FIELDS, *BESIDE_MODEL)), None)
+    unfit = next((name for name in own if name not in (*MODEL_FIELDS, *NOT_OF_MODEL)), None)
     if base is UNREADABLE or unfit is not None:
         if unfit is not None:
             problems.add(
@@ -131,7 +135,7 @@ def _read_model(own: Mapping[str, Any], shared: Mapping[str, Any], path: str, pr
 
 
 def _read_foreign(origin: str, own: Mapping[str, Any], shared: Mapping[str, Any], path: str, problems: Problems) -> Any:
-    given = {name: entry for name, entry in own.items() if name not in BESIDE_MODEL}
+    given = {name: entry for name, entry in own.items() if name not in NOT_OF_MODEL}
     if origin == "kind":
         return read(ForeignSpec, given, path, problems)
     known = FOREIGN_FIELDS[origin]
@@ -179,7 +183,7 @@ def read_patch(patch: object, path: str, problems: Problems) -> dict[str, Any]:
 
 
 def unfolded(entry: object, path: str, problems: Problems) -> object:
-    """An entry of a variant whose fields under `model` stand beside its others.
+    """An entry of a variant whose fields under `model` stand with its others.
 
     Args:
         entry: the entry.

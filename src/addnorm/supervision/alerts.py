@@ -48,6 +48,7 @@ class Alerts:
             status = lost[name]
             facts = {"RUN": name, "STATE": status.state, "REASON": status.reason or ""}
             self._start(self._on_failure, "failure", folder, statuses, facts)
+        # Replaced, not added to: a run that is retried and fails again is news again.
         self._known = set(lost)
 
     def end(self, folder: StudyFolder, statuses: Sequence[RunStatus]) -> None:
@@ -77,7 +78,7 @@ class Alerts:
         if command is None:
             return
         states = [status.state for status in statuses]
-        told = {
+        variables = {
             "EVENT": event,
             "STUDY": str(folder.plan["study"]),
             "DIR": str(folder.path),
@@ -86,7 +87,7 @@ class Alerts:
             "FAILED": str(sum(state in _LOST for state in states)),
             **facts,
         }
-        environment = {**os.environ, **{f"ADDNORM_{name}": value for name, value in told.items()}}
+        environment = {**os.environ, **{f"ADDNORM_{name}": value for name, value in variables.items()}}
         try:
             # A session of its own: Ctrl-C, which ends the training, is not meant for it.
             process = subprocess.Popen(

@@ -6,10 +6,10 @@ should be what it sustains in training (a third to a half of its data sheet), no
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from addnorm.errors import InputError, did_you_mean
+from addnorm.fields import JsonFields
 from addnorm.model.spec import ModelSpec
 from addnorm.study.definition import AnyModel, Study, Training
 from addnorm.supervision.cost_estimate import step_cost
@@ -103,7 +103,7 @@ class VariantOnCluster:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterEstimate:
+class ClusterEstimate(JsonFields):
     """A study on a cluster."""
 
     study: str
@@ -117,10 +117,6 @@ class ClusterEstimate:
     storage_bytes: int
     """Of all runs."""
     variants: tuple[VariantOnCluster, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The estimate as plain values."""
-        return asdict(self)
 
 
 def estimate_on_cluster(study: Study, cluster: Cluster) -> ClusterEstimate:
@@ -158,7 +154,6 @@ def estimate_on_cluster(study: Study, cluster: Cluster) -> ClusterEstimate:
 def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
     model, training = study.variants[name], study.training_of(name)
     step = step_cost(model, training)
-    flops = float(step.flops * training.steps)
     fits = step.peak_bytes <= cluster.memory_bytes
     devices = training.devices
     ring = 2 * (devices - 1) / devices * step.weight_bytes
@@ -171,10 +166,10 @@ def _on_cluster(study: Study, name: str, cluster: Cluster) -> VariantOnCluster:
         variant=name,
         devices=devices,
         parameters=step.parameters,
-        flops=flops,
+        flops=step.run_flops(training),
         peak_bytes=step.peak_bytes,
         runs_per_device=cluster.memory_bytes // step.peak_bytes,
-        seconds=flops / cluster.flops_per_second / devices,
+        seconds=step.run_seconds(training, cluster.flops_per_second),
         storage_bytes=KEPT * (step.weight_bytes + step.state_bytes) + step.weight_bytes,
         tree_bytes=tree,
         ring_bytes=round(ring),
@@ -210,6 +205,8 @@ def _settings(model: AnyModel, training: Training) -> Iterator[tuple[Training, s
 
 def _makespan(seconds: Sequence[float], at_once: int) -> float:
     """End of the last run if each starts, in order, as soon as a place is free."""
+    # A heap of the times at which places become free. In the plan's order, not the longest first: that is what the
+    # supervisor does, because all variants of a seed are to be compared early.
     free = [0.0] * at_once
     for duration in seconds:
         heapq.heapreplace(free, free[0] + duration)

@@ -6,7 +6,7 @@ Time is estimated from the measured speed of a real step of the first variant on
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
 
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
+from addnorm.fields import JsonFields
 from addnorm.kernels.grouped_attention import counting_at_once
 from addnorm.model.forward_context import Implementation, sums_all_layers
 from addnorm.model.transformer import Transformer
@@ -65,7 +66,7 @@ class ScoreSumCost:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CostEstimate:
+class CostEstimate(JsonFields):
     """Cost of a study."""
 
     study: str
@@ -89,10 +90,6 @@ class CostEstimate:
     """Of a tuned study at the most expensive points, because the chosen ones are not known yet."""
     tuning: "TuningCost | None" = None
     """Part of the cost that tuning has; None without it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The estimate as plain values, the JSON of `addnorm plan`."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,8 +155,8 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
     steps = {name: step_cost(model, study.training_of(name)) for name, model in study.variants.items()}
     first = next(iter(study.variants))
     speed = measured_speed(study.variants[first], study.training_of(first), steps[first].flops)
-    base_flops = steps[first].flops / _tokens_per_step(study.training_of(first))
-    costs = tuple(_variant_cost(study, name, step, speed=speed, base_flops=base_flops) for name, step in steps.items())
+    base = steps[first].flops_per_token
+    costs = tuple(_variant_cost(study, name, step, speed=speed, base=base) for name, step in steps.items())
     return CostEstimate(
         study=study.name,
         seeds=len(study.seeds),
@@ -173,25 +170,20 @@ def estimate_cost(study: Study, *, workers: int) -> CostEstimate:
     )
 
 
-def _variant_cost(study: Study, name: str, step: "StepCost", *, speed: float, base_flops: float) -> VariantCost:
+def _variant_cost(study: Study, name: str, step: "StepCost", *, speed: float, base: float) -> VariantCost:
     training = study.training_of(name)
-    flops_per_token = step.flops / _tokens_per_step(training)
     return VariantCost(
         variant=name,
         parameters=step.parameters,
         steps=training.steps,
-        tokens=training.steps * _tokens_per_step(training),
-        flops_per_token=flops_per_token,
-        flops=float(step.flops * training.steps),
+        tokens=training.steps * step.tokens,
+        flops_per_token=step.flops_per_token,
+        flops=step.run_flops(training),
         peak_bytes=step.peak_bytes,
-        seconds=step.flops * training.steps / speed / training.devices,
-        relative=flops_per_token / base_flops,
+        seconds=step.run_seconds(training, speed),
+        relative=step.flops_per_token / base,
         ways=tuple(_score_sum_costs(study.variants[name], training, speed, step)),
     )
-
-
-def _tokens_per_step(training: Training) -> int:
-    return training.batch * training.seq
 
 
 def _score_sum_costs(
@@ -215,17 +207,19 @@ def _score_sum_costs(
         yield ScoreSumCost(
             attention=attention,
             taken=attention == taken,
-            flops_per_token=step.flops / _tokens_per_step(training),
+            flops_per_token=step.flops_per_token,
             peak_bytes=step.peak_bytes,
-            seconds=step.flops * training.steps / speed / training.devices,
+            seconds=step.run_seconds(training, speed),
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepCost:
-    """Cost of one training step, counted on the meta device."""
+    """Cost of one training step, counted on the meta device. Plans, budgets, time limits and records derive theirs from it."""
 
     parameters: int
+    tokens: int
+    """Training tokens of the step."""
     flops: int
     peak_bytes: int
     """The buffers of a running sum or of stored products included."""
@@ -235,6 +229,19 @@ class StepCost:
     """Of the weights, and of their gradients."""
     state_bytes: int
     """Of the optimizer's state."""
+
+    @property
+    def flops_per_token(self) -> float:
+        """Forward and backward."""
+        return self.flops / self.tokens
+
+    def run_flops(self, training: Training) -> float:
+        """FLOPs of a run with so many steps."""
+        return float(self.flops * training.steps)
+
+    def run_seconds(self, training: Training, flops_per_second: float) -> float:
+        """Time of a run's steps on its devices, each at that speed."""
+        return self.flops * training.steps / flops_per_second / training.devices
 
 
 def step_cost(model: AnyModel, training: Training) -> StepCost:
@@ -268,6 +275,9 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     parameters = {id(p): p for p in built.parameters()}.values()
     weight_bytes = sum(p.numel() * p.element_size() for p in parameters)
     live = LiveBytes([*parameters, *built.buffers(), tokens])
+    # Three observers of one pass. FLOPs are those of the operations that really run, so a kernel that computes scores
+    # twice counts twice; `counting_at_once` makes one product of a loop over tiles, whose FLOPs are the same and whose
+    # iterations are not needed.
     with FlopCounterMode(display=False) as flops, live, counting_at_once():
         logits = built(tokens)
         loss = F.cross_entropy(logits.flatten(0, 1), tokens.flatten())
@@ -276,6 +286,9 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
     kept_scores: Literal["running", "stored"] | None = None
     if isinstance(built, Transformer):
         kept_scores = "running" if built.score_buffers.nbytes else "stored" if built.product_buffers.nbytes else None
+    # The peak lies in the backward pass, where some activations are freed already and some gradients are not there yet,
+    # so it is followed through the pass and not added up. Without gradients it is asked for again, because several
+    # shards keep sums of them, as many as the levels of a binary tree.
     step_bytes, without_gradients = live.peak(), live.peak(without=[p.grad for p in parameters])
     optimizer_bytes = state_bytes(training.optimizer, built.to("meta"))
     gradients = (shards // training.devices).bit_length()  # partial sums of a binary tree, and the newest shard's
@@ -288,6 +301,7 @@ def _count_step(model: AnyModel, training: Training, dtype: torch.dtype) -> Step
         peak_bytes = step_bytes + gradients * weight_bytes + optimizer_bytes  # the newest gradients are in the step
     return StepCost(
         parameters=sum(p.numel() for p in parameters),
+        tokens=training.tokens_per_step,
         flops=flops.get_total_flops() * rows * shards,
         peak_bytes=peak_bytes,
         kept_scores=kept_scores,
@@ -331,6 +345,8 @@ def measured_speed(model: AnyModel, training: Training, flops: int) -> float:
         training: the study's training; a step above the limit is timed with a smaller batch, then shorter sequences.
         flops: FLOPs of a whole step.
     """
+    # Time per FLOP hardly depends on the batch, so a model too large for seconds of patience is timed on a part of its
+    # step. Sequences are cut last and not below 32: attention's share of the FLOPs depends on them.
     small = training
     while flops > _MEASURED_FLOPS and (small.batch > 1 or small.seq > 32):
         share = _MEASURED_FLOPS / flops

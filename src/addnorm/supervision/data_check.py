@@ -47,13 +47,13 @@ def _checked(study: Study) -> list[str]:
         dataset = try_preparation(corpus, study.tokenizer, Path(folder))
         dataset.require(training.seq)
         windows = (len(dataset.held) - 1) // training.seq
-        found = dataset.both_sides.sentences()
+        sentences = dataset.both_sides.sentences()
     if windows < training.eval_sequences:
-        found.append(
+        sentences.append(
             f"training.eval_sequences: the held-out text has {windows} sequences of {training.seq} tokens; all are used "
             f"where {training.eval_sequences} were asked for."
         )
-    return found
+    return sentences
 
 
 def _size(corpus: CorpusSpec) -> int:
@@ -78,11 +78,11 @@ def _counted(study: Study) -> list[str]:
             sides[document.held_out] += len(encoded)
             separated.read(document, encoded)
         sides[document.held_out] += 1  # its separator
-    found = separated.on_both_sides().sentences()
+    sentences = separated.on_both_sides().sentences()
     for held_out, name in ((False, "training"), (True, "held-out")):
         if sides[held_out] < study.training.seq + 1:
             raise InputError(
                 f"expected at least {study.training.seq} + 1 {name} tokens, one sequence and its last target, got "
-                f"{sides[held_out]} bytes. Use more text, another held_out share, or a shorter sequence. {' '.join(found)}"
+                f"{sides[held_out]} bytes. Use more text, another held_out share, or a shorter sequence. {' '.join(sentences)}"
             )
-    return found
+    return sentences

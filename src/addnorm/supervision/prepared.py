@@ -5,7 +5,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,13 @@ from addnorm.model.spec import ModelSpec
 from addnorm.statistics.seeds_in_stages import SeedsInStages
 from addnorm.store import Damaged, StudyFolder, write_json
 from addnorm.store.study import COSTS
-from addnorm.study.definition import Study
+from addnorm.study.definition import Study, Training
 from addnorm.study.encoding import digest, encode
 from addnorm.study.executor import ExecutorSpec
-from addnorm.study.expansion import expand, fit_models, plugins_in, run_name, validate
+from addnorm.study.expansion import expand, fit_models, resolve_shards, run_name, validate
+from addnorm.study.plugins import plugins_in
 from addnorm.study.points import points, trained_first
 from addnorm.study.problems import Problems
-from addnorm.study.shards import resolve_shards
-from addnorm.supervision.budget import budgets, resolve_budgets
 from addnorm.supervision.cost_estimate import measured_speed, step_cost
 from addnorm.supervision.trial_step import call_plugin
 from addnorm.version import __version__
@@ -69,6 +68,9 @@ def fitted_study(study: Study, vocab: int, earlier: Mapping[str, Any] | None = N
     Raises:
         InputError: a variant cannot be built or applied, a schedule does not fit the steps; each with its path.
     """
+    # Sizes, then shards, then a first check, then steps: a budget is counted by building the model, which must be known
+    # to be possible, and by one step on its shards. The second check is of what depends on the steps, such as residuals
+    # that need a number of steps.
     fitted = resolve_shards(fit_models(study, vocab), earlier)
     validate(fitted)
     given = budgets(fitted)
@@ -127,6 +129,8 @@ def prepare_study(study: Study, out: Path, design: SeedsInStages | None = None, 
     """
     of_runs = trained_first(study)
     earlier = StudyFolder(out).plan if (out / "study.json").exists() else None
+    # The number of ids may only be known after a tokenizer is trained, which takes long and writes. Everything is
+    # therefore checked with the expected number first, and fitted again only where the trained one differs.
     existing = prepared(study.corpus, study.tokenizer, out / "data")
     # Before the data: what a worker would refuse is refused while nothing has been written.
     fitted = fitted_study(of_runs, study.tokenizer.size if existing is None else existing.vocab, earlier)
@@ -168,6 +172,9 @@ def _frozen_plan(study: Study, fitted: FittedStudy, dataset: Dataset, design: Se
         plan["tune"] = {"seeds": list(tuned.study.seeds), "over": encode(tuned.over), "points": tuned.values}
     if design is not None:
         plan["design"] = design.to_json()
+    # The version stays outside of the hash: a study that one version began is continued by the next, as long as every
+    # run's specification is the same. Optional entries are left out, not set to null, so that plans of versions that
+    # did not have them keep their hashes.
     return {**plan, "plan_hash": digest(plan), "addnorm_version": __version__}
 
 
@@ -185,6 +192,8 @@ def record_costs(study: Study, out: Path) -> None:
     Raises:
         DiskFull, JobError: the file cannot be written.
     """
+    # Not part of the plan, and never rewritten: the pages of a study must not change because it was continued
+    # elsewhere.
     if not (out / COSTS).exists():
         write_json(out / COSTS, {"variants": {name: _cost(study, name) for name in study.variants}})
 
@@ -197,7 +206,7 @@ def _cost(study: Study, variant: str) -> dict[str, Any]:
         return {"reason": f"{type(error).__name__}: {error}"}
     return {
         "parameters": step.parameters,
-        "flops_per_token": step.flops / (training.batch * training.seq),
+        "flops_per_token": step.flops_per_token,
         "peak_bytes": step.peak_bytes,
     }
 
@@ -216,6 +225,8 @@ def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) 
     Raises:
         InputError: the limit is shorter than one checkpoint interval of a variant.
     """
+    # An attempt that is stopped before its first checkpoint loses all of its work, and so does the next one: the run
+    # would be queued for ever without a failure. Refused before anything is submitted.
     limit_s = executor.longest_attempt_s
     if math.isinf(limit_s):
         return
@@ -225,7 +236,7 @@ def require_checkpoint_in_time(study: Study, executor: ExecutorSpec, out: Path) 
         training = study.training_of(variant)
         steps = min(training.checkpoint_every, training.steps)
         if variant in recorded:
-            step_s, source = training.batch * training.seq / recorded[variant], "in its earlier attempts"
+            step_s, source = training.tokens_per_step / recorded[variant], "in its earlier attempts"
         elif executor.trains_on_gpus:
             continue  # this machine's speed says nothing about theirs
         else:
@@ -257,3 +268,77 @@ def _recorded_speeds(out: Path) -> dict[str, float]:
             variant = run.spec["variant"]
             speeds[variant] = max(speeds.get(variant, 0.0), speed)
     return speeds
+
+
+def budgets(study: Study) -> dict[str, dict[str, int | float]]:
+    """The budget of each variant whose steps follow from one: variant, name of the budget, value."""
+    return {name: budget for name in study.variants if (budget := study.training_of(name).budget)}
+
+
+def resolve_budgets(study: Study, plan: Mapping[str, Any] | None = None) -> Study:
+    """Replace every budget by the largest number of steps within it.
+
+        tokens                 floor(tokens / (batch * seq))
+        flops                  floor(flops / FLOPs of one step, as `addnorm plan` counts them)
+        tokens_per_parameter   floor(tokens_per_parameter * parameters / (batch * seq))
+
+    The steps are resolved once, when the plan is frozen. A later `addnorm run` of the same budget takes them from the plan, so
+    that another count of the FLOPs (by another version of torch) does not make another plan.
+
+    Args:
+        study: the study; its models have the sizes of the data (see `fit_models`).
+        plan: the frozen plan of the study's folder, if there is one.
+
+    Raises:
+        InputError: a budget allows no step.
+    """
+    if not budgets(study):
+        return study
+    # From the plan wherever variant and budget are the same. Counted anew, another version of torch could find other
+    # FLOPs for an operation, and a study half trained would be refused as another plan.
+    frozen = _frozen_steps(plan or {})
+    training = {}
+    for name in study.variants:
+        own = study.training_of(name)
+        steps = frozen.get((name, *own.budget.items()))
+        training[name] = _with_steps(own, _steps(study, name) if steps is None else steps)
+    shared = next(iter(training.values()))
+    return replace(
+        study, training=shared, variant_training={name: own for name, own in training.items() if own != shared}
+    )
+
+
+def _frozen_steps(plan: Mapping[str, Any]) -> dict[tuple[Any, ...], int]:
+    """The steps of a frozen plan by variant and budget."""
+    known = plan.get("budgets", {})
+    runs = {run["variant"]: run["steps"] for run in plan.get("runs", ())}
+    return {(name, *known[name].items()): steps for name, steps in runs.items() if name in known}
+
+
+def _with_steps(training: Training, steps: int) -> Training:
+    return replace(training, steps=steps, tokens=None, flops=None, tokens_per_parameter=None)
+
+
+def _steps(study: Study, variant: str) -> int:
+    training = study.training_of(variant)
+    if not training.budget:
+        return training.steps
+    ((name, budget),) = training.budget.items()
+    if name == "tokens":
+        step, what = float(training.tokens_per_step), f"{training.tokens_per_step} tokens"
+    else:
+        cost = step_cost(study.variants[variant], training)
+        if name == "flops":
+            step, what = float(cost.flops), f"{cost.flops} FLOPs"
+        else:
+            step = cost.tokens / cost.parameters
+            what = f"{step:g} tokens per parameter"
+    # A budget of a whole number of steps, such as 20 tokens per parameter, must not lose one to rounding.
+    steps = math.floor(budget / step * (1 + 1e-12))
+    if steps < 1:
+        own = f"variants.{variant}.training" if variant in study.variant_training else "training"
+        raise InputError(
+            f"study '{study.name}': $.{own}.{name}: expected a budget of at least one step of variant {variant!r} "
+            f"({what}), got {budget:g}."
+        )
+    return steps

@@ -1,8 +1,12 @@
 """Training of a study: prepare the data, freeze the plan, supervise the workers."""
 
-from collections.abc import Callable, Collection
+import importlib
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +21,6 @@ from addnorm.study.definition import Study
 from addnorm.study.executor import ExecutorSpec
 from addnorm.study.points import trained_first
 from addnorm.supervision.executors import EXECUTORS, WORKER, Work
-from addnorm.supervision.notebook_progress import NotebookProgress, in_notebook
 from addnorm.supervision.prepared import prepare_study, record_costs, require_checkpoint_in_time
 from addnorm.supervision.stages import train_in_stages
 from addnorm.supervision.study_notes import study_notes
@@ -67,6 +70,8 @@ def _others(folder: Path) -> list[str]:
     """Names in a folder without a study that a start of this study has not made. Hidden files are nobody's results."""
     names = sorted(path.name for path in folder.glob("*") if not path.name.startswith("."))
     # The data set appears under its name when it is complete: a `data` that cannot be opened is somebody else's.
+    # A start that was killed leaves data, a lock, and no plan. Those are this study's only if the data can be opened;
+    # otherwise somebody else's folder `data` would be taken for it and be overwritten.
     if "data" in names:
         with suppress(InputError):
             Dataset.load(folder / "data")
@@ -130,16 +135,19 @@ def run(
     if design is not None:
         study = replace(study, seeds=design.stage(0))
     spec = executor_spec(study, executor, workers)
+    # Whatever can be refused is refused before the data are prepared, in the order of cost: names and settings, the
+    # executor, the device, plugins. Preparing a corpus may take an hour, and the mistake would be shown after it.
     starter = EXECUTORS.class_of(spec.kind).of(spec, _work(study, out))
     first = trained_first(study)
     require_precision_here(first, spec)
     try_plugins(first)
     say(f"Preparing the corpus '{study.corpus.kind}'.")
-    prepared = prepare_study(study, out, design, lambda progress: say(_told(progress)))
+    prepared = prepare_study(study, out, design, lambda progress: say(_data_line(progress)))
     for sentence in (*study_notes(prepared.fitted), *prepared.dataset.both_sides.sentences()):
         say(sentence)
     require_checkpoint_in_time(prepared.fitted.study, spec, out)
     folder = StudyFolder.create(out, prepared.plan)
+    # Of a tuned study, the costs shown are those of the points that are chosen, which are not known before.
     if study.tune is None:
         record_costs(prepared.fitted.study, out)
     show = on_tick if on_tick is not None else NotebookProgress().show if in_notebook() else _show_nothing
@@ -238,7 +246,7 @@ def _work(study: Study, out: Path) -> Work:
     return Work(folder=out, threads=training.threads, devices=training.devices, command=command)
 
 
-def _told(progress: Progress) -> str:
+def _data_line(progress: Progress) -> str:
     """A line about the preparation of the data."""
     share = f" of about {progress.total / 1e9:.2f}" if progress.total else ""
     return f"Read {progress.read / 1e9:.2f}{share} GB of text, wrote {progress.tokens / 1e6:.0f} million tokens."
@@ -246,3 +254,43 @@ def _told(progress: Progress) -> str:
 
 def _show_nothing(folder: StudyFolder, statuses: list[RunStatus]) -> None:
     """Progress of a program that is no notebook."""
+
+
+def in_notebook() -> bool:
+    """True in the kernel of a notebook; imports nothing."""
+    interactive = sys.modules.get("IPython")
+    shell = interactive.get_ipython() if interactive is not None else None
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookProgress:
+    """An output of a notebook's cell with a bar, the number of runs in each state, and the running runs."""
+
+    def __init__(self) -> None:
+        self._display: Any = importlib.import_module("IPython.display")
+        self._output: Any = None
+
+    def show(self, folder: StudyFolder, statuses: Sequence[RunStatus]) -> None:
+        """Show the current state, in place of the one before."""
+        html = self._display.HTML(progress_html(folder.name, statuses))
+        if self._output is None:
+            self._output = self._display.display(html, display_id=True)
+        else:
+            self._output.update(html)
+
+
+def progress_html(name: str, statuses: Sequence[RunStatus]) -> str:
+    """A study's progress as HTML, with the state, step and loss of each running run."""
+    done, steps = sum(status.step for status in statuses), sum(status.steps for status in statuses)
+    counts = ", ".join(f"{count} {state}" for state, count in Counter(s.state for s in statuses).most_common())
+    running = "".join(
+        f"<li>{escape(status.variant)}, seed {status.seed}: step {status.step} of {status.steps}"
+        + ("" if status.loss is None else f", loss {status.loss:.4f}")
+        + "</li>"
+        for status in statuses
+        if status.state == "running"
+    )
+    return (
+        f"<p>{escape(name)}: {counts}<br><progress value='{done}' max='{max(1, steps)}'></progress> "
+        f"{done / max(1, steps):.0%} of all steps</p>" + (f"<ul>{running}</ul>" if running else "")
+    )

@@ -38,8 +38,13 @@ def train_in_stages(
     """
     with StopSignals() as signals:
         while True:
+            # Nothing is kept in memory from stage to stage. A supervisor that dies after `add_stage` leaves a longer
+            # plan, whose runs the next one trains first; one that dies before it leaves complete stages, from which the
+            # same ranking follows.
             train(folder)
             progress = ranking(folder).stages
+            # `complete` counts stages whose runs have all ended. With fewer than were planned, runs are blocked or
+            # stopped, and to decide from them now would be a look that the design has not accounted for.
             if signals.count or progress is None or progress.complete < stages(folder.plan) or not progress.continuing:
                 return folder
             tell(_announcement(progress))
@@ -56,7 +61,7 @@ def stage_runs(
         folder: the study.
         design: its design.
         place: number of the stage, from 1.
-        variants: what the stage trains.
+        variants: those that the stage trains.
     """
     first = {entry["variant"]: entry for entry in folder.plan["runs"]}
     entries = []

@@ -7,7 +7,7 @@ sizes of the stream are those of the start, where they are smallest.
 
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from addnorm.catalogue import JOINT_ROOMS
+from addnorm.fields import JsonFields
 from addnorm.model.presets import FIELD_OF_ROOM
 from addnorm.model.spec import ModelSpec
 from addnorm.model.transformer import Transformer
@@ -43,7 +44,7 @@ class Unlearnable:
 
 @dataclass(frozen=True, kw_only=True)
 class LargeEps:
-    """A norm whose eps is not small beside what it meets at the start."""
+    """A norm whose eps is not small compared with what it meets at the start."""
 
     norm: str
     eps: float
@@ -52,31 +53,27 @@ class LargeEps:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StartCheck:
+class StartCheck(JsonFields):
     """Findings about a model before training."""
 
     unlearnable: tuple[Unlearnable, ...]
     large_eps: tuple[LargeEps, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The check as plain values."""
-        return asdict(self)
-
     def warnings(self) -> list[str]:
         """One sentence per parameter, and one for all norms together."""
-        found = [
+        sentences = [
             f"{each.parameter}: {each.entries} of {each.of} number(s) cannot learn, from {list(each.first)} on: no gradient at "
             f"the start (at most {each.gradient:.0e}) nor after a small move."
             for each in self.unlearnable
         ]
         if self.large_eps:
             worst = max(self.large_eps, key=lambda each: each.eps / each.mean_square)
-            found.append(
+            sentences.append(
                 f"{worst.norm}: eps {worst.eps:g} is {worst.eps / worst.mean_square:.2g} times the mean square "
                 f"{worst.mean_square:.1e} that it meets at the start, so that the norm does not set the size; "
                 f"{len(self.large_eps)} norm(s) with eps above {LARGE_EPS:.0%}. Make eps smaller or the embeddings larger."
             )
-        return found
+        return sentences
 
 
 def check_start(spec: ModelSpec) -> StartCheck:
@@ -98,6 +95,9 @@ def check_start(spec: ModelSpec) -> StartCheck:
         hook.remove()
     dead = {name: gradient.abs() <= NO_GRADIENT * largest for name, gradient in gradients.items()}
     if any(bool(entries.any()) for entries in dead.values()):
+        # A single gradient of zero proves nothing: the inner matrix of a product is idle while the outer one is zero.
+        # After a small move of everything, what still gets no gradient cannot learn. In float64, where rounding is far
+        # below the threshold.
         model.residual.advance(10**9)  # a schedule that starts as the identity would hide every gradient
         with torch.no_grad():
             for parameter in model.parameters():
@@ -152,7 +152,7 @@ def _meeting(meetings: dict[str, LargeEps], name: str) -> Any:
         x = inputs[0].detach()
         sizes = x.var(dim=-1, correction=0) if isinstance(module, nn.LayerNorm) else x.square().mean(dim=-1)
         smallest = float(sizes.median())
-        # A zero is a path that starts empty, such as a matrix at zero; it has no size that eps could be beside.
+        # A zero is a path that starts empty, such as a matrix at zero; it has no size that eps could be compared with.
         if smallest > 0 and (name not in meetings or smallest < meetings[name].mean_square):
             meetings[name] = LargeEps(norm=name, eps=module.eps, mean_square=smallest)
 

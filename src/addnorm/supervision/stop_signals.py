@@ -27,6 +27,7 @@ class StopSignals:
         self._received.clear()
 
     def __enter__(self) -> "StopSignals":
+        # A notebook may run a study in a thread, where `signal.signal` raises. There, Ctrl-C stays the notebook's own.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.signal(number, self._count) for number in _SIGNALS}
         return self
@@ -38,6 +39,9 @@ class StopSignals:
             signal.signal(number, handler)
 
     def _count(self, number: int, frame: FrameType | None) -> None:
+        # A handler runs between any two bytecodes of the main thread, so it only counts and sets an event. The outer
+        # context, of the loop over stages, must hear it too: otherwise it would start the next stage after the user has
+        # stopped this one.
         self.count += 1
         self._received.set()
         outer = getattr(self._previous.get(signal.Signals(number)), "__self__", None)

@@ -12,7 +12,7 @@ from addnorm.study.definition import Study
 from addnorm.supervision.prepared import FittedStudy
 
 _INSTEAD = {"held_out_path": "held_out", "held_out_split": "held_out"}
-"""Fields of corpora beside which another one is not used."""
+"""Fields of corpora that make another one unused."""
 
 
 def study_notes(fitted: FittedStudy) -> list[str]:

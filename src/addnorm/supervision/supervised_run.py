@@ -73,6 +73,8 @@ class SupervisedRun:
             self.suspend(str(damage))
             return
         step = int(last["step"]) if last else 0
+        # Progress, not time, forgives failures: a run that dies every night of memory but gets a thousand steps further
+        # each time must go on, and one that dies at step 10 again and again must not, however slowly it does so.
         if step > self.furthest:
             self.furthest = step
             self.failures = 0
@@ -96,6 +98,8 @@ class SupervisedRun:
         run trained again with other settings.
         """
         try:
+            # Asked before every use, because the user may remove a folder at any moment. Whatever is written then would
+            # make it anew, half of it, and the next command would find a run without a past.
             if self.folder.is_removed:
                 self.suspend(_removed(self.folder.path))
                 return False
@@ -139,6 +143,9 @@ class SupervisedRun:
         """True if the run is blocked by a full disk that now has room. Other causes wait for the next `addnorm run`."""
         if self.block is None or self.block.get("cause") != "disk":
             return False
+        # The worker says how much the failed write needed. Without that number a start needs room for checkpoints of
+        # the size that the run has written; less would block it again at its first checkpoint, after minutes of
+        # training for nothing.
         need = int(self.block.get("need_bytes") or self.required_bytes())
         return free_bytes(self.folder.path) >= need
 
@@ -152,6 +159,9 @@ class SupervisedRun:
         status = self.folder.status()
         if self.suspended and self.folder.is_removed:
             return replace(status, reason=self.reason)
+        # The files are right about ends and wrong about beginnings: a worker that was just started holds nothing yet,
+        # so its run would look queued, and BLOCKED may not have fitted on the disk. Only these states are corrected;
+        # `failed` never is.
         if status.state in ("queued", "interrupted", "blocked"):
             if self.worker is not None:
                 if self.worker_state.phase == "waiting":

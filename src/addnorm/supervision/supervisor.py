@@ -4,17 +4,22 @@ The supervisor keeps no state of its own: finished, running and waiting runs are
 is killed, its workers go on training and the next supervisor adopts them.
 """
 
+import os
+import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from addnorm.errors import AddnormError, JobError
-from addnorm.store import DiskFull, Index, Lock, RunFolder, RunStatus, State, StudyFolder
+from addnorm.store import Damaged, DiskFull, Index, Lock, RunFolder, RunStatus, State, StudyFolder
 from addnorm.store.claim import Claims, InForce
 from addnorm.store.files import DiskError
+from addnorm.store.lines import LineWriter, Record
 from addnorm.supervision.executors import Executor, WorkerState
 from addnorm.supervision.stop_signals import StopSignals
 from addnorm.supervision.supervised_run import SupervisedRun, free_bytes
-from addnorm.supervision.supervisor_log import SupervisorLog
 from addnorm.training.exit_code import ExitCode
 from addnorm.words import command_line
 
@@ -53,6 +58,10 @@ def supervise(
         JobError: another supervisor works on the folder, on this host or another.
         DiskError: the supervisor's lock, claim or log cannot be written.
     """
+    # Two guards, since neither is enough. The lock excludes every process of this kernel and needs no time to be seen
+    # as free after a kill. The claim excludes another host, which may see the folder but not the lock, at the cost of
+    # four beats of waiting after a crash. The lock first: it keeps two processes of one host from waiting for each
+    # other's claims.
     lock = Lock(study.lock_path)
     if not lock.try_acquire():
         raise _second_supervisor(study, f"process {lock.held_by()}")
@@ -69,6 +78,8 @@ def supervise(
             supervisor = _Supervisor(study, executor, log, retries, backoff_s)
             for run in supervisor.runs:
                 run.prepare(again)
+            # One loop for everything: poll, end, adopt, start or stop, show. A worker is never waited for, so a signal
+            # is heard within one tick, and a worker that hangs holds up nobody but its own run.
             while True:
                 _keep(lock, study)
                 supervisor.tick(signals.count)
@@ -100,6 +111,51 @@ def _second_supervisor(study: StudyFolder, holder: str) -> JobError:
     )
 
 
+class SupervisorLog:
+    """Append-only log with one JSON object per line: `time`, `supervisor` (process id), `type` and further values.
+
+    Entries that cannot be written, as on a full disk, are kept in memory and written, in order, as soon as that is possible.
+    If the file was removed or changed, a new writer continues what is there.
+
+    Raises:
+        DiskError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lines = LineWriter(path)
+        self._pending: list[Record] = []
+
+    def write(self, type: str, /, **values: Any) -> None:
+        """Append one entry."""
+        self._pending.append({"time": time.time(), "supervisor": os.getpid(), "type": type, **values})
+        try:
+            self._write_pending()
+        except Damaged:
+            with suppress(JobError):
+                # The new writer first: if it cannot be opened, the old one stays, and the entries wait in memory for
+                # the next try.
+                lines = LineWriter(self._path)
+                self._lines.close()
+                self._lines = lines
+                self._write_pending()
+        except JobError:
+            pass  # retried with the next entry; nothing about the log may end the supervisor
+
+    def _write_pending(self) -> None:
+        while self._pending:
+            self._lines.append(self._pending[0])
+            del self._pending[0]
+
+    def __enter__(self) -> "SupervisorLog":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lines.close()
+
+
 class _Supervisor:
     def __init__(
         self, study: StudyFolder, executor: Executor, log: SupervisorLog, retries: int, backoff_s: float
@@ -119,6 +175,9 @@ class _Supervisor:
     def tick(self, stop_signals: int) -> None:
         """Check every run once and start, adopt, restart or stop workers. `stop_signals`: number received so far."""
         self.stop_signals = stop_signals
+        # Ends before adoptions before starts, and all in one tick. A worker that ended while another process took its
+        # run over is first dropped, and then found by its claim; if runs were started in between, it would get a second
+        # worker, which finds the run claimed and ends at once, in every tick.
         states = self.executor.poll([run.folder for run in self.runs if run.worker is not None])
         for run in self.runs:
             if run.name in states:
@@ -126,10 +185,13 @@ class _Supervisor:
                 if run.worker_state.phase == "ended":
                     self.end(run)
         idle = [run for run in self.runs if run.worker is None and run.is_readable() and not run.is_over()]
-        found = self.executor.find([run.folder for run in idle])
+        # Every tick, not only the first: a worker may have been started by hand, by a scheduler that queued it again,
+        # or by a supervisor that died between starting it and recording anything. Runs that are over or cannot be read
+        # are not asked for: whatever holds them is no worker of theirs.
+        worker_ids = self.executor.find([run.folder for run in idle])
         for run in self.runs:
-            if run.name in found:
-                run.worker, run.worker_state = found[run.name], WorkerState(phase="working")
+            if run.name in worker_ids:
+                run.worker, run.worker_state = worker_ids[run.name], WorkerState(phase="working")
                 self.log.write("adopted", run=run.name, **_named(run.worker))
         if stop_signals:
             self.stop()
@@ -141,6 +203,8 @@ class _Supervisor:
         """True if no worker is alive and none is left to start."""
         if any(run.worker is not None for run in self.runs):
             return False
+        # A run that waits for its back-off is startable, so the loop goes on; one that waits for space on a full disk
+        # is startable once there is room. If only such runs are left, nothing will make room, and the command returns.
         return self.stop_signals > 0 or not any(run.is_startable() for run in self.runs)
 
     def statuses(self) -> list[RunStatus]:
@@ -151,6 +215,9 @@ class _Supervisor:
         answers = self.executor.start([run.folder for run in due.values()]) if due else {}
         for name, answer in answers.items():
             run = due[name]
+            # A start that the disk refuses is no crash of the run: it blocks, and goes on as soon as there is room. A
+            # folder that is gone raises the same error, so the folder is looked at: a removed run must not be made
+            # again.
             if isinstance(answer, DiskError) and run.is_readable():
                 self.block(run, {"reason": str(answer), "cause": "disk" if isinstance(answer, DiskFull) else "write"})
             elif isinstance(answer, JobError):
@@ -183,6 +250,8 @@ class _Supervisor:
         ending = run.folder.ending()
         state = ending["state"] if ending else None
         self.log.write("ended", run=run.name, how=outcome, code=code, state=state)
+        # The files first, the exit code last: a worker may be killed right after DONE is written, or end with 0 and
+        # leave nothing because a library called exit. What is on the disk is what the next command will see too.
         if state in ("finished", "failed", "diverged") or run.folder.is_held():
             return  # the run has ended, or another worker holds it and is adopted in this tick
         if state == "blocked" or code == ExitCode.BLOCKED:
@@ -200,6 +269,9 @@ class _Supervisor:
                 self.give_up(run, code)
 
     def block(self, run: SupervisedRun, block: dict[str, Any]) -> None:
+        # Three things that must not be confused: the reason in memory, which shows the state although BLOCKED had no
+        # room; the back-off, which counts blocks like crashes so that a disk that refuses for ever ends the tries; and
+        # the file, which makes the next supervisor and every page say the same.
         run.block = block
         run.record_failure(block["reason"], self.backoff_s)
         if run.failures > self.retries:
@@ -210,6 +282,8 @@ class _Supervisor:
         self.log.write("blocked", run=run.name, reason=block["reason"])
 
     def give_up(self, run: SupervisedRun, code: int | None) -> None:
+        # Before `suspend`, which changes the reason. FAILED holds the tail of the log, because later attempts append to
+        # the log, and its last line stands in the reason, which is all that a table has room for.
         log_tail = run.folder.last_words()
         reason = f"{run.reason}, {run.failures} times in a row without getting further"
         run.suspend(reason)
@@ -227,6 +301,8 @@ class _Supervisor:
     def update_index(self) -> None:
         # The index can be rebuilt at any time, so no problem with it may stop the training.
         try:
+            # Damaged events of one run are an answer, not an exception: the other runs' points are added. The log gets
+            # a line only when the problems change, or a damaged run would fill it with one line a second.
             problems: Mapping[str, str] = self.index.sync()
         except (AddnormError, OSError) as error:
             problems = {"index": str(error)}
@@ -237,9 +313,9 @@ class _Supervisor:
 
 def _last_reason(run: RunFolder) -> dict[str, Any]:
     """Reason of a worker that could not write BLOCKED: it is the newest line of its log, if that has room."""
-    said = [line for line in run.last_words() if line.startswith("blocked: ")]
-    reason = said[-1].removeprefix("blocked: ") if said else "the disk could not be written"
-    return {"reason": reason, "cause": "disk" if not said or "no room left" in reason else "write"}
+    reasons = [line for line in run.last_words() if line.startswith("blocked: ")]
+    reason = reasons[-1].removeprefix("blocked: ") if reasons else "the disk could not be written"
+    return {"reason": reason, "cause": "disk" if not reasons or "no room left" in reason else "write"}
 
 
 def _named(worker: str) -> dict[str, Any]:

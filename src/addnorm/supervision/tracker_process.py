@@ -29,7 +29,7 @@ _PAUSE_S = 1.0
 _NICENESS = 10
 
 
-class Follower:
+class EventForwarder:
     """Forwards a study's events to a tracker, from the position where an earlier process stopped.
 
     Args:
@@ -52,6 +52,8 @@ class Follower:
         forwarded = False
         for run in self.study.all_runs():
             position = self._positions.get(run.name, {"offset": 0, "steps": {}, "known": None, "ended": None})
+            # A file that was replaced makes this raise `Damaged`, and the tracker stops: the tool has numbers that no
+            # longer belong to the run, and only the user can say what is to become of them.
             follower = EventFollower(run.events_path, position["offset"])
             events = list(follower.read())
             ended = (run.ending() or {}).get("state")
@@ -60,6 +62,8 @@ class Follower:
             self._begin(run, position)
             for step, time, values in _points(events, position["steps"]):
                 self.tracker.log(run.name, step, time, values)
+            # In memory now, on the disk only after the tool has flushed. The other order would lose numbers in a crash;
+            # this one may send a second's numbers twice, which tools that key by step absorb.
             self._positions[run.name] = {**position, "offset": follower.position, "ended": ended}
             if ended is not None:
                 self._end(run.name, ended)
@@ -120,8 +124,9 @@ def follow(kind: str, out: Path, *, wait_for_stop: Callable[[], bool]) -> None:
     make_folder(folder)
     study = StudyFolder(out)
     tracker: Tracker = TRACKERS.class_of(kind)(folder, study.name)
-    follower = Follower(study, tracker, out / FOLDER / f"{kind}.json")
+    follower = EventForwarder(study, tracker, out / FOLDER / f"{kind}.json")
     while True:
+        # Asked before the update: what was written until the supervisor closed the pipe is still forwarded.
         stop = wait_for_stop()
         follower.update()
         if stop:

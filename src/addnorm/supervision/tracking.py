@@ -57,6 +57,8 @@ class Tracking:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for process in self._processes.values():
+            # All pipes are closed before any process is waited for, so that slow trackers send their last numbers side
+            # by side.
             if process.stdin is not None:
                 with suppress(OSError):  # the process has ended already
                     process.stdin.close()

@@ -40,6 +40,8 @@ def call_plugin(spec: Spec, function: Callable[[], Any]) -> Any:
     Raises:
         InputError: the function raises, and the spec is a plugin.
     """
+    # Only a plugin's exception is the user's mistake. Turned into an `InputError` for built-in code as well, a bug of
+    # ours would be printed as wrong input, without its traceback.
     path = plugin_of(spec)
     if path is None:
         return function()
@@ -74,4 +76,5 @@ def _try_optimizer(spec: OptimizerSpec) -> None:
                 spec.decay_rate(parameter, group)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
+    # An optimizer whose state cannot be loaded trains well until the first resumption, perhaps a day later.
     spec.build(spec.groups(model)).load_state_dict(optimizer.state_dict())  # as a resumed run does

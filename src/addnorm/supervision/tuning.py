@@ -38,6 +38,9 @@ def train_tuned(
     with StopSignals() as signals:
         train(folder)
         outcome = tuning(folder)
+        # The choice is made once, when every tuning run has ended, and is then part of the plan. A second stage means
+        # that it has been made: choosing again, perhaps with a rerun that came out differently, would compare points of
+        # two choices.
         if signals.count or outcome is None or not outcome.is_complete or stages(folder.plan) > 1:
             return folder
         tell(_announcement(folder, outcome))

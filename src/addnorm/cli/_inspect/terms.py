@@ -41,7 +41,7 @@ def show_terms(target: Path, options: FourTerms, *, to: Path | None = None, name
         options: as given.
         to: folder that receives the terms of checkpoints; None to write nothing.
         name: of the target in that folder; None for that of its own folder.
-        json: whether JSON is printed.
+        json: True to print JSON.
 
     Raises:
         InputError: a target has no four terms, or an option applies to none of the targets.

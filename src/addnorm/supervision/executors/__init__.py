@@ -33,7 +33,17 @@ from addnorm.errors import InputError, JobError
 from addnorm.store import RunFolder
 from addnorm.study.executor import ExecutorSpec
 
-__all__ = ["EXECUTORS", "WORKER", "Executor", "ExecutorSpec", "Work", "WorkerState"]
+__all__ = ["EXECUTORS", "THREADS", "WORKER", "Executor", "ExecutorSpec", "Work", "WorkerState"]
+
+THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "RAYON_NUM_THREADS",
+)
+"""Environment variables that set the number of a worker's threads."""
 
 WORKER = (sys.executable, "-m", "addnorm.training.worker")
 """The worker command; the paths of plugins and the run's folder are appended."""
@@ -52,12 +62,21 @@ class Work:
     command: Sequence[str] = WORKER
     """The worker command, to which the run's folder is appended."""
 
+    def environment(self) -> dict[str, str]:
+        """Variables that every worker gets, wherever it runs. The number of threads changes the last bits of the loss."""
+        return {**dict.fromkeys(THREADS, str(self.threads)), "PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+    @property
+    def cores(self) -> int:
+        """CPU cores that all processes of one worker use."""
+        return self.threads * self.devices
+
     def require_gpus(self, gpus: float, of: str) -> None:
         """Refuse runs on more devices than their workers get GPUs; without any, they are trained on cores.
 
         Args:
             gpus: number of GPUs, or a fraction of one.
-            of: what gets them: "job", "run".
+            of: the unit that gets them: "job", "run".
 
         Raises:
             InputError: there are fewer.

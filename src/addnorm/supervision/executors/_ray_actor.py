@@ -28,7 +28,7 @@ class Task:
     """File for the worker's exit code."""
     cwd: str
     environment: dict[str, str]
-    """Variables beside those that Ray gives its processes."""
+    """Variables in addition to those that Ray gives its processes."""
     stopped: int
     """Exit code of a worker that was asked to stop."""
 
@@ -49,6 +49,8 @@ class RunActor:
         task = self._task
         try:
             code = _work(task)
+            # A worker that stops without the file STOP was stopped by its node or by Ray. The actor ends without
+            # `ray.kill`, which Ray counts as a crash and answers with a restart; with the file, it is over for good.
             if code == task.stopped and not os.path.exists(os.path.join(task.folder, "STOP")):
                 os._exit(code)  # stopped from outside, and is to go on: Ray starts this actor again where there is room
             _write(Path(task.code), f"{code}\n")
@@ -89,6 +91,8 @@ def _dying_with(parent: int) -> Callable[[], None] | None:
         return None
 
     def bind() -> None:
+        # Between the fork and this call the parent may have died already; the kernel then sends nothing, so it is asked
+        # after.
         control(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
         if os.getppid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -90,8 +90,8 @@ class RayCluster:
         Raises:
             JobError: the cluster does not answer.
         """
-        told = self._asked(self._ray.util.list_named_actors, all_namespaces=True)
-        return {entry["name"] for entry in told if entry["namespace"] == NAMESPACE}
+        actors = self._asked(self._ray.util.list_named_actors, all_namespaces=True)
+        return {entry["name"] for entry in actors if entry["namespace"] == NAMESPACE}
 
     def create(self, name: str, resources: Mapping[str, float], **task: Any) -> None:
         """Have a run trained by an actor of that name, unless there is one.
@@ -105,6 +105,8 @@ class RayCluster:
 
         # By value: processes of Ray then need not find addnorm, and do not import torch.
         cloudpickle.register_pickle_by_value(_ray_actor)
+        # Detached: an actor outlives the supervisor. `get_if_exists`: two supervisors that create one at the same
+        # moment get one. Restarts are Ray's own, for the time in which no supervisor is there to start the run again.
         options = {
             "name": name,
             "namespace": NAMESPACE,
@@ -158,6 +160,8 @@ class RayCluster:
         except OSError as error:
             raise disk_error(error, marker) from error
         try:
+            # Without a core, so that busy nodes answer too, and on exactly that node: moved elsewhere, the answer would
+            # be another's.
             task = self._ray.remote(num_cpus=0, max_retries=0)(look)
             asked = {
                 task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node.id, soft=False)).remote(): node

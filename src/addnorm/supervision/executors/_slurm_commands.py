@@ -1,4 +1,4 @@
-"""Slurm's commands, and the queue as `squeue` tells it."""
+"""Slurm's commands, and the queue as `squeue` prints it."""
 
 import os
 import re
@@ -89,16 +89,16 @@ def require_partition(name: str | None) -> None:
 
 
 def largest_array() -> int:
-    """Number of jobs that one array may have (MaxArraySize; Slurm's default where it is not told)."""
+    """Number of jobs that one array may have (MaxArraySize; Slurm's default where the configuration cannot be read)."""
     if missing_command() is not None:
         return 1001
     result = ask("scontrol", "show", "config")
-    told = re.search(r"^MaxArraySize\s*=\s*(\d+)", result.stdout, re.MULTILINE)
-    return max(1, int(told.group(1))) if told else 1001
+    size = re.search(r"^MaxArraySize\s*=\s*(\d+)", result.stdout, re.MULTILINE)
+    return max(1, int(size.group(1))) if size else 1001
 
 
 @dataclass(frozen=True)
-class Entry:
+class QueuedJob:
     """A job of an array in the queue."""
 
     id: str
@@ -127,7 +127,7 @@ class Queue:
 
     def __init__(self, pause_s: float) -> None:
         self._pause_s = pause_s
-        self._entries: dict[tuple[str, int], Entry] | None = None
+        self._entries: dict[tuple[str, int], QueuedJob] | None = None
         self._names: frozenset[str] = frozenset()
         self.asked = -float("inf")
         """Time at which the newest answer was asked for, by the monotonic clock."""
@@ -135,7 +135,7 @@ class Queue:
         self.trouble: str | None = None
         """Reason why the newest question was not answered; the answer before it then still stands."""
 
-    def look(self, names: Collection[str]) -> dict[tuple[str, int], Entry]:
+    def look(self, names: Collection[str]) -> dict[tuple[str, int], QueuedJob]:
         """Jobs by the name and the index of their array.
 
         Args:
@@ -145,29 +145,35 @@ class Queue:
             JobError: Slurm has not answered yet.
         """
         now = time.monotonic()
+        # A name that was never asked for is asked for at once: its jobs were just submitted, and the last answer cannot
+        # show them. Names are never dropped, so that the answer of one question serves every caller until the next is
+        # due.
         if not self._names and not names:
             self._entries, self.asked = {}, now
         elif set(names) - self._names or now - self._tried >= self._pause_s:
             self._tried = now
             names = self._names.union(names)
             try:
-                told = answer("squeue", "-h", "-r", "-o", "%i|%T|%r|%N|%j", f"--name={','.join(sorted(names))}")
+                output = answer("squeue", "-h", "-r", "-o", "%i|%T|%r|%N|%j", f"--name={','.join(sorted(names))}")
             except JobError as error:
+                # The controller of a busy cluster is away for minutes. The answer before stands meanwhile: taken for an
+                # empty queue, every job would count as ended and be submitted again. Only a first question without
+                # answer is an error.
                 self.trouble = str(error)
                 if self._entries is None:
                     raise
             else:
-                self._entries, self._names, self.asked, self.trouble = _entries(told), names, now, None
+                self._entries, self._names, self.asked, self.trouble = _entries(output), names, now, None
         return self._entries or {}
 
 
-def _entries(told: str) -> dict[tuple[str, int], Entry]:
+def _entries(output: str) -> dict[tuple[str, int], QueuedJob]:
     entries = {}
-    for line in told.splitlines():
+    for line in output.splitlines():
         job, state, reason, node, name = line.strip().split("|", 4)
         number = _ID.fullmatch(job)
         if number is not None:
-            entries[name, int(number.group(2))] = Entry(job, state, reason, node)
+            entries[name, int(number.group(2))] = QueuedJob(job, state, reason, node)
     return entries
 
 

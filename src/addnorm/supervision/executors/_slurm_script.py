@@ -2,15 +2,10 @@
 
 import re
 import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from addnorm.supervision.executors import Work
-from addnorm.supervision.executors.local import THREADS
 from addnorm.training.exit_code import ExitCode
-
-if TYPE_CHECKING:
-    from addnorm.supervision.executors.slurm import Slurm
 
 _ARRAY = """#!/usr/bin/env bash
 {directives}
@@ -57,58 +52,49 @@ exit "$code"
 """
 
 
-def array_script(spec: "Slurm", work: Work, folder: Path, *, tasks: int, at_once: int | None) -> str:
+def array_script(
+    options: Mapping[str, str | None],
+    further: Sequence[str],
+    *,
+    folder: Path,
+    study: Path,
+    pack: int,
+    cpus: int,
+    environment: Mapping[str, str],
+    setup: Sequence[str],
+) -> str:
     """The script of an array.
 
     Args:
-        spec: the executor's settings.
-        work: the study's.
+        options: values of sbatch's options; those that are None are left out.
+        further: options as the user wrote them.
         folder: the array's folder, whose name is the end of the job's name.
-        tasks: number of its jobs.
-        at_once: number of jobs that may work at the same time; None for any.
+        study: the study's folder.
+        pack: runs of a job.
+        cpus: cores for each run.
+        environment: variables of the workers.
+        setup: lines before the workers start.
     """
-    cpus = spec.cpus if spec.cpus is not None else work.threads * work.devices
-    options = {
-        "job-name": job_name(folder.name),
-        "array": f"0-{tasks - 1}" + (f"%{at_once}" if at_once is not None else ""),
-        "nodes": "1",
-        "ntasks": str(spec.pack),
-        "cpus-per-task": str(cpus),
-        "gres": f"gpu:{spec.gpus}" if spec.gpus else None,
-        "mem": spec.memory,
-        "partition": spec.partition,
-        "account": spec.account,
-        "qos": spec.qos,
-        "time": spec.time_limit,
-        "signal": f"TERM@{spec.notice_s}",
-        "open-mode": "append",
-        # A percent sign of the path is doubled, because Slurm replaces %a and others.
-        "output": _quoted(f"{str(folder.absolute()).replace('%', '%%')}/%a.out"),
-    }
+    options = {"job-name": job_name(folder.name), **options}
+    # A percent sign of the path is doubled, because Slurm replaces %a and others.
+    options |= {"open-mode": "append", "output": _quoted(f"{str(folder.absolute()).replace('%', '%%')}/%a.out")}
     directives = [f"#SBATCH --{name}={value}" for name, value in options.items() if value is not None]
-    directives += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in spec.options)]
+    directives += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in further)]
     return _ARRAY.format(
         directives="\n".join(directives),
         batch=shlex.quote(str(folder.absolute())),
-        study=shlex.quote(str(work.folder.absolute())),
-        pack=spec.pack,
+        study=shlex.quote(str(study.absolute())),
+        pack=pack,
         cpus=cpus,
         stopped=int(ExitCode.STOPPED),
-        environment=" ".join(
-            f"{name}={value}"
-            for name, value in {
-                **dict.fromkeys(THREADS, str(work.threads)),
-                "PYTHONUNBUFFERED": "1",
-                "TOKENIZERS_PARALLELISM": "false",
-            }.items()
-        ),
-        setup="".join(f"{line}\n" for line in spec.setup),
+        environment=" ".join(f"{name}={value}" for name, value in environment.items()),
+        setup="".join(f"{line}\n" for line in setup),
     )
 
 
-def worker_script(spec: "Slurm", work: Work) -> str:
+def worker_script(command: Sequence[str], pack: int) -> str:
     """The script of one worker, which reads the run's name from the array's file `runs`."""
-    return _WORKER.format(command=shlex.join(work.command), number=".$SLURM_PROCID" if spec.pack > 1 else "")
+    return _WORKER.format(command=shlex.join(command), number=".$SLURM_PROCID" if pack > 1 else "")
 
 
 def job_name(token: str) -> str:

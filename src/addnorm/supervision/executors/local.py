@@ -9,24 +9,13 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from addnorm.errors import InputError, JobError
 from addnorm.store import RunFolder
 from addnorm.store.claim import process_id
 from addnorm.store.files import disk_error
-from addnorm.supervision.executors import WORKER, Executor, ExecutorSpec, Work, WorkerState
-from addnorm.supervision.executors._found import FoundWorker, device_of, kill_session
-
-THREADS = (
-    "OMP_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "RAYON_NUM_THREADS",
-)
-"""Environment variables that set the number of a worker's threads."""
+from addnorm.supervision.executors import WORKER, ExecutorSpec, Work, WorkerState
+from addnorm.supervision.executors._adopting import AdoptedWorker, AdoptingExecutor, kill_session
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,28 +24,40 @@ class Local(ExecutorSpec):
     its devices, unless `at_once` is set."""
 
 
-class Worker(Protocol):
-    """A process that trains one run."""
+class Child:
+    """A worker that this process started.
+
+    Args:
+        process: the worker.
+        device: its CUDA devices; None for those that it finds.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], device: str | None = None) -> None:
+        self._process, self.device = process, device
 
     @property
-    def pid(self) -> int | None:
-        """Process id; None if it is not known."""
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
 
-    @property
-    def code(self) -> int | None:
-        """Exit code after the end, -N after signal N; None while it is alive or if the code is not known."""
-
-    def poll(self) -> str | None:
-        """None while it is alive; afterwards how it ended."""
+    def state(self) -> WorkerState:
+        """`working` while it is alive; afterwards with the signal or exit code that ended it."""
+        code = self._process.poll()
+        if code is None:
+            return WorkerState(phase="working")
+        return WorkerState(phase="ended", note=f"signal {-code}" if code < 0 else f"exit code {code}", code=code)
 
     def stop(self) -> None:
         """Ask it to save a checkpoint and end."""
+        self._process.terminate()
 
     def kill(self) -> None:
         """Kill it and its children."""
+        if self._process.poll() is None:
+            kill_session(self._process.pid)
 
 
-class LocalExecutor(Executor):
+class LocalExecutor(AdoptingExecutor[Child]):
     """Processes of this machine.
 
     Args:
@@ -72,6 +73,7 @@ class LocalExecutor(Executor):
     def __init__(
         self, slots: int, threads: int = 1, *, devices: Sequence[str] = (), command: Sequence[str] = WORKER
     ) -> None:
+        super().__init__()
         if slots < 1 or threads < 1:
             raise InputError(f"executor: expected slots and threads of at least 1, got {slots} and {threads}.")
         if devices and len(devices) != slots:
@@ -80,7 +82,6 @@ class LocalExecutor(Executor):
         self.threads = threads
         self.devices = tuple(devices)
         self.command = tuple(command)
-        self._workers: dict[Path, tuple[Worker, str | None]] = {}
         self._asked: set[Path] = set()
 
     @classmethod
@@ -129,53 +130,50 @@ class LocalExecutor(Executor):
 
     def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
         answers: dict[str, str | JobError] = {}
-        for run in runs[: max(0, self.slots - len(self._workers))]:
-            device = self._free_device()
+        # Adopted workers occupy slots too: they use the same cores and GPUs as those of this supervisor.
+        for run in runs[: max(0, self.slots - len(self.jobs) - len(self.adopted))]:
             try:
                 run.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once
-                worker = self.spawn(run.path, device)
+                worker = self.spawn(run.path, self._free_device())
             except JobError as error:
                 answers[run.name] = error
             else:
-                self._add(run, worker, device)
-                answers[run.name] = process_id(worker.pid) if worker.pid is not None else run.name
+                # Known before it holds anything: until it has made its claim, `find` of this process must not look for
+                # it, and the slot is taken.
+                self.jobs[run.path] = worker
+                self._asked.discard(run.path)
+                answers[run.name] = process_id(worker.pid)
         return answers
 
     def find(self, runs: Sequence[RunFolder]) -> dict[str, str]:
-        found = {}
-        for run in runs:
-            if run.path not in self._workers and run.is_held():
-                worker = FoundWorker(run)
-                self._add(run, worker, device_of(worker.pid))
-                found[run.name] = worker.id
-        return found
-
-    def poll(self, runs: Sequence[RunFolder]) -> dict[str, WorkerState]:
-        states = {}
-        for run in runs:
-            worker, _ = self._workers[run.path]
-            outcome = worker.poll()
-            if outcome is None:
-                states[run.name] = WorkerState(phase="working")
-            else:
-                del self._workers[run.path]
-                states[run.name] = WorkerState(phase="ended", note=outcome, code=worker.code)
-        return states
+        ids = super().find(runs)
+        self._asked.difference_update(run.path for run in runs if run.name in ids)
+        return ids
 
     def stop(self, runs: Sequence[RunFolder]) -> None:
+        # Once each: an interpreter on its way out has given its signal handlers back, so that a second SIGTERM would end the
+        # worker by that signal, in place of the exit code that says that it has stopped in order.
+        super().stop([run for run in runs if run.path not in self._asked])
         for run in runs:
-            worker, _ = self._workers[run.path]
-            if run.path not in self._asked:
-                worker.stop()
-                # One that is just starting cannot be reached before it has written its process id.
-                if worker.pid is not None or run.stop_path.exists():
-                    self._asked.add(run.path)
+            # One that is just starting cannot be reached before it has written its process id.
+            if self._worker(run).pid is not None or run.stop_path.exists():
+                self._asked.add(run.path)
 
-    def kill(self, runs: Sequence[RunFolder]) -> None:
+    def _state(self, run: RunFolder, job: Child) -> WorkerState:
+        return job.state()
+
+    def _stop(self, runs: Sequence[RunFolder]) -> None:
         for run in runs:
-            self._workers[run.path][0].kill()
+            self.jobs[run.path].stop()
 
-    def spawn(self, run_dir: Path, device: str | None) -> Worker:
+    def _kill(self, runs: Sequence[RunFolder]) -> None:
+        for run in runs:
+            self.jobs[run.path].kill()
+
+    def _worker(self, run: RunFolder) -> Child | AdoptedWorker:
+        return self.adopted[run.path] if run.path in self.adopted else self.jobs[run.path]
+
+    def spawn(self, run_dir: Path, device: str | None) -> Child:
         """Start the worker command for one run.
 
         Raises:
@@ -194,19 +192,14 @@ class LocalExecutor(Executor):
                 )
         except OSError as error:
             raise disk_error(error, log_path) from error
-        return Child(process)
-
-    def _add(self, run: RunFolder, worker: Worker, device: str | None) -> None:
-        self._workers[run.path] = (worker, device)
-        self._asked.discard(run.path)
+        return Child(process, device)
 
     def _free_device(self) -> str | None:
-        used = {device for _, device in self._workers.values()}
+        used = {job.device for job in self.jobs.values()} | {worker.device for worker in self.adopted.values()}
         return next((device for device in self.devices if device not in used), None)
 
     def _environment(self, device: str | None) -> dict[str, str]:
-        environment = os.environ | dict.fromkeys(THREADS, str(self.threads))
-        environment |= {"PYTHONUNBUFFERED": "1", "TOKENIZERS_PARALLELISM": "false"}
+        environment = os.environ | Work(folder=Path(), threads=self.threads).environment()
         environment.pop("ADDNORM_WORKER", None)  # the supervisor may itself be a scheduler's job
         return environment if device is None else environment | {"CUDA_VISIBLE_DEVICES": device}
 
@@ -217,29 +210,3 @@ def _require_devices(needed: int, there: int, what: str) -> None:
             f"training.devices: expected at most the {there} {what} of this machine, got {needed}. Lower training.devices, "
             "which changes no result."
         )
-
-
-class Child:
-    """A worker that this process started."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self._process = process
-
-    @property
-    def pid(self) -> int | None:
-        return self._process.pid
-
-    @property
-    def code(self) -> int | None:
-        return self._process.returncode
-
-    def poll(self) -> str | None:
-        code = self._process.poll()
-        return None if code is None else f"signal {-code}" if code < 0 else f"exit code {code}"
-
-    def stop(self) -> None:
-        self._process.terminate()
-
-    def kill(self) -> None:
-        if self._process.poll() is None:
-            kill_session(self._process.pid)

@@ -20,10 +20,9 @@ from addnorm.errors import InputError, JobError
 from addnorm.fields import require
 from addnorm.store import RunFolder
 from addnorm.store.files import make_folder, remove
-from addnorm.supervision.executors import Executor, ExecutorSpec, Work, WorkerState
-from addnorm.supervision.executors._found import FoundWorker
+from addnorm.supervision.executors import ExecutorSpec, Work, WorkerState
+from addnorm.supervision.executors._adopting import AdoptingExecutor, recorded_code, request_stops
 from addnorm.supervision.executors._ray_cluster import NAMESPACE, RESTARTS, Node, RayCluster, missing_module
-from addnorm.supervision.executors.local import THREADS
 from addnorm.training.exit_code import ExitCode
 
 _OWN = ("ADDNORM_HOST", "ADDNORM_WORKER")
@@ -58,8 +57,8 @@ class Ray(ExecutorSpec):
         return self.gpus > 0
 
 
-class RayExecutor(Executor):
-    """Actors of Ray.
+class RayExecutor(AdoptingExecutor[int]):
+    """Actors of Ray. Its jobs are the numbers of claims of their runs before the actor was started; -1 if that is not known.
 
     Args:
         spec: the settings.
@@ -70,11 +69,9 @@ class RayExecutor(Executor):
     _PREFIX: ClassVar = "ray:"
 
     def __init__(self, spec: Ray, work: Work, cluster: RayCluster) -> None:
+        super().__init__()
         self.spec, self.work, self.cluster = spec, work, cluster
         self.folder = work.folder / "ray"
-        self._actors: dict[Path, int] = {}
-        """Number of claims of each run before its actor was started; -1 if that is not known."""
-        self._others: dict[Path, FoundWorker] = {}
         self._names: set[str] | None = None
         self._trouble: str | None = None
         self._probed = False
@@ -89,8 +86,8 @@ class RayExecutor(Executor):
         nodes = cluster.nodes()
         if not _able(nodes, _resources(spec, work)):
             raise InputError(
-                f"executor: expected at most what one node of the cluster has, got {_told(_resources(spec, work))} for each "
-                f"run; the nodes have {'; '.join(sorted({_told(node.resources) for node in nodes}))}. Lower executor.gpus, "
+                f"executor: expected at most what one node of the cluster has, got {_amounts(_resources(spec, work))} for each "
+                f"run; the nodes have {'; '.join(sorted({_amounts(node.resources) for node in nodes}))}. Lower executor.gpus, "
                 "executor.cpus or training.devices."
             )
         return cls(spec, work, cluster)
@@ -104,7 +101,7 @@ class RayExecutor(Executor):
         limit = f", of which {spec.at_once} work at the same time" if spec.at_once is not None else ""
         return (
             f"# {runs} detached actors{limit}, on Ray at {spec.address or 'the default address'}.\n"
-            f"# Each: {_told(_resources(spec, work))}; started again {RESTARTS} times by Ray itself. Its name, in namespace "
+            f"# Each: {_amounts(_resources(spec, work))}; started again {RESTARTS} times by Ray itself. Its name, in namespace "
             f"{NAMESPACE}:\n"
             f"# {_actor_name(work.folder, 'RUN')}\n"
             f"{_assignments(_environment(spec, work, 'RUN'))} \\\n"
@@ -112,7 +109,7 @@ class RayExecutor(Executor):
         )
 
     def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
-        room = len(runs) if self.spec.at_once is None else self.spec.at_once - len(self._actors)
+        room = len(runs) if self.spec.at_once is None else self.spec.at_once - len(self.jobs)
         if room < 1:
             return {}
         self._probe()
@@ -121,79 +118,56 @@ class RayExecutor(Executor):
             try:
                 answers[run.name] = self._submit(run)
             except JobError as error:
-                if not self._actors:
+                if not self.jobs:
                     raise  # nothing of this study is known to Ray, and the reason is the user's to read
                 answers[run.name] = error
         return answers
 
-    def find(self, runs: Sequence[RunFolder]) -> dict[str, str]:
-        unknown = [run for run in runs if run.path not in self._actors and run.path not in self._others]
-        names = self._look() if unknown else set()
-        found: dict[str, str] = {}
-        for run in unknown:
+    def _find_jobs(self, runs: Mapping[str, RunFolder]) -> dict[str, str]:
+        names, ids = self._living(), {}
+        for run in runs.values():
+            # The name is made from the folder and the run, so nothing has to be remembered. Ray has at most one living
+            # actor of a name, which is what keeps two supervisors from starting two.
             if self._name(run) in names:
-                self._actors[run.path] = -1 if run.is_held() else run.claims_made()
-                found[run.name] = self._PREFIX + self._name(run)
-            elif run.is_held():
-                self._others[run.path] = FoundWorker(run)
-                found[run.name] = self._others[run.path].id
-        return found
+                # An actor that was found is taken to have begun if its run is held. Compared with the claims at its
+                # end, -1 then never says that its worker never began.
+                self.jobs[run.path] = -1 if run.is_held() else run.claims_made()
+                ids[run.name] = self._PREFIX + self._name(run)
+        return ids
 
-    def poll(self, runs: Sequence[RunFolder]) -> dict[str, WorkerState]:
-        names = self._look() if any(run.path in self._actors for run in runs) else set()
-        states = {}
-        for run in runs:
-            other = self._others.get(run.path)
-            if other is not None:
-                outcome = other.poll()
-                states[run.name] = WorkerState(phase="working" if outcome is None else "ended", note=outcome or "")
-            else:
-                states[run.name] = self._state(run, self._name(run) in names)
-            if states[run.name].phase == "ended":
-                self._actors.pop(run.path, None)
-                self._others.pop(run.path, None)
-        return states
+    def _look(self, runs: Sequence[RunFolder]) -> None:
+        if any(run.path in self.jobs for run in runs):
+            self._living()
 
-    def stop(self, runs: Sequence[RunFolder]) -> None:
-        own = [run for run in runs if run.path not in self._others]
+    def _stop(self, runs: Sequence[RunFolder]) -> None:
+        request_stops(runs)
         for run in runs:
-            if run.path in self._others:
-                self._others[run.path].stop()
-            elif not run.stop_path.exists():
-                run.request_stop()  # before any actor is ended: one that begins now ends at once
-        for run in own:
             if not run.is_held():
                 self.cluster.kill(self._name(run))  # waits for a node, or has done nothing yet
 
-    def kill(self, runs: Sequence[RunFolder]) -> None:
+    def _kill(self, runs: Sequence[RunFolder]) -> None:
         for run in runs:
-            if run.path in self._others:
-                self._others[run.path].kill()
-            else:
-                self.cluster.kill(self._name(run))
+            self.cluster.kill(self._name(run))
 
-    def _state(self, run: RunFolder, is_known: bool) -> WorkerState:
+    def _state(self, run: RunFolder, job: int) -> WorkerState:
+        # The files first, as for every executor. An actor that Ray still lists may be waiting, starting, or on its way
+        # out; the claim alone says that a worker trains.
         held = run.is_held()  # before the ending, which a worker writes before it lets go
         if run.ending() is not None and not held:
-            return WorkerState(phase="ended", note="its actor is over", code=self._code(run))
+            return WorkerState(
+                phase="ended", note="its actor is over", code=recorded_code(self._code_path(run), run, job)
+            )
         if held:
             return WorkerState(phase="working", note=self._trouble or "")
-        if is_known:
-            needs = _told(_resources(self.spec, self.work))
+        if self._name(run) in (self._names or ()):
+            needs = _amounts(_resources(self.spec, self.work))
             return WorkerState(
                 phase="waiting", note=self._trouble or f"for a node with {needs} free, or about to begin"
             )
         note = "its actor has ended"
-        if run.claims_made() == self._actors[run.path]:
+        if run.claims_made() == job:
             note += f" before its worker began, see {run.log_path}"
-        return WorkerState(phase="ended", note=note, code=self._code(run))
-
-    def _code(self, run: RunFolder) -> int | None:
-        try:
-            return int(self._code_path(run).read_text())
-        except (OSError, ValueError):
-            # Killed, or ended before it began, which is nothing that the run has done.
-            return None if run.claims_made() > self._actors[run.path] else int(ExitCode.STOPPED)
+        return WorkerState(phase="ended", note=note, code=recorded_code(self._code_path(run), run, job))
 
     def _submit(self, run: RunFolder) -> str:
         name = self._name(run)
@@ -210,10 +184,10 @@ class RayExecutor(Executor):
             environment=_environment(self.spec, self.work, self._PREFIX + name),
             stopped=int(ExitCode.STOPPED),
         )
-        self._actors[run.path] = claims
+        self.jobs[run.path] = claims
         return self._PREFIX + name
 
-    def _look(self) -> set[str]:
+    def _living(self) -> set[str]:
         """Names of the living actors; those of the last answer while Ray does not answer."""
         try:
             self._names, self._trouble = self.cluster.names(), None
@@ -250,7 +224,7 @@ def _actor_name(folder: Path, run: str) -> str:
 
 
 def _resources(spec: Ray, work: Work) -> dict[str, float]:
-    return {"CPU": float(work.threads * work.devices) if spec.cpus is None else spec.cpus, "GPU": spec.gpus}
+    return {"CPU": float(work.cores) if spec.cpus is None else spec.cpus, "GPU": spec.gpus}
 
 
 def _able(nodes: Sequence[Node], needed: Mapping[str, float]) -> list[Node]:
@@ -258,12 +232,12 @@ def _able(nodes: Sequence[Node], needed: Mapping[str, float]) -> list[Node]:
     return [node for node in nodes if all(node.resources.get(name, 0) >= amount for name, amount in needed.items())]
 
 
-def _told(resources: Mapping[str, float]) -> str:
+def _amounts(resources: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {resources.get(name, 0):g}" for name in ("CPU", "GPU"))
 
 
 def _environment(spec: Ray, work: Work, worker: str) -> dict[str, str]:
-    """Variables of a run's worker, beside those of its node."""
+    """Variables of a run's worker, in addition to those of its node."""
     passed = {
         name: value
         for name, value in os.environ.items()
@@ -271,9 +245,7 @@ def _environment(spec: Ray, work: Work, worker: str) -> dict[str, str]:
     }
     return {
         **passed,
-        **dict.fromkeys(THREADS, str(work.threads)),
-        "PYTHONUNBUFFERED": "1",
-        "TOKENIZERS_PARALLELISM": "false",
+        **work.environment(),
         "ADDNORM_WORKER": worker,
         **({} if spec.gpus else {"CUDA_VISIBLE_DEVICES": ""}),
     }

@@ -17,7 +17,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -27,9 +27,9 @@ from addnorm.errors import InputError, JobError
 from addnorm.fields import require, require_at_least
 from addnorm.store import RunFolder
 from addnorm.store.files import make_folder, remove, write_atomic
-from addnorm.supervision.executors import Executor, ExecutorSpec, Work, WorkerState
+from addnorm.supervision.executors import ExecutorSpec, Work, WorkerState
 from addnorm.supervision.executors import _slurm_commands as commands
-from addnorm.supervision.executors._found import FoundWorker
+from addnorm.supervision.executors._adopting import AdoptingExecutor, recorded_code, request_stops
 from addnorm.supervision.executors._slurm_script import array_script, job_name, worker_script
 from addnorm.training.exit_code import ExitCode
 
@@ -110,7 +110,7 @@ class _Job:
         return job_name(self.token), self.task
 
 
-class SlurmExecutor(Executor):
+class SlurmExecutor(AdoptingExecutor[_Job]):
     """Jobs of Slurm.
 
     Args:
@@ -121,11 +121,12 @@ class SlurmExecutor(Executor):
     _PREFIX: ClassVar = "slurm:"
 
     def __init__(self, spec: Slurm, work: Work) -> None:
+        super().__init__()
         self.spec, self.work = spec, work
         self.folder = work.folder / "slurm"
         self._queue = commands.Queue(spec.poll_s)
-        self._jobs: dict[Path, _Job] = {}
-        self._others: dict[Path, FoundWorker] = {}
+        self._entries: Mapping[tuple[str, int], commands.QueuedJob] = {}
+        """The queue's newest answer."""
         self._not_started: dict[str, str] = {}
         """Reasons for which Slurm held jobs that are cancelled but may still be in its queue, by id."""
         self._asked: dict[str, float] = {}
@@ -139,7 +140,7 @@ class SlurmExecutor(Executor):
         work.require_gpus(spec.gpus, "job")
         _require_one_run(spec, work)
         commands.require_partition(spec.partition)
-        trial = array_script(spec, work, work.folder / "slurm" / "trial", tasks=1, at_once=None)
+        trial = _array(spec, work, work.folder / "slurm" / "trial", tasks=1, at_once=None)
         result = commands.ask("sbatch", "--test-only", stdin=trial)
         if result.returncode != 0:
             raise InputError(
@@ -160,8 +161,8 @@ class SlurmExecutor(Executor):
         folder = work.folder / "slurm" / "TOKEN"
         more = f"\n# {len(chunks)} arrays of at most {tasks} jobs, of which this is the first.\n" if chunks[1:] else ""
         return (
-            f"# {folder}/array.sh\n{array_script(spec, work, folder, tasks=tasks, at_once=at_once)}{more}\n"
-            f"# {folder}/worker.sh\n{worker_script(spec, work)}"
+            f"# {folder}/array.sh\n{_array(spec, work, folder, tasks=tasks, at_once=at_once)}{more}\n"
+            f"# {folder}/worker.sh\n{worker_script(work.command, spec.pack)}"
         )
 
     def start(self, runs: Sequence[RunFolder]) -> dict[str, str | JobError]:
@@ -176,70 +177,52 @@ class SlurmExecutor(Executor):
             try:
                 answers |= self._submit(chunk, tasks, at_once)
             except JobError as error:
-                if not self._jobs:
+                # With jobs in the queue, a refusal is an answer about these runs, which are tried again later: a limit
+                # on the jobs of a user, for instance, is lifted by their own ends. Without any, it would be repeated
+                # for ever, so the user gets it.
+                if not self.jobs:
                     raise  # nothing of this study is in the queue, and the reason is the user's to read
                 answers |= dict.fromkeys((run.name for run in chunk), error)
         return answers
 
-    def find(self, runs: Sequence[RunFolder]) -> dict[str, str]:
-        found: dict[str, str] = {}
-        unknown = {run.name: run for run in runs if run.path not in self._jobs and run.path not in self._others}
-        if not unknown:
-            return found
+    def _find_jobs(self, runs: Mapping[str, RunFolder]) -> dict[str, str]:
+        ids: dict[str, str] = {}
+        # Every array that was ever written is asked for in one question: a job that was queued again by Slurm itself
+        # keeps the name of an array of a supervisor long gone.
         arrays = {path.parent.name: _names(path) for path in self.folder.glob("*/runs")}
         entries = self._queue.look([job_name(token) for token in arrays])
         for token, names in arrays.items():
             for place, name in enumerate(names):
                 entry = entries.get((job_name(token), place // self.spec.pack))
-                if entry is not None and name in unknown:
-                    claims = unknown[name].claims_made() if entry.is_waiting else -1
+                if entry is not None and name in runs:
+                    claims = runs[name].claims_made() if entry.is_waiting else -1
                     job = _Job(token, place, place // self.spec.pack, entry.id, time.monotonic(), claims)
                     # Of two jobs with one run, the one at work counts; the other one ends when it sees the claim.
-                    if name not in found or not entry.is_waiting:
-                        self._jobs[unknown[name].path] = job
-                        found[name] = self._PREFIX + job.id
-        for name, run in unknown.items():
-            if name not in found and run.is_held():
-                self._others[run.path] = FoundWorker(run)
-                found[name] = self._others[run.path].id
-        return found
+                    if name not in ids or not entry.is_waiting:
+                        self.jobs[runs[name].path] = job
+                        ids[name] = self._PREFIX + job.id
+        return ids
 
-    def poll(self, runs: Sequence[RunFolder]) -> dict[str, WorkerState]:
-        names = {job_name(job.token) for job in self._jobs.values()}
-        entries = self._queue.look(names) if any(run.ending() is None for run in runs if run.path in self._jobs) else {}
-        states = {}
-        for run in runs:
-            other = self._others.get(run.path)
-            if other is not None:
-                outcome = other.poll()
-                states[run.name] = WorkerState(phase="working" if outcome is None else "ended", note=outcome or "")
-            else:
-                states[run.name] = self._state(run, self._jobs[run.path], entries)
-            if states[run.name].phase == "ended":
-                self._jobs.pop(run.path, None)
-                self._others.pop(run.path, None)
-        return states
+    def _look(self, runs: Sequence[RunFolder]) -> None:
+        names = {job_name(job.token) for job in self.jobs.values()}
+        is_open = any(run.ending() is None for run in runs if run.path in self.jobs)
+        self._entries = self._queue.look(names) if is_open else {}
 
-    def stop(self, runs: Sequence[RunFolder]) -> None:
-        for run in runs:
-            if run.path in self._others:
-                self._others[run.path].stop()
-            elif not run.stop_path.exists():
-                run.request_stop()  # before the cancellation: a job that begins now ends at once
+    def _stop(self, runs: Sequence[RunFolder]) -> None:
+        request_stops(runs)
         self._cancel(runs, waiting=True)
 
-    def kill(self, runs: Sequence[RunFolder]) -> None:
-        for run in runs:
-            if run.path in self._others:
-                self._others[run.path].kill()
+    def _kill(self, runs: Sequence[RunFolder]) -> None:
         self._cancel(runs, waiting=False)
 
-    def _state(self, run: RunFolder, job: _Job, entries: dict[tuple[str, int], commands.Entry]) -> WorkerState:
+    def _state(self, run: RunFolder, job: _Job) -> WorkerState:
         held = run.is_held()
         ending = run.ending()
+        # The files decide wherever they can; the queue is asked only about what they leave open. Its answer is seconds
+        # old, may be lost, and shows a job for a while after its end, so it never contradicts a claim that is in force.
         if ending is not None and not held:
             return WorkerState(phase="ended", note=f"job {job.id} is over", code=self._code(run, job))
-        entry = entries.get(job.key)
+        entry = self._entries.get(job.key)
         if entry is not None and entry.could_not_start:
             # Slurm holds it until somebody releases it; another job may get a node that is well. It ends when the queue no
             # longer shows it, seconds after the cancellation: before, `find` would take it for a job that is still to come.
@@ -252,6 +235,8 @@ class SlurmExecutor(Executor):
         if entry is not None:
             note = self._queue.trouble or f"{entry.state}, {entry.reason}"
             return WorkerState(phase="waiting" if entry.is_waiting and not held else "working", note=note)
+        # A job that the queue does not show has ended, unless the answer was asked for before the job was submitted.
+        # Taken for ended, it would be submitted a second time.
         if held or self._queue.asked <= job.submitted:
             return WorkerState(phase="working" if held else "waiting", note=self._queue.trouble or "submitted")
         if job.id in self._not_started:
@@ -263,11 +248,7 @@ class SlurmExecutor(Executor):
         return WorkerState(phase="ended", note=note, code=code)
 
     def _code(self, run: RunFolder, job: _Job) -> int | None:
-        try:
-            return int((self.folder / job.token / f"{job.place}.code").read_text())
-        except (OSError, ValueError):
-            # Killed, or cancelled before it began, which is nothing that the run has done.
-            return None if run.claims_made() > job.claims else int(ExitCode.STOPPED)
+        return recorded_code(self.folder / job.token / f"{job.place}.code", run, job.claims)
 
     def _submit(self, runs: Sequence[RunFolder], tasks: int, at_once: int | None) -> dict[str, str | JobError]:
         token = secrets.token_hex(5)
@@ -276,22 +257,25 @@ class SlurmExecutor(Executor):
         for run in runs:
             run.retry()  # an old BLOCKED would be taken for that of a worker that crashes at once
         write_atomic(folder / "runs", "".join(f"{run.name}\n" for run in runs).encode())
-        write_atomic(folder / "worker.sh", worker_script(self.spec, self.work).encode())
-        script = array_script(self.spec, self.work, folder, tasks=tasks, at_once=at_once)
+        write_atomic(folder / "worker.sh", worker_script(self.work.command, self.spec.pack).encode())
+        script = _array(self.spec, self.work, folder, tasks=tasks, at_once=at_once)
         write_atomic(folder / "array.sh", script.encode())
+        # All files come first. A supervisor that dies before this line leaves a folder without jobs, which `find`
+        # passes over; one that dies after it leaves an array whose name leads back to the folder. There is no moment at
+        # which jobs are unknown.
         number = commands.submit(str(folder / "array.sh"))
         answers: dict[str, str | JobError] = {}
         for place, run in enumerate(runs):
             task = place // self.spec.pack
             job = _Job(token, place, task, f"{number}_{task}", time.monotonic(), run.claims_made())
-            self._jobs[run.path] = job
+            self.jobs[run.path] = job
             answers[run.name] = self._PREFIX + job.id
         return answers
 
     def _cancel(self, runs: Sequence[RunFolder], *, waiting: bool) -> None:
         """Cancel the jobs of runs; each again only after a look at the queue."""
         now = time.monotonic()
-        jobs = sorted({self._jobs[run.path].id for run in runs if run.path in self._jobs})
+        jobs = sorted({self.jobs[run.path].id for run in runs if run.path in self.jobs})
         due = [job for job in jobs if now - self._asked.get(f"{waiting} {job}", -float("inf")) >= self.spec.poll_s]
         if due:
             commands.cancel(due, waiting=waiting)
@@ -300,7 +284,7 @@ class SlurmExecutor(Executor):
     def _room(self) -> int | None:
         """Number of further jobs that may be at work at the same time; None for any."""
         limit = _jobs_at_once(self.spec)
-        return None if limit is None else limit - len({job.id for job in self._jobs.values()})
+        return None if limit is None else limit - len({job.id for job in self.jobs.values()})
 
     def _probe(self) -> None:
         """Have a node read a file of the study's folder, once, before anything is submitted."""
@@ -319,12 +303,42 @@ class SlurmExecutor(Executor):
             )
         finally:
             remove(marker)
+        # No answer, because no node was free in time, is not held against the folder: each job looks again before it
+        # trains.
         if "not seen by" in result.stdout:
             raise InputError(
                 f"executor slurm: expected a folder that every node sees, got {self.work.folder.absolute()}, which is "
                 f"{result.stdout.strip()}. Choose one on the cluster's file system with --out."
             )
         self._probed = True
+
+
+def _array(spec: Slurm, work: Work, folder: Path, *, tasks: int, at_once: int | None) -> str:
+    """The script of an array of so many jobs; at most `at_once` of them work at the same time, None for any."""
+    cpus = work.cores if spec.cpus is None else spec.cpus
+    options = {
+        "array": f"0-{tasks - 1}" + (f"%{at_once}" if at_once is not None else ""),
+        "nodes": "1",
+        "ntasks": str(spec.pack),
+        "cpus-per-task": str(cpus),
+        "gres": f"gpu:{spec.gpus}" if spec.gpus else None,
+        "mem": spec.memory,
+        "partition": spec.partition,
+        "account": spec.account,
+        "qos": spec.qos,
+        "time": spec.time_limit,
+        "signal": f"TERM@{spec.notice_s}",
+    }
+    return array_script(
+        options,
+        spec.options,
+        folder=folder,
+        study=work.folder,
+        pack=spec.pack,
+        cpus=cpus,
+        environment=work.environment(),
+        setup=spec.setup,
+    )
 
 
 def _names(path: Path) -> list[str]:
@@ -344,6 +358,8 @@ def _chunks(jobs: int, at_once: int | None, largest: int) -> list[tuple[int, int
     sizes = [min(largest, jobs - first) for first in range(0, jobs, largest)]
     if at_once is None:
         return [(size, None) for size in sizes]
+    # Slurm's limit (`%3`) holds within one array, so the limit of the study is shared out among its arrays. Arrays
+    # beyond the limit could only get none; their runs are submitted when others have ended.
     count = min(len(sizes), at_once)
     return [(size, at_once // count + (place < at_once % count)) for place, size in enumerate(sizes[:count])]
 

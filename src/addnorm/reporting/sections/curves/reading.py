@@ -188,7 +188,7 @@ class _Reader:
                 last=last + width,
                 parts=math.ceil((last - first + 1) / width) + 2,
             )
-            beside = self.index.beside(run.run, self.metric, first=first, last=last)
+            beside = self.index.neighbours(run.run, self.metric, first=first, last=last)
         except Damaged:  # the run is shown as blocked, with this reason
             return {}
         sides = [
