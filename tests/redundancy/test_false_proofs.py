@@ -80,16 +80,16 @@ CLAIMS: dict[str, tuple[Op, int]] = {
 def test_no_false_claim(name: str) -> None:
     op, dim = CLAIMS[name]
     case = audited(Behind(op), data())
-    assert case.found.space.dim == dim <= counted(case)
+    assert case.analysis.space.dim == dim <= counted(case)
     hold(case)
 
 
 def test_the_same_bits_are_other_numbers() -> None:
     """Adding to a number does not add to the integer that has its bits."""
     case = audited(Behind(lambda h, x: h.float().view(torch.int32).float().softmax(-1)), data())
-    assert case.found.space.dim == 0
+    assert case.analysis.space.dim == 0
     case = audited(Behind(lambda h, x: h.float().view(torch.float16).float().clamp(-5, 5)), data())
-    assert case.found.space.dim == 0
+    assert case.analysis.space.dim == 0
 
 
 def test_a_softmax_over_one_number_is_observed() -> None:
@@ -197,7 +197,7 @@ class Remembers(nn.Module):
 
 
 def test_a_buffer_that_the_next_call_reads_is_observed() -> None:
-    assert audited(Remembers(), data()).found.space.dim == 0
+    assert audited(Remembers(), data()).analysis.space.dim == 0
 
 
 class Overwrites(Remembers):
@@ -233,7 +233,7 @@ class Statistics(nn.Module):
 @pytest.mark.parametrize(("weight", "free"), [(0.0, 6), (1.0, 0)])
 def test_running_statistics_that_are_read(weight: float, free: int) -> None:
     case = audited(Statistics(weight), data(), training=True)
-    assert case.found.space.dim == free
+    assert case.analysis.space.dim == free
 
 
 def test_a_contradicted_claim_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,10 +272,10 @@ class Detector(nn.Module):
 
 @pytest.mark.parametrize(("observe", "free"), [("logits", 0), ("softmax", 1)])
 def test_boxes_beside_logits_count(observe: Any, free: int) -> None:
-    found = addnorm.audit(Detector(), data(), observe=observe)
-    dofs = {finding.parameter: finding.redundant_dof for finding in found.findings}
+    audit = addnorm.audit(Detector(), data(), observe=observe)
+    dofs = {finding.parameter: finding.redundant_dof for finding in audit.findings}
     assert dofs == {"state.bias": 0, "classes.bias": free, "boxes.bias": 0}
-    assert found.joint_null == free
+    assert audit.joint_null == free
 
 
 class Branching(nn.Module):

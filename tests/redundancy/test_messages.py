@@ -27,14 +27,14 @@ def quantised() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (scripted, "a module of Python code, got a scripted or traced one"),
         (quantised, r"floating-point weights, got quantised ones in 0 \(Linear\)"),
     ],
 )
-def test_modules_without_movable_weights_are_refused(build, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_modules_without_movable_weights_are_refused(build, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         addnorm.audit(build(), data(2, 3), methods="numeric")
 
 

@@ -83,10 +83,10 @@ def test_a_freedom_that_is_missed_leaves_the_verdict_open(name: str) -> None:
     torch.manual_seed(0)
     model, x = Model(projections, mixed).eval(), torch.randn(3, 5, D)
     assert addnorm.audit(model, x, methods="numeric").joint_null == true
-    found = addnorm.audit(model, x)
-    assert found.joint_null == static
-    assert found.numeric_joint_null == true
-    missed = found.finding("projections.0.bias")
+    audit = addnorm.audit(model, x)
+    assert audit.joint_null == static
+    assert audit.numeric_joint_null == true
+    missed = audit.finding("projections.0.bias")
     assert (missed.verdict, missed.redundant_dof) == ("unproved", 0)
-    assert found.agreed
-    assert any(f"at the inputs tested {true} change nothing" in note for note in found.notes)
+    assert audit.agreed
+    assert any(f"at the inputs tested {true} change nothing" in note for note in audit.notes)

@@ -1,6 +1,6 @@
-"""Directions with a small but clear effect beside proved ones, which rounding turns a little.
+"""Directions with a small but clear effect next to proved ones, which rounding turns a little.
 
-Moonshine and Parakeet of Transformers showed it: beside singular values of a billionth of the largest, the computed null
+Moonshine and Parakeet of Transformers showed it: next to singular values of a billionth of the largest, the computed null
 space deviates from the proved one by an angle of 1e-7, which counted as further freedom.
 """
 
@@ -12,7 +12,7 @@ import addnorm
 
 
 class Faint(nn.Module):
-    """Attention, whose key bias is free, beside a branch whose output is multiplied by a small number."""
+    """Attention, whose key bias is free, next to a branch whose output is multiplied by a small number."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

@@ -93,7 +93,7 @@ def test_an_expert_that_no_input_chooses_is_undecided_and_no_disagreement() -> N
 
 
 def test_with_many_scalars_an_expert_that_no_input_chooses_is_undecided_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_BESIDE", 3)
+    monkeypatch.setattr("addnorm.redundancy.analysis.COUNTED_WITH_PROOF", 3)
     audit = addnorm.audit(seeded(Choosing, -1e9), data(2, 8, WIDTH))
     assert audit.finding("second.bias").verdict == "undecided"
     assert audit.agreed

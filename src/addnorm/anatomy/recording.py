@@ -13,14 +13,14 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from addnorm.anatomy.attention import Attended, AttentionFollower
+from addnorm.anatomy.attention import AttentionFollower, RecordedAttention
 
 _ADDITIONS = {torch.add, Tensor.add, Tensor.__add__, Tensor.__radd__, Tensor.add_, Tensor.__iadd__}
 _IN_PLACE = {Tensor.add_, Tensor.__iadd__}
 
 
 @dataclass(eq=False, kw_only=True)
-class Call:
+class ModuleCall:
     """A call of a module, without the root."""
 
     path: str
@@ -63,13 +63,13 @@ class Addition:
 class PassEvents:
     """Events of one pass."""
 
-    calls: list[Call] = field(default_factory=list)
+    calls: list[ModuleCall] = field(default_factory=list)
     additions: list[Addition] = field(default_factory=list)
     follower: AttentionFollower = field(default_factory=AttentionFollower)
     clock: int = 0
 
     @property
-    def attentions(self) -> list[Attended]:
+    def attentions(self) -> list[RecordedAttention]:
         """Every attention, in order."""
         return self.follower.attentions
 
@@ -85,7 +85,7 @@ def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[PassEvents, An
         The record, and what the pass returned.
     """
     events = PassEvents()
-    open_calls: list[Call] = []
+    open_calls: list[ModuleCall] = []
     with ExitStack() as stack:
         for path, module in model.named_modules():
             if path:
@@ -98,13 +98,15 @@ def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[PassEvents, An
     return events, result
 
 
-def _begin(events: PassEvents, open_calls: list[Call], path: str, module: nn.Module, args: Any, kwargs: Any) -> None:
-    call = Call(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=events.tick())
+def _begin(
+    events: PassEvents, open_calls: list[ModuleCall], path: str, module: nn.Module, args: Any, kwargs: Any
+) -> None:
+    call = ModuleCall(path=path, module=module, inputs=tensors((args, list(kwargs.values()))), began=events.tick())
     events.calls.append(call)
     open_calls.append(call)
 
 
-def _end(events: PassEvents, open_calls: list[Call], module: nn.Module, args: Any, output: Any) -> None:
+def _end(events: PassEvents, open_calls: list[ModuleCall], module: nn.Module, args: Any, output: Any) -> None:
     call = open_calls.pop()
     call.outputs, call.ended = tensors(output), events.tick()
 

@@ -24,10 +24,10 @@ def reordered(model: nn.Module, like: nn.Module) -> tuple[nn.Module, tuple[str, 
     moving = list(copied.named_parameters())
     with torch.no_grad():
         for name, parameter in moving:
-            found = _permutation(parameter, ours.get(name))
-            if found is None:
+            permutation = _permutation(parameter, ours.get(name))
+            if permutation is None:
                 continue
-            axis, order = found
+            axis, order = permutation
             parameter.copy_(parameter.index_select(axis, order))
             permuted[name] = None
             orders.setdefault(len(order), []).append(order)

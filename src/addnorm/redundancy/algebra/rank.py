@@ -24,9 +24,8 @@ import math
 import numpy as np
 import torch
 from jaxtyping import Bool, Float64
+from scipy import linalg
 from torch import Tensor
-
-from addnorm.redundancy.algebra.svd import svd
 
 FLOAT64 = 1e-10
 """Relative error allowed for float64 matrices that went through products with well-conditioned weights."""
@@ -40,6 +39,17 @@ _FAR = 1e3
 _EPS = float(np.finfo(np.float64).eps)
 _HUGE = 1e150
 """Numbers above this have squares that overflow float64."""
+
+
+def svd(matrix: Tensor, *, full_matrices: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+    """Decompose a float64 matrix as `torch.linalg.svd` does, with the slower QR algorithm if the fast one does not
+    converge, which happens with many equal singular values, as null spaces have."""
+    try:
+        left, values, right = torch.linalg.svd(matrix, full_matrices=full_matrices)
+    except RuntimeError:  # torch's LinAlgError, which it does not export: no convergence
+        parts = linalg.svd(matrix.numpy(), full_matrices=full_matrices, lapack_driver="gesvd")
+        left, values, right = (torch.from_numpy(part) for part in parts)
+    return left, values, right
 
 
 def null_space(
@@ -68,7 +78,7 @@ def kernel_and_clarity(
         return np.eye(columns), True
     used = np.asarray(matrix.any(axis=0))
     if not used.all():
-        return _beside_zeros(matrix, used, rounding)
+        return _with_zero_columns(matrix, used, rounding)
     if rows >= columns and _smallest(matrix):
         return np.zeros((columns, 0)), True
     if rows < columns and _smallest(matrix.T):
@@ -76,8 +86,8 @@ def kernel_and_clarity(
     reduced = _reduce(matrix)
     if _surely_above(reduced, rounding):
         return np.zeros((columns, 0)), True
-    _, found, right = svd(_tensor(reduced), full_matrices=True)
-    values = found.numpy()
+    _, computed, right = svd(_tensor(reduced), full_matrices=True)
+    values = computed.numpy()
     padded = np.zeros(columns)
     padded[: len(values)] = values
     zero = padded <= rounding * np.sqrt(columns) * values[0]
@@ -85,7 +95,7 @@ def kernel_and_clarity(
     return np.ascontiguousarray(right.numpy()[zero].T), bool(clear)
 
 
-def _beside_zeros(
+def _with_zero_columns(
     matrix: Float64[np.ndarray, "rows entries"], used: Bool[np.ndarray, " entries"], rounding: float
 ) -> tuple[Float64[np.ndarray, "entries nullity"], bool]:
     """The null space of a matrix with columns of zeros, which are null directions without any arithmetic."""

@@ -3,7 +3,7 @@
 logits    everything that the model returns: tensors, numbers and arrays inside tuples, lists, dicts, dataclasses and other
           objects. Integers and booleans must stay equal, floating-point numbers up to rounding. Only a `ModelOutput` of
           Transformers, whose fields have agreed meanings, has auxiliary fields that are left out: a loss, the key-value
-          cache, inner states and attentions; beside logits also the states from which these are computed.
+          cache, inner states and attentions; where there are logits also the states from which these are computed.
 softmax   log_softmax over the last axis of the scores: a shift that is equal for all classes has no effect. Scores are
           the entries of a named output whose name contains "logits", or all floating-point tensors. Everything else is
           observed as it is, and so is a last axis of one entry, whose softmax is always one.

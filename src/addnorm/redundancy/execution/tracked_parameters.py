@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_leaves
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.copies import device_of
 from addnorm.redundancy.execution.inputs import bind
-from addnorm.redundancy.execution.parameter_uses import Use, parameter_uses
+from addnorm.redundancy.execution.parameter_uses import ParameterUse, parameter_uses
 
 Role = Literal["bias", "table", "scalar", "named"]
 Coordinates = Literal["entries", "common row"]
@@ -240,7 +240,11 @@ def _pattern(track: str) -> re.Pattern[str]:
 
 
 def _role(
-    shape: tuple[int, ...], used: tuple[Use, ...], track: str, pattern: re.Pattern[str] | None, names: list[str]
+    shape: tuple[int, ...],
+    used: tuple[ParameterUse, ...],
+    track: str,
+    pattern: re.Pattern[str] | None,
+    names: list[str],
 ) -> Role | None:
     """The role in which a parameter is tracked; None if it is not."""
     if pattern is not None:
@@ -254,12 +258,12 @@ def _role(
     return None
 
 
-def _added(shape: tuple[int, ...], used: tuple[Use, ...]) -> bool:
+def _added(shape: tuple[int, ...], used: tuple[ParameterUse, ...]) -> bool:
     every = all(use.kind == "added" and _is_constant_enough(shape, use) for use in used)
     return every and (bool(used) or len(shape) == 1)
 
 
-def _nonlinear(shape: tuple[int, ...], used: tuple[Use, ...], *, is_complex: bool) -> bool:
+def _nonlinear(shape: tuple[int, ...], used: tuple[ParameterUse, ...], *, is_complex: bool) -> bool:
     """True if a parameter is not tracked only because what is added is no affine function of it, or complex."""
     kinds = {use.kind for use in used}
     only_added = bool(used) and kinds <= {"added", "nonlinearly added"}
@@ -270,5 +274,5 @@ def _nonlinear(shape: tuple[int, ...], used: tuple[Use, ...], *, is_complex: boo
     )
 
 
-def _is_constant_enough(shape: tuple[int, ...], use: Use) -> bool:
+def _is_constant_enough(shape: tuple[int, ...], use: ParameterUse) -> bool:
     return use.constant_enough or sum(size > 1 for size in shape) <= 1

@@ -30,7 +30,16 @@ from addnorm.redundancy.graph.equations import (
     levelled,
     without_repeats,
 )
-from addnorm.redundancy.graph.shift import EPS, Dense, Diagonal, Shift, Term, TooLarge, reduce_equal, without_rounding
+from addnorm.redundancy.graph.shift import (
+    EPS,
+    DenseTerm,
+    DiagonalTerm,
+    Shift,
+    Term,
+    TooLarge,
+    reduce_equal,
+    without_rounding,
+)
 
 OnLoss = Callable[[int, int], None]
 """Receives a block and the number of degrees of freedom that a demand takes from it."""
@@ -142,7 +151,7 @@ class Elimination:
     def _diagonal(self, terms: Mapping[int, Term], axes: Sequence[int] | None, on_loss: OnLoss) -> bool:
         """Solve the most common demand without a dense matrix: one block is diagonal along the only axis that varies."""
         for block, pivot in terms.items():
-            if not isinstance(pivot, Diagonal) or (axes is not None and pivot.axis not in axes):
+            if not isinstance(pivot, DiagonalTerm) or (axes is not None and pivot.axis not in axes):
                 continue
             others = {other: term for other, term in terms.items() if other != block}
             if any(
@@ -315,35 +324,35 @@ def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
         terms[block] = term
         return
     present = terms[block]
-    a = present.dense() if isinstance(present, Diagonal) else present
-    b = term.dense() if isinstance(term, Diagonal) else term
+    a = present.dense() if isinstance(present, DiagonalTerm) else present
+    b = term.dense() if isinstance(term, DiagonalTerm) else term
     # Two paths from one bias may cancel exactly (a residual and its negative). What is left is rounding of the summands, so the
     # noise grows with their size, not with that of the sum: only then does `without_rounding` recognise the cancellation.
     size = max(float(a.numbers.abs().max()), float(b.numbers.abs().max()))
     noise = hypot(a.noise, b.noise) + EPS * size
-    terms[block] = Dense(a.numbers + b.numbers, noise, condition=max(a.condition, b.condition))
+    terms[block] = DenseTerm(a.numbers + b.numbers, noise, condition=max(a.condition, b.condition))
 
 
 def _substituted(term: Term, path: LinearMap) -> Term:
     """The term of a solved block, expressed in a free block."""
-    if isinstance(term, Diagonal) and path.matrix is None and len(path.rows) == path.height:
+    if isinstance(term, DiagonalTerm) and path.matrix is None and len(path.rows) == path.height:
         return term
     matrix = path.matrix
-    if isinstance(term, Diagonal):
+    if isinstance(term, DiagonalTerm):
         if matrix is None:
             return replace(term.dense(), numbers=term.dense().numbers[path.rows])
         numbers = term.scale.new_zeros(path.width, len(term.scale))
         numbers[:, path.rows] = (matrix * term.scale[path.rows][:, None]).T
         gain, size = float(matrix.abs().max()), float(term.scale.abs().max())
         noise = (term.noise + 8 * EPS * size) * max(gain, 1.0)
-        return Dense(numbers.reshape(path.width, *term.reduced), noise, *_facts(term, path))
+        return DenseTerm(numbers.reshape(path.width, *term.reduced), noise, *_facts(term, path))
     selected = term.numbers[path.rows]
     if matrix is None:
         return replace(term, numbers=selected)
     numbers = (matrix.T @ selected.reshape(len(selected), -1)).reshape(path.width, *term.reduced)
     gain = max(float(matrix.norm(dim=0).max()), 1.0)
     # A demanded constant is constant: the axis has size 1 from here on.
-    return Dense(
+    return DenseTerm(
         reduce_equal(numbers), (term.noise + 8 * EPS * float(selected.abs().max())) * gain, *_facts(term, path)
     )
 

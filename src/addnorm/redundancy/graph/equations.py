@@ -9,7 +9,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import connected_components
 
 from addnorm.redundancy.algebra.rank import kernel_and_clarity
-from addnorm.redundancy.graph.shift import Dense, Diagonal, Term
+from addnorm.redundancy.graph.shift import DenseTerm, DiagonalTerm, Term
 
 
 def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
@@ -20,8 +20,8 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
     """
     dims = max((len(term.reduced) for term in terms.values()), default=0)
     for axis in range(dims):
-        varying = [term for term in terms.values() if isinstance(term, Dense) and term.reduced[axis] > 1]
-        if not varying or any(isinstance(term, Diagonal) and term.axis == axis for term in terms.values()):
+        varying = [term for term in terms.values() if isinstance(term, DenseTerm) and term.reduced[axis] > 1]
+        if not varying or any(isinstance(term, DiagonalTerm) and term.axis == axis for term in terms.values()):
             continue
         size = varying[0].reduced[axis]
         others = [at for at in range(dims + 1) if at != axis + 1]
@@ -34,7 +34,7 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
             kept = torch.nonzero(fresh).flatten()
             terms = {
                 block: replace(term, numbers=term.numbers.index_select(axis + 1, kept))
-                if isinstance(term, Dense) and term.reduced[axis] > 1
+                if isinstance(term, DenseTerm) and term.reduced[axis] > 1
                 else term
                 for block, term in terms.items()
             }
@@ -44,7 +44,7 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
 def equations(term: Term, reduced: tuple[int, ...], together: Sequence[int]) -> torch.Tensor:
     """Return the map as a matrix [entries, coordinates]. The axes in `together` run fastest, so that the entries that a demand
     compares are neighbours."""
-    given = term.dense() if isinstance(term, Diagonal) else term
+    given = term.dense() if isinstance(term, DiagonalTerm) else term
     numbers = given.numbers.expand(len(given.numbers), *reduced)
     order = [axis for axis in range(len(reduced)) if axis not in together] + list(together)
     return numbers.permute(0, *(axis + 1 for axis in order)).reshape(len(numbers), -1).T

@@ -79,7 +79,7 @@ def multiple(op: str, target: Any, args: Any, shape: tuple[int, ...]) -> Multipl
     Args:
         op: name of the operation.
         target: the operation, which can be called on tensors without numbers.
-        args: its positional arguments, with tensors as `Value`.
+        args: its positional arguments, with tensors as `NodeValue`.
         shape: shape of the output.
     """
     tensors = [each for each in args if hasattr(each, "shift")]

@@ -177,53 +177,6 @@ class NullSpace:
                 rows = [self._rows(name, component, None) for name in component.names]
                 yield component.names, _orthonormal(torch.cat(rows))
 
-    def solve(
-        self, target: Mapping[str, torch.Tensor], *, keep: Sequence[str] = (), prefer: Sequence[str] = ()
-    ) -> Delta | None:
-        """Find a null vector that moves some parameters as wanted and as few others as possible, by the least norm.
-
-        Args:
-            target: wanted changes.
-            keep: parameters that must not change.
-            prefer: parameters that should move, best first; the others are held where possible, largest first.
-
-        Returns:
-            The change of every parameter that changes, the targets included; None if there is no such null vector.
-        """
-        wanted = {self._first(name): change.detach().to("cpu", torch.float64) for name, change in target.items()}
-        held = {self._first(name) for name in keep} - set(wanted)
-        places = {self._first(name): place for place, name in enumerate(prefer)}
-        moved: Delta = {}
-        for name, change in wanted.items():
-            if self.component(name) is None and change.any():
-                return None
-            moved[name] = change.reshape(self.tracked[name].coordinate_shape)
-        for component in self.components:
-            targets = {name: wanted[name].reshape(-1) for name in component.names if name in wanted}
-            if not any(change.any() for change in targets.values()):
-                continue
-            fixed = targets | {
-                name: torch.zeros(self.tracked[name].size, dtype=torch.float64)
-                for name in component.names
-                if name in held and name not in targets
-            }
-            rest = [name for name in component.names if name not in fixed]
-            rest.sort(
-                key=lambda name: (-places[name], 0) if name in places else (-len(places) - 1, -self.tracked[name].size)
-            )
-            solution = self._solve(component, fixed)
-            if solution is None:
-                return None
-            for name in rest:
-                trial = fixed | {name: torch.zeros(self.tracked[name].size, dtype=torch.float64)}
-                better = self._solve(component, trial)
-                if better is not None:
-                    fixed, solution = trial, better
-            for name in rest:
-                if name not in fixed and solution[name].any():
-                    moved[name] = solution[name].reshape(self.tracked[name].coordinate_shape)
-        return moved
-
     def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
         """Test whether a change is a null vector, up to `rounding` relative to its own size."""
         near = self.project(delta)
@@ -243,7 +196,7 @@ class NullSpace:
         if self.dim * self.tracked.size > LARGEST_BASIS:
             raise InputError(
                 f"expected a dense basis of at most {LARGEST_BASIS} numbers, got {self.dim} x {self.tracked.size}. Use "
-                "`redundant`, `absorbable`, `project` or `solve`, which work component by component."
+                "`redundant`, `absorbable` or `project`, which work component by component."
             )
         whole = torch.zeros(self.dim, self.tracked.size, dtype=torch.float64)
         at = 0
@@ -345,30 +298,6 @@ class NullSpace:
                 at += self._sizes[block]
             parts.append(fewer_rows(whole))
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
-
-    def _solve(self, component: Component, fixed: Mapping[str, torch.Tensor]) -> Delta | None:
-        """The null vector of one component with the given changes that moves the others least; None if there is
-        none."""
-        held = [name for name, change in fixed.items() if not change.any()]
-        free, _ = self._free(component, held=held)
-        moving = [name for name in fixed if name not in held]
-        system = torch.cat([self._rows(name, component, free) for name in moving])
-        wanted = torch.cat([fixed[name] for name in moving])
-        if free.shape[1] == 0:
-            return None
-        left, values, right = torch.linalg.svd(system, full_matrices=True)
-        good = int((values > FLOAT64 * free.shape[1] ** 0.5 * values[:1]).sum()) if len(values) else 0
-        z = right[:good].T @ ((left[:, :good].T @ wanted) / values[:good])
-        if float((system @ z - wanted).norm()) > 1e-9 * float(wanted.norm()):
-            return None
-        others = [name for name in component.names if name not in fixed]
-        if good < free.shape[1] and others:
-            slack = right[good:].T
-            push = torch.cat([self._rows(name, component, free @ slack) for name in others])
-            now = torch.cat([self._rows(name, component, free) @ z for name in others])
-            z = z - slack @ torch.from_numpy(np.linalg.lstsq(push.numpy(), now.numpy(), rcond=None)[0])
-        moved = {name: self._rows(name, component, free) @ z for name in component.names}
-        return moved | dict(fixed)
 
 
 def _orthonormal(columns: torch.Tensor) -> torch.Tensor:

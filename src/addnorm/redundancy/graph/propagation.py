@@ -1,4 +1,4 @@
-"""Propagation of shifts through the graph in one pass: every node gets a `Value`, and every demand is solved when it is
+"""Propagation of shifts through the graph in one pass: every node gets a `NodeValue`, and every demand is solved when it is
 made."""
 
 import operator
@@ -19,10 +19,10 @@ from addnorm.redundancy.graph.like_factors import multiple, node_names
 from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
-from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, Call, Rule, default_rule, values_in
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, OpCall, Rule, default_rule, values_in
 from addnorm.redundancy.graph.rules import rules
-from addnorm.redundancy.graph.shift import LARGEST_MAP, Dense, Diagonal, Shift, Term, TooLarge, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Output, Value
+from addnorm.redundancy.graph.shift import LARGEST_MAP, DenseTerm, DiagonalTerm, Shift, Term, TooLarge, zero_shift
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +87,7 @@ class _GraphWalk:
         self.program, self.weights, self.tracked = program, weights, tracked
         self.elimination = Elimination()
         self.blocks = {entry.name: self.elimination.new_block(entry.size, entry.name) for entry in tracked.entries}
-        self.values: dict[fx.Node, Value | list[Value] | None] = {}
+        self.values: dict[fx.Node, NodeValue | list[NodeValue] | None] = {}
         self.blockers: dict[str, list[Blocker]] = {entry.name: [] for entry in tracked.entries}
         self.assumptions: dict[str, None] = {}
         self.table = rules()
@@ -118,7 +118,7 @@ class _GraphWalk:
         """Demand that the observed outputs do not move."""
         for node in self.program.observed:
             value = self._value(node)
-            if isinstance(value, Value):
+            if isinstance(value, NodeValue):
                 self._call(node, "output", None, [value.shape]).demand_unchanged(value)
 
     def result(self) -> Propagation:
@@ -147,18 +147,18 @@ class _GraphWalk:
                 waiting.extend(self.aliases.sources(node))
         return needed
 
-    def _viewed(self, node: fx.Node, holder: fx.Node) -> Value | list[Value] | None:
+    def _viewed(self, node: fx.Node, holder: fx.Node) -> NodeValue | list[NodeValue] | None:
         """The value of a node with the same numbers as another one."""
         value = self._current(holder)
         shape = tuple(node.meta["val"].shape)
-        if not isinstance(value, Value) or value.shape == shape:
+        if not isinstance(value, NodeValue) or value.shape == shape:
             return value
         (out,) = self._ruled(self._call(node, "view", node.target, [shape]), "view", (value,), {})
         number = None if value.known is None else value.known.reshape(shape)
         shift = self.elimination.current(out.shift)
-        return Value(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
+        return NodeValue(shape, shift, number, out.data_shifts, out.sums, out.masked, node.name, out.plane)
 
-    def _value(self, node: fx.Node) -> Value | list[Value] | None:
+    def _value(self, node: fx.Node) -> NodeValue | list[NodeValue] | None:
         if node in self.values:
             return self.values[node]
         if node.op == "placeholder":
@@ -167,27 +167,27 @@ class _GraphWalk:
             return self.values[node]
         raise KeyError(node.name)
 
-    def _placeholder(self, node: fx.Node) -> Value | None:
+    def _placeholder(self, node: fx.Node) -> NodeValue | None:
         example = example_value(node)
         if not isinstance(example, torch.Tensor):
             return None
         shape = tuple(example.shape)
         constant = self.program.constants.get(node.name)
         if constant is not None:
-            return Value(shape, zero_shift(shape), constant.detach().cpu())
+            return NodeValue(shape, zero_shift(shape), constant.detach().cpu())
         name = self.program.parameters.get(node.name)
         if name is None:
-            return Value(shape, zero_shift(shape))
+            return NodeValue(shape, zero_shift(shape))
         numbers = self.weights(name).detach().cpu()
         known = (
             numbers if name in self.program.buffers or not numbers.is_floating_point() else numbers.to(torch.float64)
         )
         entry = self.tracked.by_name.get(name)
         if entry is None:
-            return Value(shape, zero_shift(shape), known)
-        return Value(shape, self.elimination.current(_initial_shift(entry, self.blocks[entry.name])), known)
+            return NodeValue(shape, zero_shift(shape), known)
+        return NodeValue(shape, self.elimination.current(_initial_shift(entry, self.blocks[entry.name])), known)
 
-    def _called(self, node: fx.Node) -> Value | list[Value] | None:
+    def _called(self, node: fx.Node) -> NodeValue | list[NodeValue] | None:
         arguments: Any = (node.args, node.kwargs)
         args, kwargs = fx.map_arg(arguments, self._current)
         if unread := as_read(node, self.read):
@@ -219,7 +219,7 @@ class _GraphWalk:
         plain = not kwargs and len(shapes) == 1 and call.floating
         same = multiple(op, node.target, args, shapes[0]) if plain else None
         values = [
-            Value(
+            NodeValue(
                 shape,
                 out.shift,
                 number,
@@ -236,9 +236,9 @@ class _GraphWalk:
         ]
         return values[0] if isinstance(example, torch.Tensor) else values
 
-    def _ruled(self, call: Call, op: str, args: Any, kwargs: Any) -> list[Output]:
+    def _ruled(self, call: OpCall, op: str, args: Any, kwargs: Any) -> list[Output]:
         chosen: Rule = self.table.get(op, default_rule)
-        if op in AXIAL and args and isinstance(args[0], Value) and not args[0].shape:
+        if op in AXIAL and args and isinstance(args[0], NodeValue) and not args[0].shape:
             chosen = default_rule
         try:
             outs = chosen(call, *args, **kwargs)
@@ -249,7 +249,7 @@ class _GraphWalk:
             outs = default_rule(call, *args, **kwargs)
         return outs if isinstance(outs, list) else [outs]
 
-    def _data_shifts(self, call: Call, out: Output) -> tuple[DataShift, ...]:
+    def _data_shifts(self, call: OpCall, out: Output) -> tuple[DataShift, ...]:
         """The data-dependent shifts that are still possible. One that is constant along no axis, and of which no factor is
         known, can never cancel, so it is demanded to vanish here."""
         kept = []
@@ -272,14 +272,14 @@ class _GraphWalk:
     def _read(self, node: fx.Node, entries: Entries | None) -> Any:
         """A node's value in the coordinates that are free now, with copies for the entries that are not read."""
         value = self._current(node)
-        return with_copies(value, entries) if entries and isinstance(value, Value) else value
+        return with_copies(value, entries) if entries and isinstance(value, NodeValue) else value
 
-    def _updated(self, value: Value) -> Value:
+    def _updated(self, value: NodeValue) -> NodeValue:
         return value.updated(self.elimination.current)
 
-    def _call(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> Call:
+    def _call(self, node: fx.Node, op: str, target: Any, shapes: list[tuple[int, ...]]) -> OpCall:
         module, where = source_of(node)
-        return Call(
+        return OpCall(
             op=op,
             target=target,
             shapes=shapes,
@@ -298,7 +298,7 @@ class _GraphWalk:
             ),
         )
 
-    def _record(self, call: Call, demand: str, taken: dict[int, int]) -> None:
+    def _record(self, call: OpCall, demand: str, taken: dict[int, int]) -> None:
         ranks: dict[str, int] = {}
         for block, freedom in taken.items():
             owner = self.elimination.owner[block]
@@ -313,22 +313,24 @@ class _GraphWalk:
 def _graphs(node: fx.Node) -> tuple[fx.GraphModule, ...]:
     """Functions that an operation takes, as graphs."""
     named = [each for each in node.all_input_nodes if each.op == "get_attr"]
-    found = [getattr(each.graph.owning_module, str(each.target), None) for each in named]
-    return tuple(each for each in found if isinstance(each, fx.GraphModule))
+    attributes = [getattr(each.graph.owning_module, str(each.target), None) for each in named]
+    return tuple(each for each in attributes if isinstance(each, fx.GraphModule))
 
 
 def _initial_shift(entry: TrackedParameter, block: int) -> Shift:
     """The shift of a parameter by its own coordinates."""
     if entry.coordinates == "common row":
-        term: Term = Diagonal(torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0)
+        term: Term = DiagonalTerm(
+            torch.ones(entry.size, dtype=torch.float64), len(entry.shape) - 1, len(entry.shape), 0.0
+        )
         return Shift(entry.shape, {block: term})
     wide = [axis for axis, size in enumerate(entry.shape) if size > 1]
     if len(wide) == 1:
-        term = Diagonal(torch.ones(entry.size, dtype=torch.float64), wide[0], len(entry.shape), 0.0)
+        term = DiagonalTerm(torch.ones(entry.size, dtype=torch.float64), wide[0], len(entry.shape), 0.0)
     elif prod(entry.shape) ** 2 > LARGEST_MAP:
         raise TooLarge
     else:
-        term = Dense(torch.eye(entry.size, dtype=torch.float64).reshape(entry.size, *entry.shape), 0.0)
+        term = DenseTerm(torch.eye(entry.size, dtype=torch.float64).reshape(entry.size, *entry.shape), 0.0)
     return Shift(entry.shape, {block: term})
 
 
@@ -353,11 +355,11 @@ def _shapes(example: Any) -> list[tuple[int, ...]]:
     return []
 
 
-def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list[torch.Tensor | None] | None:
+def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[NodeValue]) -> list[torch.Tensor | None] | None:
     """The outputs' numbers if all inputs are known: constants of the graph, and results computed from weights alone."""
-    if getattr(target, "__name__", "").split(".")[0] in _FILLING and isinstance(args[0], Value):
+    if getattr(target, "__name__", "").split(".")[0] in _FILLING and isinstance(args[0], NodeValue):
         shape = torch.zeros((), dtype=torch.float64).expand(args[0].shape)
-        args = (Value(args[0].shape, args[0].shift, shape), *args[1:])
+        args = (NodeValue(args[0].shape, args[0].shift, shape), *args[1:])
         inputs = [*values_in(args), *values_in(kwargs)]
     random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
     if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
@@ -380,7 +382,7 @@ def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[Value]) -> list
 
 def _unwrapped(value: Any, exact: bool) -> Any:
     """Replace values by their known numbers; floating-point numbers and types become float64 if `exact`."""
-    if isinstance(value, Value):
+    if isinstance(value, NodeValue):
         known = value.known
         return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known
     if isinstance(value, torch.dtype):

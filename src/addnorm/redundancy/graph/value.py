@@ -131,7 +131,7 @@ Fact = str
 
 
 @dataclass(frozen=True)
-class Value:
+class NodeValue:
     """One tensor of the graph. Moving the parameters by delta changes it by shift(delta) plus its data-dependent
     shifts, exactly, for all data and all delta that satisfy the demands so far."""
 
@@ -154,7 +154,7 @@ class Value:
     multiple: Multiple | None = None
     """The earlier value of which it is a multiple, if it is one."""
 
-    def updated(self, current: Callable[[Shift], Shift]) -> "Value":
+    def updated(self, current: Callable[[Shift], Shift]) -> "NodeValue":
         """The same value with all shifts expressed in the coordinates that are still free."""
         if not self.moves:
             return self
@@ -177,7 +177,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Output:
-    """Facts that a rule derives about one output; the fields are those of `Value`."""
+    """Facts that a rule derives about one output; the fields are those of `NodeValue`."""
 
     shift: Shift
     data_shifts: tuple[DataShift, ...] = ()

@@ -41,7 +41,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.numeric.probe import Probe

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Bool, Float64
 from torch import Tensor
 
-from addnorm.redundancy.algebra.svd import svd
+from addnorm.redundancy.algebra.rank import svd
 
 INSIDE = 1e-7
 """Sine of the angle below which a direction counts as lying inside a subspace."""

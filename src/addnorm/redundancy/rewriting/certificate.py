@@ -30,6 +30,7 @@ from addnorm.redundancy.rewriting.output_difference import flat_output, floats_c
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounding_moves
 from addnorm.redundancy.rewriting.stripped_file import write_stripped
+from addnorm.redundancy.verdict.finding import fields_as_json
 
 _ROUNDING_FACTOR = 4
 """Two models that round independently differ by up to the sum of their errors, and the largest of a few hundred errors
@@ -76,18 +77,7 @@ class Compared:
 
     def to_json(self) -> dict[str, Any]:
         """Return its row of the certificate in JSON."""
-        return {
-            "mode": self.mode,
-            "dtype": self.dtype,
-            "difference": self.difference,
-            "rounding": self.rounding,
-            "bound": self.bound,
-            "skipped": self.skipped,
-            "stored": self.stored,
-            "integers": self.integers,
-            "integers_changed": self.integers_changed,
-            "passed": self.passed,
-        }
+        return {**fields_as_json(self), "passed": self.passed}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +96,6 @@ class Certificate:
     """Parameters that are kept only because of `max_amplification`."""
     scalars: int
     """Number of scalars removed or zeroed."""
-    compared: tuple[Compared, ...]
     lengths: tuple[int, ...]
     """Other input lengths compared, besides the example's."""
     fresh: int
@@ -115,6 +104,7 @@ class Certificate:
     """Parameters that can be removed in a smaller model of the class but not by transfer from it, with the reason."""
     float32: tuple[str, ...] = ()
     """Absorbing parameters that are stored in float32, in a model of lower precision."""
+    compared: tuple[Compared, ...]
 
     @property
     def passed(self) -> bool:
@@ -146,20 +136,7 @@ class Certificate:
 
     def to_json(self) -> dict[str, Any]:
         """Return its entry in `addnorm audit --strip --json`."""
-        return {
-            "passed": self.passed,
-            "removed": list(self.removed),
-            "zeroed": list(self.zeroed),
-            "changed": list(self.changed),
-            "reduced": list(self.reduced),
-            "refused": list(self.refused),
-            "scalars": self.scalars,
-            "lengths": list(self.lengths),
-            "fresh": self.fresh,
-            "left": list(self.left),
-            "float32": list(self.float32),
-            "compared": [each.to_json() for each in self.compared],
-        }
+        return {"passed": self.passed, **fields_as_json(self)}
 
 
 def certify(

@@ -5,14 +5,14 @@ from dataclasses import replace
 from math import prod
 
 from addnorm.redundancy.graph.reshaping import reshaped, summed
-from addnorm.redundancy.graph.rule import Call, rule
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.shift import scaled
-from addnorm.redundancy.graph.value import DataShift, Output, Value
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output
 
 
 @rule("sum", "mean", axial=True)
 def total(
-    call: Call, value: Value, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object
+    call: OpCall, value: NodeValue, dim: int | Sequence[int] | None = None, keepdim: bool = False, **_: object
 ) -> Output:
     """sum(x + s) = sum(x) + sum(s)."""
     if value.masked and value.moves:
