@@ -62,6 +62,8 @@ class Elimination:
 
     def new_block(self, size: int, owner: str) -> int:
         """Introduce free coordinates, attributed to a parameter."""
+        # A number is never used twice: a shift that was made long ago may still name a block that has been solved
+        # since.
         name = len(self.sizes)
         self.sizes[name], self.owner[name] = size, owner
         return name
@@ -131,6 +133,8 @@ class Elimination:
         columns = sum(self.sizes[block] for block in terms)
         together = [axis for axis in axes if reduced[axis] > 1] if axes is not None else []
         matrices = {block: equations(term, reduced, together) for block, term in terms.items()}
+        # `together` has only the axes along which some term varies. An axis along which none does would repeat every
+        # equation.
         group = prod(reduced[axis] for axis in together)
         if together:
             matrices = {block: levelled(matrix, group, terms[block].noise) for block, matrix in matrices.items()}
@@ -144,6 +148,8 @@ class Elimination:
             self._solve(compressed(differences(whole, group) if together else whole), list(matrices))
             return
         left = self._singletons(matrices, rows, group if together else None, terms)
+        # `_square` only where no row was solved by itself: it uses the matrices as they were before `_singletons`
+        # replaced columns of them.
         if left is None or (not together and len(left[0]) == rows and self._square(matrices, terms)):
             return
         self._solve(*left)
@@ -248,6 +254,9 @@ class Elimination:
             rest[block][0] if block in rest else block: (term.regular, term.condition) for block, term in terms.items()
         }
         for block, (taken, columns) in chosen.items():
+            # Row r says pivot * x + (the rest of the row) = 0, so x = -rest / pivot; with a constant c the rest has the
+            # column -1 of c. A chosen coordinate occurs in its own row alone, so that the rest never contains another
+            # chosen one.
             pivots = matrices[block][taken, columns]
             solved: dict[int, LinearMap] = {}
             name, stay = rest[block]
@@ -268,6 +277,8 @@ class Elimination:
                     solved[other] = solved[other].plus(step) if other in solved else step
             self.solutions[block] = solved
         if group is not None and constant is None:
+            # No coordinate stands alone, so no constant was introduced: the demand is that differences inside a group
+            # vanish.
             whole = torch.cat([differences(matrix, group) for matrix in narrowed.values()], dim=1)
             return whole, list(narrowed)
         remaining = torch.cat([matrix[open_rows] for matrix in narrowed.values()], dim=1) if narrowed else None
@@ -335,6 +346,8 @@ def _accumulate(terms: dict[int, Term], block: int, term: Term) -> None:
 
 def _substituted(term: Term, path: LinearMap) -> Term:
     """The term of a solved block, expressed in a free block."""
+    # The rows of an identity are sorted wherever one is made, and compositions keep their order; so one with all rows
+    # changes nothing, and a diagonal stays a diagonal.
     if isinstance(term, DiagonalTerm) and path.matrix is None and len(path.rows) == path.height:
         return term
     matrix = path.matrix
@@ -350,6 +363,8 @@ def _substituted(term: Term, path: LinearMap) -> Term:
     if matrix is None:
         return replace(term, numbers=selected)
     numbers = (matrix.T @ selected.reshape(len(selected), -1)).reshape(path.width, *term.reduced)
+    # Independent errors add up to at most the norm of a column. A gain below one is not used: the product is rounded
+    # again.
     gain = max(float(matrix.norm(dim=0).max()), 1.0)
     # A demanded constant is constant: the axis has size 1 from here on.
     return DenseTerm(

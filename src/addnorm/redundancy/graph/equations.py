@@ -23,6 +23,8 @@ def without_repeats(terms: Mapping[int, Term]) -> dict[int, Term]:
         varying = [term for term in terms.values() if isinstance(term, DenseTerm) and term.reduced[axis] > 1]
         if not varying or any(isinstance(term, DiagonalTerm) and term.axis == axis for term in terms.values()):
             continue
+        # A diagonal axis is never thinned: its entries differ by construction. The entries that stay are the same for
+        # all terms, so that equations still belong together.
         size = varying[0].reduced[axis]
         others = [at for at in range(dims + 1) if at != axis + 1]
         fresh = torch.ones(size, dtype=torch.bool)
@@ -67,6 +69,8 @@ def levelled(matrix: torch.Tensor, group: int, noise: float) -> torch.Tensor:
 
 def compressed(matrix: torch.Tensor) -> torch.Tensor:
     """Return equivalent equations, at most as many as coordinates."""
+    # R has the null space of the rows. Rows are scaled first, because R mixes them: a demand on small weights would
+    # drown in the rounding of one on large weights.
     kept = matrix[matrix.any(dim=1)]
     kept = kept / kept.norm(dim=1, keepdim=True)
     return torch.linalg.qr(kept, mode="r").R if len(kept) > kept.shape[1] else kept
@@ -79,6 +83,8 @@ def kernel_by_components(matrix: torch.Tensor) -> tuple[torch.Tensor, bool]:
     the singular values of one component are not compared with those of another, larger one.
     """
     rows, columns = matrix.shape
+    # A singular value counts as zero relative to the largest of its matrix. Were all heads solved as one, a head whose
+    # weights are 1e-11 of another's would be called free: a false proof.
     pattern = csr_matrix(matrix.ne(0).numpy())
     graph = csr_matrix(
         (np.ones(pattern.nnz), (pattern.nonzero()[0], rows + pattern.nonzero()[1])), shape=(rows + columns,) * 2

@@ -61,6 +61,8 @@ class NullSpace:
             for entry in tracked.entries:
                 part = basis[:, entry.offset : entry.offset + entry.size].to(torch.float64).T.contiguous()
                 if part.any():
+                    # One block for all: a basis does not say which of its rows belong together, so all parameters form
+                    # one component.
                     maps[entry.name] = {0: dense(entry.size, part)}
         return cls(tracked, maps)
 
@@ -118,9 +120,14 @@ class NullSpace:
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
         free, clear = self._free(component, held=[other for other in component.names if other != name])
         condition = max(each.condition for other in component.names for each in self._maps[other].values())
+        # A direction may look null because float64 cannot see how it acts: a kernel without a gap, or maps behind so
+        # many weights that their small singular values are rounding. Nothing is claimed then. Where no direction is
+        # left there is no claim, and nothing to be careful about.
         if free.shape[1] and not (clear and condition <= _LARGEST_CONDITION):
             self._unsure.add(name)
             return torch.zeros(0, self.tracked[name].size, dtype=torch.float64)
+        # Distinct z give distinct delta, and along `free` no other parameter moves: the images in this one are
+        # independent. So this QR decides no rank.
         return _orthonormal(self._rows(name, component, free)).T
 
     def unsure(self, name: str) -> bool:
@@ -136,6 +143,7 @@ class NullSpace:
         if component is None:
             return 0
         maps = self._maps[name]
+        # Structure answers before numbers: a rank computed behind many layers would fall with their smallest weights.
         if any(each.regular and each.width == each.height for each in maps.values()):
             return self.tracked[name].size
         if len(maps) == 1 and all(each.regular for each in maps.values()):
@@ -164,6 +172,8 @@ class NullSpace:
             sizes = [self.tracked[name].size for name in names]
             zeros = [torch.zeros(size, width, dtype=torch.float64) for size in sizes]
             stacked = torch.cat([given.get(name, none) for name, none in zip(names, zeros, strict=True)])
+            # Components share no coordinate, so their spaces are orthogonal, and the projection on the sum is the sum
+            # of projections. What belongs to no component projects to zero and is left out.
             nearest = basis @ (basis.T @ stacked)
             moved.update(zip(names, nearest.split(sizes), strict=True))
         return moved
@@ -179,6 +189,7 @@ class NullSpace:
 
     def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
         """Test whether a change is a null vector, up to `rounding` relative to its own size."""
+        # The distance has two parts: in the entries that the change names, and in those that only its projection moves.
         near = self.project(delta)
         away = sum(
             float((change.to(torch.float64) - near.get(self._first(name), torch.zeros(()))).square().sum())
@@ -254,6 +265,8 @@ class NullSpace:
         while changed:
             changed = False
             for name in held:
+                # A pinned coordinate is zero, so that a row that named two open blocks may name one in the next round.
+                # Rounds end, because each pins something or is the last.
                 open_blocks = {
                     block: each
                     for block, each in self._maps[name].items()
@@ -267,6 +280,8 @@ class NullSpace:
                     if each.regular and len(open_blocks) == 1 and not pinned[start : start + each.width].all():
                         pinned[start : start + each.width] = changed = True
                     elif each.matrix is None:
+                        # A row with a single open block, through the identity, says z_j = 0 if the held parameter
+                        # stays.
                         alone = torch.nonzero(touched[each.rows] == 1).flatten() + starts[block]
                         if not pinned[alone].all():
                             pinned[alone] = changed = True
@@ -296,6 +311,8 @@ class NullSpace:
                 if block in self._maps[name] and inside.any():
                     whole[:, inside] = self._maps[name][block].only(columns[inside] - at).dense()
                 at += self._sizes[block]
+            # |A z|^2 is the sum of |A_p z|^2, so each part may be replaced by its triangular factor: the stack keeps
+            # its singular values, and the rank rule sees the same numbers.
             parts.append(fewer_rows(whole))
         return torch.cat(parts) if parts else torch.zeros(0, len(columns), dtype=torch.float64)
 

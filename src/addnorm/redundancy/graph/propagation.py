@@ -19,10 +19,10 @@ from addnorm.redundancy.graph.like_factors import multiple, node_names
 from addnorm.redundancy.graph.node_aliases import NodeAliases, name_of
 from addnorm.redundancy.graph.null_space import NullSpace
 from addnorm.redundancy.graph.read_entries import Entries, as_read, read_entries, with_copies
-from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, OpCall, Rule, default_rule, values_in
+from addnorm.redundancy.graph.rule import ALWAYS, AXIAL, OpCall, Rule, default_rule
 from addnorm.redundancy.graph.rules import rules
 from addnorm.redundancy.graph.shift import LARGEST_MAP, DenseTerm, DiagonalTerm, Shift, Term, TooLarge, zero_shift
-from addnorm.redundancy.graph.value import DataShift, NodeValue, Output
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output, evaluated, values_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +86,8 @@ class _GraphWalk:
     def __init__(self, program: Program, weights: Callable[[str], torch.Tensor], tracked: TrackedParameters) -> None:
         self.program, self.weights, self.tracked = program, weights, tracked
         self.elimination = Elimination()
+        # Every tracked coordinate starts free, in its parameter's own block. Blocks that an elimination adds are
+        # attributed to the parameter that they came from, so that a blocker can be reported for it.
         self.blocks = {entry.name: self.elimination.new_block(entry.size, entry.name) for entry in tracked.entries}
         self.values: dict[fx.Node, NodeValue | list[NodeValue] | None] = {}
         self.blockers: dict[str, list[Blocker]] = {entry.name: [] for entry in tracked.entries}
@@ -95,6 +97,8 @@ class _GraphWalk:
         self.names = node_names(program.nodes)
         self.read = read_entries(program.nodes, program.observed)
         self.needed = self._needed()
+        # Weights in float64 take most of an audit's memory: each value is freed after its last reader. Observed values
+        # stay until `observe` reads them.
         readers = {}
         for node in program.nodes:
             for source in self.aliases.sources(node) if node in self.needed else ():
@@ -108,6 +112,8 @@ class _GraphWalk:
         """Compute one node's value, and free the values that no later node reads."""
         if node not in self.needed:
             return
+        # A weight is loaded when the first operation reads it (`_value`), not here, or all layers' weights would be
+        # held at once.
         if node.op != "placeholder":
             holder = self.aliases.holder[node]
             self.values[node] = self._called(node) if holder is node else self._viewed(node, holder)
@@ -125,6 +131,8 @@ class _GraphWalk:
         """Express every parameter in the coordinates that are free after all demands."""
         maps: dict[str, dict[int, LinearMap]] = {}
         for name, block in self.blocks.items():
+            # A block counts in `NullSpace.dim` as soon as one map names it. A map of zeros must not name it: the
+            # dimension would count a direction along which nothing moves.
             maps[name] = {
                 free: each
                 for free, each in self.elimination.express(block).items()
@@ -153,6 +161,8 @@ class _GraphWalk:
         shape = tuple(node.meta["val"].shape)
         if not isinstance(value, NodeValue) or value.shape == shape:
             return value
+        # The graph has no such view here, but the holder's numbers are these in another shape: the rule says which
+        # facts survive. A fact that names the holder's node or axes (`multiple`, `fact`, `support`) is left out.
         (out,) = self._ruled(self._call(node, "view", node.target, [shape]), "view", (value,), {})
         number = None if value.known is None else value.known.reshape(shape)
         shift = self.elimination.current(out.shift)
@@ -190,6 +200,8 @@ class _GraphWalk:
     def _called(self, node: fx.Node) -> NodeValue | list[NodeValue] | None:
         arguments: Any = (node.args, node.kwargs)
         args, kwargs = fx.map_arg(arguments, self._current)
+        # The copies are for this call alone. Another reader may read those rows, so the stored value keeps them as they
+        # are.
         if unread := as_read(node, self.read):
             args, kwargs = fx.map_arg(arguments, lambda each: self._read(each, unread.get(each)))
         if getattr(node.target, "__name__", "") == "getitem" and isinstance(args[0], list):
@@ -207,7 +219,7 @@ class _GraphWalk:
             example if isinstance(example, torch.Tensor) else next(e for e in example if isinstance(e, torch.Tensor))
         )
         call.floating = bool(first.is_floating_point() or first.is_complex())
-        known = _evaluated(node.target, args, kwargs, inputs)
+        known = evaluated(node.target, args, kwargs, inputs)
         moving = any(value.moves for value in inputs)
         # A rule is also applied without any shift if it provides facts about data (sums, planes) that later rules use.
         informative = any(value.sums or value.plane for value in inputs)
@@ -218,6 +230,8 @@ class _GraphWalk:
             outs = self._ruled(call, op, args, kwargs) if needs_rule else call.all_unmoved()
         plain = not kwargs and len(shapes) == 1 and call.floating
         same = multiple(op, node.target, args, shapes[0]) if plain else None
+        # A demand of the rule may have solved coordinates that its own result, made before, still names: hence
+        # `updated`.
         values = [
             NodeValue(
                 shape,
@@ -238,10 +252,13 @@ class _GraphWalk:
 
     def _ruled(self, call: OpCall, op: str, args: Any, kwargs: Any) -> list[Output]:
         chosen: Rule = self.table.get(op, default_rule)
+        # A scalar has no axes; torch allows dim 0 and -1 there, which mean nothing.
         if op in AXIAL and args and isinstance(args[0], NodeValue) and not args[0].shape:
             chosen = default_rule
         try:
             outs = chosen(call, *args, **kwargs)
+        # The map is given up, not the audit. What the rule demanded before stays: the default rule, which demands that
+        # no input moves, implies it.
         except TooLarge:
             call.assume(
                 f"the shift at {call.op} in {call.module or 'the model'} is too large to represent and counts as effective"
@@ -254,6 +271,8 @@ class _GraphWalk:
         known, can never cancel, so it is demanded to vanish here."""
         kept = []
         for each in out.data_shifts:
+            # The demand could wait for a reader that does not cancel; it is the same demand. Made here, it keeps the
+            # lists of later values short.
             source = self.elimination.current(each.source)
             last = not (each.axes or each.relaxation or each.zeroed or each.product)
             if source and last:
@@ -304,6 +323,8 @@ class _GraphWalk:
             owner = self.elimination.owner[block]
             ranks[owner] = ranks.get(owner, 0) + freedom
         for name, freedom in ranks.items():
+            # Several blocks of one owner, or a block of constants, may have more coordinates than the parameter has
+            # entries.
             size = self.tracked[name].size
             self.blockers[name].append(
                 Blocker(op=call.op, module=call.module, where=call.where, rank=min(freedom, size), demand=demand)
@@ -343,52 +364,9 @@ def _is_complex(node: fx.Node) -> bool:
     )
 
 
-_FILLING = frozenset({"zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"})
-"""Operations that read a shape and write known numbers."""
-
-
 def _shapes(example: Any) -> list[tuple[int, ...]]:
     if isinstance(example, torch.Tensor):
         return [tuple(example.shape)]
     if isinstance(example, tuple | list):
         return [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in example]
     return []
-
-
-def _evaluated(target: Any, args: Any, kwargs: Any, inputs: list[NodeValue]) -> list[torch.Tensor | None] | None:
-    """The outputs' numbers if all inputs are known: constants of the graph, and results computed from weights alone."""
-    if getattr(target, "__name__", "").split(".")[0] in _FILLING and isinstance(args[0], NodeValue):
-        shape = torch.zeros((), dtype=torch.float64).expand(args[0].shape)
-        args = (NodeValue(args[0].shape, args[0].shift, shape), *args[1:])
-        inputs = [*values_in(args), *values_in(kwargs)]
-    random = torch.Tag.nondeterministic_seeded in getattr(target, "tags", ())
-    if random or not isinstance(target, torch._ops.OpOverload) or any(value.known is None for value in inputs):
-        return None
-    # Results of constants alone are computed in the model's own types, including rounding; results of weights in float64.
-    exact = any(value.known is not None and value.known.dtype == torch.float64 for value in inputs)
-    args, kwargs = _unwrapped(args, exact), _unwrapped(kwargs, exact)
-    for name, value in kwargs.items():
-        if isinstance(value, torch.device):
-            kwargs[name] = torch.device("cpu")
-    try:
-        with torch.no_grad():
-            out = target(*args, **kwargs)
-    except (RuntimeError, TypeError, NotImplementedError):
-        # The operation requires another type than float64 or another device. Its numbers count as data, which is always sound.
-        return None
-    outs = list(out) if isinstance(out, tuple | list) else [out]
-    return [each if isinstance(each, torch.Tensor) else None for each in outs]
-
-
-def _unwrapped(value: Any, exact: bool) -> Any:
-    """Replace values by their known numbers; floating-point numbers and types become float64 if `exact`."""
-    if isinstance(value, NodeValue):
-        known = value.known
-        return known.to(torch.float64) if exact and known is not None and known.is_floating_point() else known
-    if isinstance(value, torch.dtype):
-        return torch.float64 if exact and value.is_floating_point else value
-    if isinstance(value, dict):
-        return {name: _unwrapped(each, exact) for name, each in value.items()}
-    if isinstance(value, tuple | list):
-        return type(value)(_unwrapped(each, exact) for each in value)
-    return value

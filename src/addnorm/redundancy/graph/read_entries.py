@@ -71,6 +71,8 @@ def with_copies(value: NodeValue, entries: Entries) -> NodeValue:
             continue
         index = torch.arange(len(mask))
         index[~mask] = int(mask.to(torch.int8).argmax())
+        # A plane along this axis is a relation between entries, of which some are now copies. Sums, masks and names are
+        # about the rows that were replaced, so they are not handed on.
         plane = value.plane if value.plane is None or value.plane.axis != axis else None
         shifts = tuple(_copied_data_shift(each, axis, index) for each in value.data_shifts)
         value = NodeValue(value.shape, _copied(value.shift, axis, index), data_shifts=shifts, plane=plane)
@@ -97,6 +99,8 @@ def _copied_data_shift(given: DataShift, axis: int, index: torch.Tensor) -> Data
     """The data-dependent shift after the copies: other than before, unless it is constant along the axis."""
     if given.is_constant(axis):
         return given
+    # `origin` and `product` are dropped: after the copies it is another unknown shift, and two of equal origin would be
+    # taken to cancel.
     axes, relaxation = given.axes, given.relaxation
     if axis in axes:
         return DataShift(_copied(given.source, axes[axis], index), axes, relaxation, factor=given.factor)
@@ -129,6 +133,8 @@ def _placed(node: fx.Node, read: Entries) -> dict[fx.Node, Entries]:
             given = _shape(source)
             if given is None:
                 continue
+            # An operand with one entry along an axis (a bias, a mean) is read whole whatever rows are read: only axes
+            # of equal size carry a mask back.
             more = len(shape) - len(given)
             operands[source] = {
                 axis - more: mask for axis, mask in read.items() if axis >= more and given[axis - more] == shape[axis]

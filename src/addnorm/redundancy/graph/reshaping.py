@@ -17,6 +17,8 @@ def groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list
         old_axes, new_axes, left, right = list[int](), list[int](), 1, 1
         if at < len(old):
             old_axes, left, at = [at], old[at], at + 1
+        # An old axis of one entry pairs with a new one of one entry or with none. Paired with a larger one it would
+        # pull in its neighbours, and an axis that stays an axis would be lost in the group.
         if to < len(new) and not (left == 1 and old_axes and new[to] != 1):
             new_axes, right, to = [to], new[to], to + 1
         while left != right:
@@ -84,6 +86,7 @@ def selected(shift: Shift, axis: int, index: torch.Tensor) -> Shift:
             given = term.dense() if isinstance(term, DiagonalTerm) else term
             numbers = given.numbers.index_select(axis + 1, index)
             if numbers.any():
+                # Not regular any more: the entries that are left out may be those that a move changes.
                 terms[block] = DenseTerm(numbers, given.noise, condition=given.condition)
     return Shift(tuple(len(index) if at == axis else size for at, size in enumerate(shift.shape)), terms)
 
@@ -114,6 +117,7 @@ def concatenated(shifts: Sequence[Shift], axis: int) -> Shift:
             target = (len(first.numbers), *(size if at == axis else s for at, s in enumerate(wide)))
             pieces.append(each.numbers.expand(target) if each is not None else first.numbers.new_zeros(target))
         terms[block] = DenseTerm(
+            # Regular if one part is: that part alone shows every move of the block.
             torch.cat(pieces, dim=axis + 1),
             max(each.noise for each in present),
             regular=any(each.regular for each in present),
@@ -127,6 +131,8 @@ def summed(shift: Shift, axes: Sequence[int], shape: Sequence[int]) -> Shift:
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
         given = term.dense() if isinstance(term, DiagonalTerm) and term.axis in axes else term
+        # Along an axis that is stored once all entries carry the same error, which a sum multiplies; along the others
+        # errors are independent and grow by the root.
         repeats = prod(shift.shape[axis] for axis in axes if given.reduced[axis] == 1)
         if isinstance(given, DiagonalTerm):
             axis = given.axis if len(shape) == len(shift.shape) else given.axis - sum(at < given.axis for at in axes)

@@ -8,7 +8,7 @@ from typing import Any
 from addnorm.redundancy.graph.elimination import Elimination
 from addnorm.redundancy.graph.shift import Shift, broadcast, zero_shift
 from addnorm.redundancy.graph.unit_axes import has_fixed_size
-from addnorm.redundancy.graph.value import DataShift, NodeValue, Output
+from addnorm.redundancy.graph.value import DataShift, NodeValue, Output, values_in
 
 Rule = Callable[..., Output | list[Output]]
 """Takes the call and the operation's own arguments, tensors as `NodeValue`; returns one `Output` per output."""
@@ -124,6 +124,9 @@ class OpCall:
             self.demand_constant(value.shift, axes)
         kept = []
         for each in value.data_shifts:
+            # A data-dependent shift is one unknown linear map of its source, the same for all entries of a named axis:
+            # it is constant there if the source is. Along any other axis nothing is known, and only a source of zero is
+            # constant.
             if all(axis in each.axes for axis in axes):
                 self.demand_constant(each.source, [each.axes[axis] for axis in axes])
             elif each.relaxation is not None and all(
@@ -145,6 +148,8 @@ class OpCall:
         others = [axis for axis in axes if axis in data_shift.axes]
         if others:
             self.demand_constant(data_shift.source, [data_shift.axes[axis] for axis in others])
+        # The demand above makes the shift constant along these axes, although its source has none of them. An axis of
+        # one entry in the source says so from here on; the labels of `product` no longer fit.
         new = [axis for axis in axes if axis not in data_shift.axes]
         source = broadcast(data_shift.source, (*(shape[axis] for axis in new), *data_shift.source.shape))
         old_axes = {axis: own + len(new) for axis, own in data_shift.axes.items()}
@@ -183,19 +188,9 @@ class OpCall:
 
         self.elimination.demand(shift, axes, note)
         if taken:
+            # Only a demand that takes something is a blocker: most demands find nothing left to take.
             text = "unchanged" if axes is None else f"constant along axis {', '.join(map(str, axes))}"
             self.record(self, text, taken)
-
-
-def values_in(arguments: Any) -> list[NodeValue]:
-    """Collect all values among nested arguments, in order."""
-    if isinstance(arguments, NodeValue):
-        return [arguments]
-    if isinstance(arguments, dict):
-        arguments = list(arguments.values())
-    if isinstance(arguments, tuple | list):
-        return [value for each in arguments for value in values_in(each)]
-    return []
 
 
 def default_rule(call: OpCall, *args: Any, **kwargs: Any) -> list[Output]:

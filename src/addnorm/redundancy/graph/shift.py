@@ -145,6 +145,7 @@ def _sum(a: Term, b: Term) -> Term:
     x = a.dense() if isinstance(a, DiagonalTerm) else a
     y = b.dense() if isinstance(b, DiagonalTerm) else b
     _check(len(x.numbers) * prod(torch.broadcast_shapes(x.reduced, y.reduced)))
+    # Neither `regular` nor a smaller noise follows from the summands: x - x is a sum of two regular maps.
     size = max(_largest(x.numbers), _largest(y.numbers))
     noise = hypot(x.noise, y.noise) + EPS * size
     return DenseTerm(x.numbers + y.numbers, noise, condition=max(x.condition, y.condition))
@@ -173,6 +174,8 @@ def times(shift: Shift, factor: torch.Tensor, shape: Sequence[int]) -> Shift:
     size = _largest(known)
     for block, term in wide.terms.items():
         if isinstance(term, DiagonalTerm):
+            # A factor that varies along the diagonal's own axis, or nowhere, scales the diagonal. This keeps a
+            # vocabulary's bias from becoming a matrix behind every scale.
             along = [at for at in range(term.dims) if known.shape[at] > 1]
             if along in ([], [term.axis]):
                 noise = term.noise * size
@@ -196,6 +199,7 @@ def compact(known: torch.Tensor, dims: int) -> torch.Tensor:
 
 def times_matrix(shift: Shift, weight: torch.Tensor, shape: Sequence[int]) -> Shift:
     """Return shift @ weight over the last axis, weight float64 [in, out]."""
+    # Independent errors of a row's entries, weighted by a column, add up to the column's norm.
     gain = float(weight.norm(dim=0).max()) if weight.numel() else 0.0
     full, condition = conditioned(weight.numpy()) if shift else (False, 1.0)
     terms: dict[int, Term] = {}
@@ -247,6 +251,8 @@ def without_rounding(shift: Shift) -> Shift:
     terms: dict[int, Term] = {}
     for block, term in shift.terms.items():
         if isinstance(term, DiagonalTerm):
+            # `noise` is an expected size. Among some thousand entries the largest error is a few times that, hence the
+            # factor 8.
             kept = torch.where(term.scale.abs() <= 8 * term.noise, 0.0, term.scale)
             if kept.any():
                 terms[block] = DiagonalTerm(kept, term.axis, term.dims, term.noise)

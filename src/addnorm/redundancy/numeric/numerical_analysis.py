@@ -153,6 +153,8 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
     move = tracked.flatten(claim.sample(generator))
     if claim.dim and probe.effect(tried, move / move.abs().max()) > rounding:
         refuted = _localised(probe, tried, claim, rounding)
+    # A gradient beyond rounding proves an effect. Only where none is seen, a move decides: gradients vanish at
+    # thresholds and outside of autograd.
     rows, moved = _moved_by_gradients(probe, tried[:2], claim, rounding, generator)
     unmoved = []
     unread = []
@@ -160,6 +162,7 @@ def check_claim(probe: Probe, cases: Cases, claim: NullSpace) -> NumericalAnalys
     for entry, beyond in zip(tracked.entries, moved, strict=True):
         proved = claim.redundant(entry.name)
         zero_columns = (rows[:, entry.offset : entry.offset + entry.size] == 0).all(0)
+        # Of a parameter with an effect it does not matter how many entries nothing read.
         undecided = not beyond and len(proved) < entry.size
         unread.append(int(zero_columns.sum()) if undecided else 0)
         if not undecided:
@@ -257,6 +260,8 @@ def _localised(probe: Probe, cases: Sequence[Case], claim: NullSpace, rounding: 
             entry, own = tracked[name], claim.redundant(name)
             alone = torch.zeros(tracked.size, len(own), dtype=torch.float64)
             alone[entry.offset : entry.offset + entry.size] = own.T
+            # A refuted component concerns all its parameters, except those whose own directions, moved alone, hold: the
+            # proof of these does not depend on the others.
             if len(own) < entry.size or largest_effect(probe, cases, alone) > rounding:
                 refuted[name] = worst
     return tuple(refuted.get(entry.name) for entry in tracked.entries)
@@ -281,6 +286,7 @@ def _sparse_null_space(tracked: TrackedParameters, null: Float64[Tensor, "move n
             if separated.shape[1] == null.shape[1]:
                 break
             inside = combinations_inside(null, torch.cat([places[name] for name in names]))
+            # Vectors inside fewer parameters are combinations here too; only what they do not span is new.
             new = complement(inside, separated)
             if not new.shape[1]:
                 continue

@@ -179,6 +179,7 @@ def is_exact(subject: AuditedModel, rewrite: Rewrite) -> bool:
 
 def inputs_to_compare(cases: Cases) -> list[Inputs]:
     """List the example at every length, and fresh inputs if the model takes them."""
+    # Inputs that neither method of the audit has seen, so that the certificate is not a repetition.
     drawn = [each.example for each in cases.templates]
     if cases.fresh:
         drawn += [each.fresh(seed) for each in cases.templates for seed in _FRESH_SEEDS]
@@ -194,6 +195,8 @@ def _in_float64(
     are in memory one after the other.
     """
     exact = _outputs(copy_of(subject.model, torch.float64).train(mode), drawn, subject.observe)
+    # The bound comes from the original alone. Measured on the rewritten model, a wrong rewrite that amplifies rounding
+    # would pass by its own fault.
     probe = Probe(copy_of(subject.model, torch.float64).train(mode), subject.tracked, subject.observe)
     bound = 2 * probe.rounding([(0, inputs) for inputs in drawn[:3]])  # both outputs are rounded, in different orders
     del probe
@@ -217,6 +220,8 @@ def _changed_by_moves(
     space, tracked = subject.null_space, subject.tracked
     changed = 0
     for seed in _MOVE_SEEDS if space.dim else ():
+        # Integers that no rounding moves may still sit on a threshold that another null vector passes; then the proof
+        # is wrong although these two models agree.
         move = space.sample(torch.Generator().manual_seed(seed))
         largest = max(float(each.abs().max()) for each in move.values())
         for factor in _FAR:
@@ -236,11 +241,15 @@ def _rows(
     """The comparisons in one mode: in float64, then in the model's own format or in two lower ones."""
     row, exact = _in_float64(subject, rewrite, drawn, mode)
     yield row
+    # The inverse of how `Probe.rounding` makes the bound, without its safety factor: the factor of `error_bound` takes
+    # its place.
     condition = row.bound / torch.finfo(torch.float64).eps / 2**8
     storage = half_precision(subject.model)
     by_storage = 0.0
     if storage is not None:
         planned = _outputs(rewrite.exact().train(mode), drawn, subject.observe)
+        # The rewrite against itself: how far may rounding of the stored sums move its output? It says nothing about
+        # whether the sums are right, which the row above has decided.
         by_storage = max(
             floats_changed(
                 _outputs(
@@ -270,6 +279,7 @@ def _rows(
         except (RuntimeError, NotImplementedError, TypeError) as error:  # the original does not run in this format
             yield _skipped(mode, name, (str(error).splitlines() or [""])[0] or "it fails")
             continue
+        # The original against itself in float64 is its own error in this format, the yardstick for both models.
         rounding = floats_changed(before, exact)
         if rounding == math.inf:
             yield _skipped(mode, name, "its own output overflows in this format or is not a number")

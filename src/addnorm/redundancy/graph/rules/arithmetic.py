@@ -126,6 +126,8 @@ def _merged(data_shifts: tuple[DataShift, ...], shape: tuple[int, ...]) -> tuple
         for at, other in enumerate(kept):
             if each.product is None or other.product is None or each.relaxation or other.relaxation:
                 continue
+            # `axes` promises: constant in the source, so constant in the shift. That holds only where the factor does
+            # not vary.
             if each.axes.keys() != other.axes.keys() or each.axes.keys() & set(other.product.factor_axes):
                 continue
             merged = merged_source(
@@ -153,6 +155,8 @@ def _merged_mask(first: NodeValue | Number, second: NodeValue | Number, factor: 
         return None
     shifts = [shift for mask in masks for shift in mask.shifts]
     for value, other in ((first, second), (second, first)):
+        # A finite fill moves with what is added to it, and stays hidden only as long as that is small; the sum of the
+        # shifts is remembered for readers that compare entries. Minus infinity absorbs any of them.
         infinite = isinstance(value, NodeValue) and value.masked is not None and value.masked.infinite
         if isinstance(value, NodeValue) and value.masked is not None and not infinite and isinstance(other, NodeValue):
             shifts += [shift for shift in (other.shift, *(each.source for each in other.data_shifts)) if shift]
@@ -188,6 +192,8 @@ def mul(call: OpCall, first: NodeValue | Number, second: NodeValue | Number = -1
         if first.masked is None and second.masked is None:
             return _both(call, first, second)
         call.demand_unchanged(second)
+        # Masked entries do not shift as `shift` says, so the two terms of `_both` are wrong for them: one factor is
+        # held.
         first = _renewed(call, first)
     factor = _factor(second)
     masked = first.masked
@@ -211,6 +217,8 @@ def _both(call: OpCall, first: NodeValue, second: NodeValue) -> Output:
     """The product of two factors that shift."""
     if second.known is None:
         first, second = second, first
+    # In s (y + t) + x t one factor counts after its move. Which one is a convention; two products with a common factor
+    # can be compared only if both follow the same one.
     last = second.known is None and moves_last(first, second)
     left = _times(call, first, second, moved=last)
     right = _times(call, second, replace(first, known=None), moved=not last)
@@ -238,6 +246,8 @@ def _times(call: OpCall, value: NodeValue, factor: NodeValue, *, moved: bool = F
     axes = {axis: axis for axis in flat if call.shape[axis] > 1}
     same = of(factor)
     product, scale, offset = None, 1.0, 0.0
+    # A factor with an axis of one entry that the output has longer is not described by labels, so no product is
+    # recorded.
     whole = not any(at >= more and call.shape[at] > 1 for at in flat)
     if same.name and same.scale and whole and (axes or same.name in call.shared):
         places = [0] * len(same.order)
@@ -264,6 +274,7 @@ def _inverse(call: OpCall, value: NodeValue | Number) -> NodeValue | Number:
     if not isinstance(value, NodeValue):
         return 1.0 / value if value else float("nan")
     call.demand_unchanged(value)
+    # 1 / (x + s) is no affine function of s, so a divisor is not allowed to shift.
     known = None if value.known is None else 1.0 / value.known.to(torch.float64)
     return NodeValue(value.shape, zero_shift(value.shape), known)
 

@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from addnorm.redundancy.graph.reshaping import reshaped, selected
-from addnorm.redundancy.graph.rule import OpCall, default_rule, rule, values_in
+from addnorm.redundancy.graph.rule import OpCall, default_rule, rule
 from addnorm.redundancy.graph.rules.products import projection_off
 from addnorm.redundancy.graph.shift import broadcast, times_matrix
-from addnorm.redundancy.graph.value import NodeValue, Output
+from addnorm.redundancy.graph.value import NodeValue, Output, values_in
 
 MASK = "every query may attend to at least one key (a fully masked row gives zero, not an average)"
 _SUMS = (torch.ops.aten.add.Tensor, torch.ops.aten.add.Scalar)
@@ -46,6 +46,8 @@ def attended(
     enable_gqa: bool = False,
 ) -> Output:
     """Shift of softmax(q k^T + mask) v, of whichever operation computes it; the proof is that of `attention`."""
+    # (q + s)(k + t)^T - q k^T = s k^T + (q + s) t^T. With t the same for all keys the second term is constant along the
+    # keys. The first is so only if s has one product with all keys: if s is zero, or normal to a plane that holds them.
     _orthogonal(call, query, key)
     call.demand_constant_value(key, [-2])
     emptied = False
@@ -57,12 +59,15 @@ def attended(
         emptied = _empty_row(mask)
         if mask.known is None and value.moves:
             call.assume(MASK)
+    # Weights that dropout thins, or a row without any key, do not sum to one: a constant shift of v comes through
+    # scaled.
     if dropout > 0 or emptied:
         call.demand_unchanged(value)
         return call.unmoved()
     value = call.demand_constant_value(call.without_data_shifts(value), [-2])
     dims, shift = len(call.shape), value.shift
     if enable_gqa and len(value.shape) >= 3 and value.shape[-3] != query.shape[-3]:
+        # A value head serves several query heads: the shift is repeated as the values are.
         heads = torch.arange(value.shape[-3]).repeat_interleave(query.shape[-3] // value.shape[-3])
         shift = selected(shift, len(value.shape) - 3, heads)
     one = selected(shift, len(value.shape) - 2, torch.tensor([0]))
@@ -78,6 +83,8 @@ def _orthogonal(call: OpCall, query: NodeValue, key: NodeValue) -> None:
         call.demand_unchanged(query)
         return
     call.without_data_shifts(query)
+    # A shift in the span of the normals has a product with each key that is the same for all. What is left of it off
+    # that span must vanish.
     call.demand_zero(times_matrix(call.current(query.shift), projection_off(normals), query.shape))
 
 
@@ -121,6 +128,8 @@ def _adds(score_mod: Any) -> bool:
         moving = [each for each in node.args if each in dependent] if node.op == "call_function" else []
         if not moving:
             continue
+        # score + c and score - c keep a shift that is constant along the keys. In c - score it would be negated, which
+        # softmax cancels as well, but no model needs it; alpha would scale it.
         is_sum = node.target in _SUMS and len(moving) == 1
         is_difference = node.target in _DIFFERENCES and len(moving) == 1 and node.args[0] in dependent
         if not (is_sum or is_difference) or (node.kwargs and node.args[1] in dependent):

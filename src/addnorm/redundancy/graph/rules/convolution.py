@@ -67,6 +67,8 @@ def _convolved(
         count = len(given.numbers)
         if count * batch * max(prod(grid), prod(call.shape[-len(grid) :])) > LARGEST_MAP:
             raise TooLarge
+        # Zero padding makes a constant shift smaller at the border, so reduced axes are spelt out to the example's
+        # grid.
         spelt = given.numbers.expand(count, *((batch,) if batched else ()), *grid).reshape(count * batch, *grid)
         out = call.target(spelt, weight, None, *args, **kwargs)
         shape = (count, *((batch,) if batched else ()), *out.shape[1:])
@@ -102,6 +104,7 @@ def _convolved(
 def linear_in_place(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """A linear operation without constants applies to the map as it does to the value."""
     shape = value.shape
+    # Bicubic weights have negative parts; their sizes sum to less than 2. A running sum adds at most the axis.
     return mapped_by_target(call, value, args, kwargs, gain=float(shape[-1]) if call.op == "cumsum" else 2.0)
 
 

@@ -29,6 +29,8 @@ def embedding(call: OpCall, weight: NodeValue, index: NodeValue, *_: object, **_
         return Output(reshaped(selected(shift, 0, read), call.shape))
     if not weight.shift:
         return call.unmoved()
+    # Any row may be chosen. Its shift is the first row's plus its difference from that: the former is known, the latter
+    # is data-dependent, and zero if all rows shift alike.
     row = reshaped(selected(weight.shift, 0, torch.tensor([0])), weight.shape[1:])
     apart = call.current(without_rounding(add(weight.shift, row, weight.shape, -1.0)))
     data_shifts = (DataShift(apart, {len(call.shape) - 1: 1}),) if apart else ()
@@ -89,6 +91,8 @@ def gather(call: OpCall, value: NodeValue, dim: int, index: NodeValue, *_: objec
     selected entry's difference from the first is data-dependent, but constant along that axis if all differences are.
     """
     axis = dim % len(value.shape)
+    # An index that is shorter than the value along another axis reads the first entries there; the shift must not tell
+    # them from the others.
     cut = [at for at in range(len(value.shape)) if at != axis and value.shape[at] != call.shape[at]]
     if value.masked or (cut and value.data_shifts):
         call.demand_unchanged(value)

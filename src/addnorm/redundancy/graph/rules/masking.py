@@ -36,6 +36,8 @@ def _where(call: OpCall, condition: NodeValue, first: NodeValue | Number, second
         )
     sides = ((second, first, condition.name), (first, second, condition.name and f"not {condition.name}"))
     for kept, filled, chosen_by in sides:
+        # One side holds numbers that a softmax ignores. Its entries may then shift as the other side does, although
+        # they do not: nobody sees them. This needs a reader that ignores them, which `Mask` makes later rules check.
         before = kept.masked
         if before is not None and not before.hides and chosen_by and before.condition == chosen_by:
             before = None  # the same entries are overwritten
@@ -51,6 +53,7 @@ def _where(call: OpCall, condition: NodeValue, first: NodeValue | Number, second
                 else replace(before, infinite=infinite and before.infinite, condition="")
             )
             return Output(broadcast(kept.shift, call.shape), data_shifts, masked=mask)
+    # Entries that an earlier mask filled, and that this one may leave, do not shift as `shift` says.
     if any(_uncovered(kept, chosen_by, condition) for kept, _, chosen_by in sides):
         return nothing(call, first, second)
     for kept, filled, chosen_by in sides:
@@ -64,6 +67,8 @@ def _where(call: OpCall, condition: NodeValue, first: NodeValue | Number, second
             )
     first, second = call.without_data_shifts(first), call.without_data_shifts(second)
     if condition.known is not None:
+        # A known condition selects the map as it selects the numbers. One that is data may select either side in any
+        # entry, so both must shift alike.
         chosen = condition.known.to(torch.float64)
         a, b = times(first.shift, chosen, call.shape), times(second.shift, 1 - chosen, call.shape)
         return Output(plus(a, b, call.shape))
@@ -151,6 +156,7 @@ def scatter(
     source = call.demand_constant_value(source, [axis])
     if source.moves:
         call.assume(HIDDEN)
+    # All entries of the row shift by one number, so that it does not matter which of them was written where.
     one = selected(source.shift, axis, torch.tensor([0]))
     infinite = value.known is not None and bool((value.known == -inf).all())
     return Output(broadcast(one, call.shape), source.data_shifts, masked=Mask(hides=True, infinite=infinite))

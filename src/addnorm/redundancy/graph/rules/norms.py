@@ -47,9 +47,12 @@ def _plane(call: OpCall, weight: NodeValue | None, bias: NodeValue | None) -> Pl
     """The mean of the entries divided by their gains is that of the bias divided by the gains, for all data."""
     if (weight is not None and weight.known is None) or (bias is not None and bias.known is None):
         return None
+    # y = w (x - mean) / std + b gives sum of (y - b) / w = 0 for all x: the entries lie in a plane with the normal 1 /
+    # w.
     normal = torch.ones(1, call.shape[-1], dtype=torch.float64)
     if weight is not None and weight.known is not None:
         gains = weight.known.to(torch.float64).abs()
+        # A gain near zero would make its entry of 1 / w the whole normal, known only to that gain's rounding.
         if float(gains.min()) < _FLAT * float(gains.max()):
             return None
         normal = normal / weight.known.to(torch.float64)
@@ -71,6 +74,7 @@ def group_norm(call: OpCall, value: NodeValue, *args: object, **_: object) -> li
         call.demand_unchanged(value)
     else:
         batch, channels, *grid = value.shape
+        # One mean and one variance per group: the shift must be one number over all channels and places of a group.
         split = reshaped(value.shift, (batch, groups, channels // groups, *grid))
         call.demand_constant(split, range(2, 3 + len(grid)))
     outs[0] = _scaled_shift(call, bias if isinstance(bias, NodeValue) else None, 1)
@@ -104,6 +108,8 @@ def batch_norm(
     outs = call.all_unmoved()
     if training or mean is None:
         axes = [axis for axis in range(len(value.shape)) if axis != 1]
+        # A shift moves the batch's mean, which the running mean stores: unseen here, seen by the next call in
+        # evaluation.
         if value.masked or call.read is None or any(call.read):
             call.demand_unchanged(value)  # a shift changes the statistics, which are read
         else:
@@ -149,6 +155,7 @@ def _frozen(
     if variance is None or variance.known is None or (weight is not None and weight.known is None) or value.masked:
         call.demand_unchanged(value)
         return _scaled_shift(call, bias, 1)
+    # With stored statistics (x - mean) / std * w + b is affine in x with known factors. The mean drops out of a shift.
     factor = (variance.known.to(torch.float64) + float(epsilon)).rsqrt()  # type: ignore[arg-type]
     if weight is not None and weight.known is not None:
         factor = factor * weight.known.to(torch.float64)

@@ -36,6 +36,7 @@ def contract(call: OpCall, a: NodeValue, la: Labels, b: NodeValue, lb: Labels, l
     data-dependent but, along axes that y does not have, constant where s is. If y's sum over the summed axis is known
     (the rows of a softmax) and s is constant along it, the shift is s.
     """
+    # Masked entries meet others in a sum, in which nothing hides them.
     for value in (a, b):
         if value.masked and value.moves:
             call.demand_unchanged(a, b)
@@ -55,6 +56,8 @@ def contract(call: OpCall, a: NodeValue, la: Labels, b: NodeValue, lb: Labels, l
         if not x.shift:
             continue
         summed = [label for label in dict.fromkeys([*lx, *ly]) if label not in lo]
+        # Rows of y with a known sum, as a softmax's: sum over j of y_j (x_j + s) - y_j x_j = (sum of y_j) s if s is the
+        # same for all j. y itself must not shift, or its own term would come on top.
         whole = y.sums.get(ly.index(summed[0])) if len(summed) == 1 and summed[0] in ly else None
         if y.known is not None and (y is exact or not y.moves):
             shift = plus(shift, _einsum(x.shift, lx, y.known.to(torch.float64), ly, lo, call.shape), call.shape)
@@ -64,6 +67,8 @@ def contract(call: OpCall, a: NodeValue, la: Labels, b: NodeValue, lb: Labels, l
             one = selected(level, at, torch.tensor([0]))
             shift = plus(shift, _einsum(one, lx, whole, ly, lo, call.shape), call.shape)
         else:
+            # The convention of `moves_last`: of two factors with unknown numbers one counts after its move, the same
+            # one in every product in which both orders occur.
             moved = x is exact or (exact is None and (y is b) == moves_last(a, b))
             product, scale = _product(call, lx, y, ly, lo, moved)
             data_shifts += (
@@ -79,6 +84,8 @@ def _product(
     same = of(y)
     if not same.name or not same.scale or same.offset:
         return None, 1.0
+    # A repeated label is a diagonal, and a label of x alone that the output lacks is a plain sum: labels of axes
+    # describe neither.
     if len(set(lx)) < len(lx) or len(set(ly)) < len(ly) or any(label not in lo and label not in ly for label in lx):
         return None, 1.0
     if any(label in lo and y.shape[at] != call.shape[lo.index(label)] for at, label in enumerate(ly)):
@@ -97,6 +104,7 @@ def _relaxation(x: NodeValue, lx: Labels, y: NodeValue, ly: Labels, lo: Labels) 
     summed = [label for label in dict.fromkeys([*lx, *ly]) if label not in lo]
     if y.plane is None or len(summed) != 1 or lx[-1:] != summed or ly.index(summed[0]) != y.plane.axis:
         return None
+    # (s off the plane's normals = 0) leaves s = sum of a_i n_i, and n_i . y is the same number for all y in the plane.
     normals = y.plane.normals()
     if not len(normals):
         return None
@@ -118,6 +126,7 @@ def _plane_after(plane: Plane | None, weight: torch.Tensor, axis: int) -> Plane:
         kept = plane.normals() if plane is not None else columns.new_zeros(0, columns.shape[1])
         if columns.shape[0] < columns.shape[1] - len(kept):  # fewer rows of a generic W give no normal
             return columns.new_zeros(0, columns.shape[0])
+        # c . (W y) is constant if W^T c is a combination of y's normals, that is, if W^T c vanishes off them.
         return torch.from_numpy(null_space((projection_off(kept) @ columns.T).numpy()).T)
 
     return Plane(axis, normals)
@@ -131,6 +140,8 @@ def _known(
     call: OpCall, value: NodeValue, labels: Labels, known: torch.Tensor, known_labels: Labels, lo: Labels
 ) -> Output:
     known = known.to(torch.float64)
+    # Along an axis that the known factor lacks each output entry has the one unknown source entry, so that the axis
+    # keeps its meaning. Along the factor's own axes the entries are mixed.
     absent = [label for label in labels if label in lo and label not in known_labels]
     axes = {labels.index(label): lo.index(label) for label in absent}
     data_shifts = tuple(each.rearranged(axes) for each in value.data_shifts)
@@ -157,6 +168,7 @@ def _einsum(
     block = 1 + max([*labels, *known_labels, *lo])
     gain = float(known.abs().max()) if known.numel() else 0.0
     for label in used:
+        # Errors of the entries that are summed are independent.
         gain *= shift.shape[labels.index(label)] ** 0.5
     terms: dict[int, Term] = {}
     for name, term in shift.terms.items():

@@ -6,9 +6,9 @@ from dataclasses import replace
 import torch
 
 from addnorm.redundancy.graph.reshaping import selected
-from addnorm.redundancy.graph.rule import OpCall, rule, values_in
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.shift import add, times_matrix, zero_shift
-from addnorm.redundancy.graph.value import NodeValue, Output
+from addnorm.redundancy.graph.value import NodeValue, Output, values_in
 
 
 @rule("lstm", "rnn_tanh", "rnn_relu")
@@ -51,6 +51,7 @@ def _cell(call: OpCall, args: tuple[object, ...], split: int | None) -> list[Out
     ):
         _pairs(call, (args[0], args[1], list(args[2:])), {}, split)
         return call.all_unmoved()
+    # A shift of the hidden state is not treated so: it also passes through the cell's own products with gates.
     through = times_matrix(value.shift, weight.known.to(torch.float64).T, (*value.shape[:-1], weight.shape[0]))
     first = replace(vectors[0], shape=through.shape, shift=add(through, vectors[0].shift, through.shape))
     _gates(call, first, vectors[1], split)
@@ -72,6 +73,8 @@ def _gates(call: OpCall, first: NodeValue, second: NodeValue, split: int | None)
     """Demand that the sums of two values of the gates vanish, and beyond `split` gates of three each of them."""
     first, second = call.without_data_shifts(first), call.without_data_shifts(second)
     size, axis = second.shape[0], len(first.shape) - 1
+    # In the new state of a GRU, tanh(W x + b + r (U h + c)), r differs between entries and steps: b and c cannot
+    # cancel.
     together = torch.arange(size if split is None else split * (size // 3))
     a, b = selected(first.shift, axis, together), selected(second.shift, 0, together)
     call.demand_zero(add(a, b, a.shape))

@@ -51,6 +51,8 @@ def _summed(given: DataShift, axes: Sequence[int], after: Mapping[int, int], lev
     if level and all(given.is_constant(axis) for axis in axes):
         return replace(given.rearranged({axis: axis for axis in (*after, *axes)}), origin=given.origin)
     out = given.rearranged(after)
+    # The shift is f s with one unknown f along a named axis: its sum is f times the sum of s. Along other axes f
+    # varies, and nothing is known of the sum but that it vanishes with s.
     own = [given.axes[axis] for axis in axes if axis in given.axes]
     if not own or given.relaxation is not None:
         return out

@@ -7,10 +7,10 @@ from math import inf
 import torch
 
 from addnorm.redundancy.graph.reshaping import concatenated, groups, kept_axes, permuted, reshaped, selected
-from addnorm.redundancy.graph.rule import OpCall, rule, values_in
+from addnorm.redundancy.graph.rule import OpCall, rule
 from addnorm.redundancy.graph.rules.arithmetic import HIDDEN
 from addnorm.redundancy.graph.shift import Shift, broadcast, mapped, zero_shift
-from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Plane, merged_masks
+from addnorm.redundancy.graph.value import DataShift, Mask, NodeValue, Output, Plane, merged_masks, values_in
 
 Move = Callable[[torch.Tensor, tuple[int, ...]], torch.Tensor]
 """Rearranges known numbers, expanded except for one axis of size 1, to a new shape with size 1 at the same axis."""
@@ -77,6 +77,8 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
     """A data-dependent shift that is constant along all axes of a group is constant along those that the group becomes."""
     more: list[int] = []
     for before, after in groups(old, new):
+        # A shift that is constant along every axis of a group is one number there, however the group is cut into new
+        # axes. The source gets axes of one entry that say so.
         wide, made = [at for at in before if old[at] > 1], [at for at in after if new[at] > 1]
         if len(wide) + len(made) > 2 and all(given.is_constant(at) for at in wide):
             more += made
@@ -90,6 +92,7 @@ def _regrouped(given: DataShift, seen: DataShift, old: tuple[int, ...], new: tup
 @rule("permute", "transpose", "t", "movedim", "swapaxes", "numpy_T", "adjoint", "mT")
 def permute(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> Output:
     """The same numbers with permuted axes; the permutation is read from a tensor with distinct sizes."""
+    # Sizes 2, 3, 4, … identify the axes after any way to permute.
     probe = torch.empty(tuple(range(2, 2 + len(value.shape))), device="meta")
     order = [size - 2 for size in call.target(probe, *args, **kwargs).shape]
     axes = {old: new for new, old in enumerate(order)}
@@ -147,6 +150,8 @@ def _pick(call: OpCall, value: NodeValue, axis: int, index: torch.Tensor, at: in
     sums = rearranged(
         call, NodeValue(value.shape, zero_shift(value.shape), sums=value.sums), op, axes_kept, at, narrowed
     ).sums
+    # The weights of a softmax sum to one over the whole axis only. A selection keeps the sum if it has every entry with
+    # weight exactly once: the padding that is cut off again.
     support = value.support.get(axis)
     if (
         support is not None
@@ -183,6 +188,8 @@ def slice_(call: OpCall, value: NodeValue, dim: int = 0, *args: object, **kwargs
     entries = torch.arange(value.shape[dim])
     taken = call.target(entries, 0, *args, **kwargs)
     axis = dim % len(value.shape)
+    # A slice of a weight along its rows is a position table cut to the length of the input. Along the last axis it is a
+    # part of a fused bias, whose other parts are read elsewhere.
     if value.known is not None and value.shift and axis < len(value.shape) - 1:
         shift = unread_rows_move_with_read_ones(call, value.shift, axis, taken)
         value = replace(value, shift=shift)
@@ -251,6 +258,8 @@ def cat(call: OpCall, values: Sequence[NodeValue], dim: int = 0) -> Output:
         axes = {axis: axis + (axis >= dim) for axis in range(dims - 1)}
     else:
         shifts = [value.shift for value in parts]
+        # The parts' data-dependent shifts concern their own entries only, so along the concatenated axis nothing is
+        # constant.
         axes = {axis: axis for axis in range(dims) if axis != dim}
     data_shifts = tuple(each.rearranged(axes) for value in parts for each in value.data_shifts)
     masks = [value.masked for value in parts if value.masked is not None]

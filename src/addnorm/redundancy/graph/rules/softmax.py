@@ -16,6 +16,8 @@ from addnorm.redundancy.graph.value import Mask, NodeValue, Output
 @rule("softmax", "_softmax", "_safe_softmax", "special_softmax", always=True, axial=True)
 def softmax(call: OpCall, value: NodeValue, dim: int, *_: object, **__: object) -> Output:
     """softmax(x + c 1) = softmax(x), so a shift that is constant along the axis has no effect; the rows sum to one."""
+    # Hidden entries keep weight zero whatever they hold, so only those that are seen must shift alike; entries with
+    # other fills are seen, and do not shift with the rest.
     if value.seen_by_softmax or not call.is_trivial(value, dim):
         call.demand_unchanged(value) if value.seen_by_softmax else call.demand_constant_value(value, [dim])
     axis = dim % len(call.shape)
@@ -89,6 +91,7 @@ def largest(call: OpCall, value: NodeValue, *args: object, **kwargs: object) -> 
             one = selected(one, axis, torch.tensor([0]))
         kept = len(call.shape) == len(value.shape)
         after = [axis for axis in range(len(value.shape)) if kept or axis not in axes]
+        # Entries that shift by one number keep their order, so the largest one, and its index, stay the same entry.
         data_shifts = tuple(each.rearranged({axis: at for at, axis in enumerate(after)}) for each in value.data_shifts)
         masked = None
         if kept and call.op in ("amax", "amin", "max", "min", "topk", "sort"):
@@ -117,6 +120,8 @@ def compare(call: OpCall, value: NodeValue, *others: object) -> Output:
     if isinstance(other, NodeValue) and all(
         each.masked is None or _never_moves(each.masked) for each in (value, other)
     ):
+        # x < y depends on x - y alone. What does not cancel in the difference may tip a comparison, however small it
+        # is.
         apart = cast(Output, add(replace(call, op="sub"), value, other))
         call.demand_unchanged(NodeValue(call.shape, apart.shift, data_shifts=apart.data_shifts))
         return call.unmoved()
