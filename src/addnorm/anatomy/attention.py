@@ -120,12 +120,15 @@ class AttentionFollower:
         scores = args[0] if args else kwargs["input"]
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         products = self._origin(scores).products
+        # A softmax over the last axis of scores with heads is attention even where the scores are not one product (a
+        # bias from positions alone, sums of products); of three axes it may be a router.
         if isinstance(out, Tensor) and dim in (-1, scores.dim() - 1) and (products or scores.dim() > 3):
             self._origins[out] = _AttentionOrigin(rows=(_Rows(products, scores.detach() > HIDDEN),))
 
     def _product(self, left: Tensor, right: Tensor, out: Any, at: int) -> None:
         if left.dim() < 3 or right.dim() < 3:
             return
+        # Weights times values ends the search: what its output becomes is no longer attention of this call.
         if rows := self._origin(left).rows:
             self._keep(_weighing(at, left, rows), out)
         elif rows := self._origin(right).rows:
@@ -175,6 +178,8 @@ class AttentionFollower:
         origins = [self._origin(tensor) for tensor in sources]
         attended = _union(origin.attended for origin in origins)
         if func in _COMBINATIONS and len(sources) == 2 and sources[0].shape == sources[1].shape:
+            # Two tensors of one attention are added, as heads in a loop: each head's weights alone no longer say what
+            # reads a value.
             for attention in origins[0].attended:
                 attention.combined |= attention in origins[1].attended
         products = _union(origin.products for origin in origins)
@@ -208,6 +213,7 @@ def _of_torch(at: int, args: Any, kwargs: Any) -> RecordedAttention:
 
 def _weighing(at: int, weights: Tensor, rows: Sequence[_Rows]) -> RecordedAttention:
     products = _union(row.products for row in rows)
+    # With several products (content and position) no pair of queries and keys gives the scores.
     only = products[0] if len(products) == 1 else _Product(None, None)
     seen: Tensor | None = None
     if all(row.seen is not None and row.seen.shape == weights.shape for row in rows):
@@ -228,6 +234,8 @@ def _seen(
     if func in _SHAPES:
         if not args or args[0] is not source:
             return None
+        # The mask is put through the same function as the weights: it stays entry by entry theirs for every argument
+        # that the function takes.
         rearranged = func(seen, *args[1:], **kwargs)
         return rearranged[place] if count > 1 or not isinstance(rearranged, Tensor) else rearranged
     return seen if made.shape == seen.shape else None

@@ -91,6 +91,7 @@ def record(model: nn.Module, forward: Callable[[], Any]) -> tuple[PassEvents, An
             if path:
                 before = partial(_begin, events, open_calls, path)
                 after = partial(_end, events, open_calls)
+                # Hooks go with the stack, also when the pass raises: the model is the user's.
                 stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
                 stack.callback(module.register_forward_hook(after).remove)
         stack.enter_context(_Recorder(events))
@@ -132,6 +133,7 @@ class _Recorder(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         pair = _pair(args, kwargs) if func in _ADDITIONS else None
+        # In place the left operand is gone afterwards, and it may be the stream before the joint.
         before = pair[0].clone() if pair and func in _IN_PLACE else None
         out = func(*args, **kwargs)
         if pair and isinstance(out, Tensor):
@@ -139,6 +141,7 @@ class _Recorder(TorchFunctionMode):
             self.events.additions.append(
                 Addition(left=left, right=right, out=out, at=self.events.tick(), before=before)
             )
+        # After the call, so that the result has its identity; `tick` orders it behind additions of the same call.
         self.events.follower.follow(func, args, kwargs, out, self.events.tick())
         return out
 

@@ -60,6 +60,7 @@ def _chain(calls: Sequence[ModuleCall]) -> list[ModuleCall]:
     best: list[ModuleCall] = []
     run: list[ModuleCall] = []
     for call in calls:
+        # By identity, not memory: a list of parallel experts reads one input, and none reads the output of another.
         follows = run and any(tensor is run[-1].output for tensor in call.inputs)
         if call.input is None or call.input.dim() != 3 or not call.input.is_floating_point():
             run = []
@@ -133,6 +134,8 @@ def _joint(
     readers = [call for call in done if _reads(call, on_stream)]
     writers = [call for call in done if call.output is not None and same(call.output, update)]
     own = [attention for attention in attentions if since < attention.at < addition.at]
+    # An update that is itself a sum, made outside of any call: attention and feed-forward added to each other before
+    # they join.
     summed = [sum_ for sum_ in additions if since < sum_.at < addition.at and same(sum_.out, update)]
     side_by_side = any(not any(call.began < sum_.at < call.ended for call in done) for sum_ in summed)
     return Joint(

@@ -74,6 +74,7 @@ class OutputComparison:
         """
         drawn = inputs_to_compare(Cases.of(copy_of(self.first, torch.float64).eval(), self.inputs, self.observe))
         expected = self._outputs(copy_of(self.first, torch.float64), drawn)
+        # Running statistics change in training mode, so each call of a model has a copy of its own.
         other = self._outputs(copy_of(self.second, torch.float64), drawn)
         equal_numbers = self._outputs(with_numbers_of(self.first, self.second), drawn)
         own = self._own_rounding(drawn[:3])
@@ -126,5 +127,6 @@ def _changed(ours: Tensor, theirs: Tensor, rounded: Sequence[Tensor]) -> int:
         return max(ours.numel(), theirs.numel())
     steady = torch.ones_like(ours, dtype=torch.bool)
     for each in rounded:
+        # An integer that rounding of the touched biases flips tells nothing about the models.
         steady &= each == ours if each.shape == ours.shape else torch.zeros_like(steady)
     return int(((ours != theirs) & steady).sum())

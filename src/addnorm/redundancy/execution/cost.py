@@ -126,6 +126,7 @@ def audit_cost(model: nn.Module, inputs: object, *, biases: int) -> AuditCost | 
         + _SECONDS_PER_FACTOR * factors
     )
     rewrite = rewrite_bytes(model)
+    # Gradients and maps come one after the other, and before a rewrite: the largest of the three counts.
     temporary = max(activations, maps) if activations + maps >= _SMALL else 0
     return AuditCost(bytes=model_bytes(model) - rewrite + max(rewrite, temporary), seconds=seconds)
 

@@ -144,6 +144,8 @@ class _UseRecorder(TorchDispatchMode):
         self.origins: dict[int, tuple[torch.Tensor, _ParameterOrigin]] = {}
         """By id, every tensor that depends on no data. An id stays unique only while its tensor lives."""
         for each in constants:
+            # A constant is known to depend on no data, without parameters. Without this entry it would count as data,
+            # and a masked bias as added to data.
             self.origins[id(each)] = (each, _ParameterOrigin())
         for name, parameter in parameters.items():
             self.origins[id(parameter)] = (parameter, _ParameterOrigin(affine=frozenset({name})))
@@ -197,6 +199,8 @@ class _UseRecorder(TorchDispatchMode):
             return _ParameterOrigin()  # numbers written in the code; of other tensors only the shape is read
         if torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()):
             return None
+        # Data meet a parameter here. This is a use, unless one number scales the parameter: the sum with data, if there
+        # is one, comes later.
         if any(self._origin(leaf) is None for leaf in given):
             others = [leaf for leaf in given if not any(leaf is each for each in tracked)]
             scaled = op == "mul" and len(tracked) == len(others) == 1 and others[0].dim() == 0
@@ -208,6 +212,8 @@ class _UseRecorder(TorchDispatchMode):
             return origin
         if op == "_local_scalar_dense":
             return None
+        # Known by name, because they are most of the calls, and a test by moves costs five of each. A cast to integers
+        # is a step function.
         if op in _AFFINE:
             dtype = kwargs.get("dtype")
             whole = isinstance(dtype, torch.dtype) and not (dtype.is_floating_point or dtype.is_complex)
@@ -218,6 +224,8 @@ class _UseRecorder(TorchDispatchMode):
         if len(moving) == 1 and op in _CONTRACTIONS and sum(size > 1 for size in moving[0].shape) > 1:
             return None  # the weight of a linear map, whose input is constant
         # A number that scales a parameter is that parameter's coefficient.
+        # scale * bias with two learned tensors is not affine in both. The single number is given up: it counts as a
+        # coefficient, so that the bias can be tracked at the present scale.
         single = [leaf for leaf in moving if leaf.numel() == 1]
         if op in ("mul", "div") and len(moving) == 2 and len(single) == 1:
             known = self._origin(single[0]) or _ParameterOrigin()
@@ -230,6 +238,7 @@ class _UseRecorder(TorchDispatchMode):
 
     def _overwrite(self, written: torch.Tensor, made: _ParameterOrigin | None) -> None:
         """Note that numbers were written into a tensor, and so into all others with the same memory."""
+        # All views of that memory hold the new numbers, also those that were made before.
         storage = written.untyped_storage().data_ptr()
         for key, (tensor, origin) in list(self.origins.items()):
             if tensor.layout == torch.strided and tensor.untyped_storage().data_ptr() == storage:
@@ -240,6 +249,7 @@ class _UseRecorder(TorchDispatchMode):
 
     def _record(self, leaf: torch.Tensor, use: ParameterUse) -> None:
         origin = self._origin(leaf) or _ParameterOrigin()
+        # A use of the sum of an affine and a bent parameter is a use of each, in its own kind.
         bent = replace(use, kind="nonlinearly added") if use.kind == "added" else use
         for names, each in ((origin.affine, use), (origin.bent, bent)):
             for name in names:

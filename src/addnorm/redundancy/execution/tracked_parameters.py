@@ -163,6 +163,7 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
         used = uses.get(names[0], ())
         if 0 in shape or not (parameters[key].is_floating_point() or parameters[key].is_complex()):
             continue
+        # Named in a note, not left out in silence: the reader sees a bias in the code and looks for its row.
         if track.startswith("bias") and _nonlinear(shape, used, is_complex=parameters[key].is_complex()):
             nonlinear.append(names[0])
         if parameters[key].is_complex():
@@ -173,6 +174,8 @@ def track_parameters(model: nn.Module, inputs: object, *, track: str = "bias") -
         if not used:
             unused.append(names[0])
             continue
+        # Entry by entry a vocabulary would take a gradient per number; its common row is what a bias behind the lookup
+        # can absorb.
         whole = role != "table" or prod(shape) <= LARGEST_TABLE
         entry = TrackedParameter(
             name=names[0],

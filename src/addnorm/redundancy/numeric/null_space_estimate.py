@@ -69,6 +69,8 @@ _GAP = 1e4
 """Ratio between gradients that are zero up to rounding and the others, if the two can be separated."""
 _CLEAR = 16
 """Ratio to the gradients along proved directions, which are rounding, from which a gradient is not zero."""
+_TURNED = 1e-3
+"""Sine of the angle by which rounding may turn a candidate out of a proved null space."""
 _ALIKE = 1e-6
 """One minus the cosine of the angle up to which two directions count as the same."""
 
@@ -199,30 +201,32 @@ def estimate_null_space(
     # small where a move changes much, as near a threshold.
     weak = (values <= _WEAK * top) & ~candidate
     directions = right.T
-    null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding)
+    proved, refuted = directions[:, :0], None
+    if claimed is not None and claimed.shape[1]:
+        # All cases here, which may be more than the six that confirmed it: the claim has to hold wherever anything was
+        # measured.
+        worst = largest_effect(probe, tried, claimed)
+        proved, refuted = (claimed, None) if worst <= rounding else (proved, worst)
+    null, faint = _measured(probe, tried, directions[:, candidate], directions[:, weak], rounding, proved)
     flat = (rows == 0).all(0)
     # Exact zeros in every gradient and in every move: nothing read the entry, or it cancels without rounding. Either
     # way a count of it as free would confirm nothing.
     unread = flat & unit_coordinates(null)
     null = without_coordinates(null, unread)
-    refuted, hidden = None, torch.zeros(probe.tracked.size, dtype=torch.bool)
-    if claimed is not None and claimed.shape[1]:
-        worst = largest_effect(probe, tried, claimed)
-        # All cases here, more than the six that confirmed it: the claim has to hold wherever anything was measured.
-        refuted = worst if worst > rounding else None
-        if refuted is None:  # a proved and confirmed direction is null, however the other candidates were sorted
-            further = sum_of(claimed, beyond_claim(null, claimed, unread))[:, claimed.shape[1] :]
-            # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
-            # have beyond the claim may be that angle, so each further direction is moved by itself.
-            further, _ = _by_moves(probe, tried, further, rounding)
-            null = torch.cat([claimed, further], dim=1)
-            # Of an entry that is proved and not refuted it does not matter whether inputs read it.
-            unread &= ~unit_coordinates(claimed)
-            proved_to_be_zero = torch.linalg.vector_norm(rows @ claimed, dim=0).max()
-            # Gradients along proved directions are rounding. Clearly larger ones belong to an effect, which the moves
-            # above were too coarse to show: the verdict says so instead of asking for a rule.
-            steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
-            hidden = (further[:, steep].abs() > INSIDE).any(1)
+    hidden = torch.zeros(probe.tracked.size, dtype=torch.bool)
+    if proved.shape[1]:  # a proved and confirmed direction is null, however the other candidates were sorted
+        further = sum_of(proved, beyond_claim(null, proved, unread))[:, proved.shape[1] :]
+        # Beside directions whose gradients are small, the candidates are computed up to a small angle only. What they
+        # have beyond the claim may be that angle, so each further direction is moved by itself.
+        further, _ = _by_moves(probe, tried, further, rounding)
+        null = torch.cat([proved, further], dim=1)
+        # Of an entry that is proved and not refuted it does not matter whether inputs read it.
+        unread &= ~unit_coordinates(proved)
+        proved_to_be_zero = torch.linalg.vector_norm(rows @ proved, dim=0).max()
+        # Gradients along proved directions are rounding. Clearly larger ones belong to an effect, which the moves
+        # above were too coarse to show: the verdict says so instead of asking for a rule.
+        steep = torch.linalg.vector_norm(rows @ further, dim=0) > _CLEAR * proved_to_be_zero
+        hidden = (further[:, steep].abs() > INSIDE).any(1)
     # Moves change the output and no gradient shows it: joint moves of such entries were never searched.
     without_gradient = flat & ~unread & ~unit_coordinates(null)
     sizes = [entry.size for entry in probe.tracked.entries]
@@ -292,16 +296,32 @@ def largest_effect(probe: Probe, cases: Sequence[Case], basis: Float64[Tensor, "
 
 
 def _measured(
-    probe: Probe, cases: Sequence[Case], candidate: Tensor, weak: Tensor, rounding: float
+    probe: Probe, cases: Sequence[Case], candidate: Tensor, weak: Tensor, rounding: float, proved: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Null and negligible directions among the candidate and weak ones, determined by finite moves."""
+    """Null and negligible directions among the candidate and weak ones, determined by finite moves. `proved` are null
+    directions that moves have confirmed."""
     null = candidate
     suspects = weak
     if largest_effect(probe, cases, candidate) > rounding:
         # One direction with an effect spoils the combination, so each is measured by itself.
-        null, suspects = candidate[:, :0], torch.cat([candidate, weak], dim=1)
+        null, rest = _without_proved(candidate, proved)
+        suspects = torch.cat([rest, weak], dim=1)
     without_effect, faint = _by_moves(probe, cases, suspects, rounding)
     return sum_of(null, without_effect), faint
+
+
+def _without_proved(candidate: Tensor, proved: Tensor) -> tuple[Tensor, Tensor]:
+    """The proved directions among the candidates, and the other candidates."""
+    # Beside small gradients the candidates are computed up to an angle, which gives them an effect, so that all of them
+    # would be measured although most are proved; and with them all weak directions, because those that are proved never
+    # change the output (`all_change_the_output`). Changes along proved directions are zero: they add nothing to the
+    # singular values of the others. They are set aside only if all of them lie among the candidates, up to that angle,
+    # and the other candidates are clearly apart; then the rest stays orthogonal to the weak directions.
+    turned, sines, _ = svd(candidate - proved @ (proved.T @ candidate))
+    apart = sines >= 1 - _TURNED
+    if not proved.shape[1] or int((sines <= _TURNED).sum()) != proved.shape[1] or len(sines[~apart]) != proved.shape[1]:
+        return candidate[:, :0], candidate
+    return proved, turned[:, apart]
 
 
 def _by_moves(probe: Probe, cases: Sequence[Case], suspects: Tensor, rounding: float) -> tuple[Tensor, Tensor]:

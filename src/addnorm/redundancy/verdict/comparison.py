@@ -57,6 +57,8 @@ def compare(
         assert numerical is not None
         return _numerical_only(entry, index, numerical)
     proved = (len(static.redundant(entry.name)), static.absorbable(entry.name))
+    # Before any count of the other method: numbers that float64 cannot resolve are not confirmed by a method with the
+    # same float64.
     if static.unsure(entry.name):
         return ComparedCounts(redundant=0, absorbable=proved[1], undecided=_ILL_CONDITIONED)
     if numerical is None:
@@ -65,6 +67,7 @@ def compare(
     counted = _counted(numerical, index)
     refuted = numerical.refuted[index]
     if refuted is not None:
+        # Refuted: of both counts the smaller, and of a claim that was only tested, nothing.
         confirmed = counted or (0, 0)
         return ComparedCounts(
             redundant=min(proved[0], confirmed[0]),
@@ -85,6 +88,8 @@ def compare(
         )
     if counted is not None and counted != proved:
         both_counts = f"the static method proves {_in_words(proved)}, the numerical method counts {_in_words(counted)}"
+        # Fewer than proved, without a move that refutes it: the Jacobian could not resolve the rest. More is
+        # `unproved`, a freedom without a rule.
         if counted[0] < proved[0] or counted[1] < proved[1] or numerical.unclear[index]:
             return ComparedCounts(
                 redundant=min(proved[0], counted[0]),
@@ -94,6 +99,7 @@ def compare(
         return ComparedCounts(
             redundant=proved[0], absorbable=proved[1], unproved=both_counts, hidden=numerical.hidden[index]
         )
+    # Both say zero, one of them because it saw nothing.
     if counted is not None and unread and not any(proved):
         return _unread(entry, proved, unread)
     return ComparedCounts(

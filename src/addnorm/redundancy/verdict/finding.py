@@ -62,6 +62,8 @@ def directions(basis: Float64[Tensor, "direction entry"]) -> Directions:
     """Describe the row space of a matrix: single coordinates, the all-ones direction, or an orthonormal basis."""
     if basis.shape[0] == 0:
         return Directions(kind="none")
+    # The description must not depend on the basis: the projection's diagonal is the same for every one, and is 0 or 1
+    # for single coordinates.
     rows = torch.linalg.qr(basis.T)[0].T
     sharp = rows.shape[1] * torch.finfo(torch.float64).eps * 2**10
     onto = rows.square().sum(0)

@@ -138,6 +138,7 @@ def _reason(
 
 def _held(blocked: Blocked) -> str:
     """The demand of one operation; one without a rule demands more than it may need."""
+    # Without a rule the demand is only sufficient; whoever reads the sentence should know that more may be free.
     known = blocked.op in rules() or blocked.op == "output"
     return (
         f"{blocked.op} in {blocked.module or 'the model'}{'' if known else ', for which there is no rule,'} requires it "
