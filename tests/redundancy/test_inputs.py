@@ -61,35 +61,6 @@ def test_single_inputs_of_ones_are_data_and_not_a_mask() -> None:
     assert not torch.equal(cases(nn.Linear(5, 3), torch.ones(4, 5))(1)[1].args[0], torch.ones(4, 5))
 
 
-def with_nan() -> nn.Module:
-    model = nn.Linear(3, 3)
-    with torch.no_grad():
-        model.weight[0, 0] = float("nan")
-    return model
-
-
-def on_two_devices() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3, device="meta"))
-
-
-@pytest.mark.parametrize(
-    ("model", "inputs", "message"),
-    [
-        (nn.Linear(3, 3), data(2, 4), "fit the model.*mat1 and mat2 shapes cannot be multiplied"),
-        (nn.Linear(3, 3), "text", "a tensor, a tuple of positional or a dict of keyword arguments, got str"),
-        (with_nan(), data(2, 3), "NaN in 'weight'"),
-        (on_two_devices(), data(2, 3), "one device, got cpu, meta"),
-        (nn.Linear(3, 3, device="meta"), data(2, 3), "parameters with values, got a model on the meta device"),
-        (nn.LazyLinear(3), data(2, 3), "initialised parameters, got .*, which is lazy"),
-    ],
-)
-def test_models_that_cannot_be_audited_are_refused_in_one_sentence(
-    model: nn.Module, inputs: object, message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        addnorm.audit(model, inputs, methods="numeric")
-
-
 @pytest.mark.parametrize("model", [nn.Linear(3, 3, bias=False), nn.RMSNorm(3)])
 def test_a_model_without_biases_has_nothing_to_audit(model: nn.Module) -> None:
     audit = addnorm.audit(model, data(2, 3))
@@ -100,18 +71,6 @@ def test_a_model_without_biases_has_nothing_to_audit(model: nn.Module) -> None:
         InputError, match="has no parameter of the kind that was audited, so that nothing can be removed"
     ):
         audit.strip()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"track": "("}, "regular expression"),
-        ({"track": "nonesuch"}, "parameters whose name matches 'nonesuch'"),
-    ],
-)
-def test_options_are_checked(options: dict[str, str], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        addnorm.audit(nn.Linear(3, 3), data(2, 3), **({"methods": "numeric"} | options))
 
 
 def test_values_that_the_annotations_exclude_are_refused() -> None:

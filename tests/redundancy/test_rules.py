@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from null_checks import audited, counted, hold
 from torch import nn
+from toys import Behind
 
 from addnorm.redundancy.graph.rules import rules
 
@@ -589,19 +590,6 @@ RULES: dict[str, Rule] = {
 }
 
 
-class Beside(nn.Module):
-    """Three operations, each behind a linear map of its own."""
-
-    def __init__(self, *ops: Op) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.ops = ops
-        self.maps = nn.ModuleList([nn.Linear(6, 6) for _ in ops])
-
-    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-        return [op(each(x), x) for op, each in zip(self.ops, self.maps, strict=True)]
-
-
 @pytest.fixture
 def reached(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Operations whose rule was asked, filled in while a test runs."""
@@ -623,7 +611,9 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 def test_rule(name: str, reached: set[str]) -> None:
     entry = RULES[name]
     ops, expected = zip(entry.positive, entry.near, entry.negative, strict=True)
-    case = audited(Beside(*ops), torch.randn(3, 4, 6))
+    case = audited(
+        Behind(lambda *given: [op(h, given[-1]) for op, h in zip(ops, given, strict=False)], 3), torch.randn(3, 4, 6)
+    )
     sizes = tuple(len(case.analysis.space.redundant(f"maps.{at}.bias")) for at in range(3))
     assert sizes == expected
     assert case.analysis.space.dim == counted(case) == sum(expected)
