@@ -20,7 +20,7 @@ from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.execution.tracked_parameters import TrackedParameters
 from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.certificate import inputs_to_compare
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, moved_at_random
 
 
@@ -105,10 +105,8 @@ class OutputComparison:
             parameter.requires_grad_(parameter.is_floating_point())
         return 2 * probe.rounding([(0, each) for each in drawn])
 
-    @torch.no_grad()
     def _outputs(self, copied: nn.Module, drawn: Sequence[Inputs]) -> list[ObservedNumbers]:
-        with Float64Mode():
-            return [flat_output(copied.train(self.training), inputs, self.observe) for inputs in drawn]
+        return flat_outputs(copied.train(self.training), drawn, self.observe, Float64Mode())
 
 
 def _rounded(model: nn.Module, rounding: Mapping[str, Tensor], seed: int) -> nn.Module:

@@ -72,6 +72,11 @@ class NullSpace:
         return self._maps
 
     @property
+    def sizes(self) -> Mapping[int, int]:
+        """The number of coordinates of every free block."""
+        return self._sizes
+
+    @property
     def dim(self) -> int:
         """Number of independent null directions of all parameters together."""
         return sum(self._sizes.values())
@@ -184,8 +189,17 @@ class NullSpace:
         wanted = {self._first(name) for name in names}
         for component in self.components:
             if wanted & set(component.names):
-                rows = [self._rows(name, component, None) for name in component.names]
+                rows = [self.rows(name, component.blocks) for name in component.names]
                 yield component.names, _orthonormal(torch.cat(rows))
+
+    def rows(self, name: str, blocks: Sequence[int]) -> torch.Tensor:
+        """Return a parameter's map from the coordinates of some blocks, one block after the other, float64 [size, width]."""
+        size, maps = self.tracked[name].size, self._maps[name]
+        dense = (
+            maps[block].dense() if block in maps else torch.zeros(size, self._sizes[block], dtype=torch.float64)
+            for block in blocks
+        )
+        return torch.cat(list(dense), dim=1)
 
     def contains(self, delta: Mapping[str, torch.Tensor], *, rounding: float = 1e-9) -> bool:
         """Test whether a change is a null vector, up to `rounding` relative to its own size."""
@@ -232,19 +246,13 @@ class NullSpace:
                 moved[name] = total.reshape(self.tracked[name].coordinate_shape)
         return moved
 
-    def _rows(self, name: str, component: Component, free: torch.Tensor | None) -> torch.Tensor:
-        """The parameter's map from all coordinates of its component [size, dim], or from combinations `free` [dim, k]
-        of them."""
-        size, at = self.tracked[name].size, 0
-        whole = torch.zeros(size, component.dim if free is None else free.shape[1], dtype=torch.float64)
+    def _rows(self, name: str, component: Component, free: torch.Tensor) -> torch.Tensor:
+        """The parameter's map from combinations `free` [dim, k] of the coordinates of its component, [size, k]."""
+        at, whole = 0, torch.zeros(self.tracked[name].size, free.shape[1], dtype=torch.float64)
         for block in component.blocks:
             width = self._sizes[block]
-            if block in self._maps[name]:
-                linear_map = self._maps[name][block]
-                if free is None:
-                    whole[:, at : at + width] += linear_map.dense()
-                elif free[at : at + width].any():
-                    whole += linear_map(free[at : at + width])
+            if block in self._maps[name] and free[at : at + width].any():
+                whole += self._maps[name][block](free[at : at + width])
             at += width
         return whole
 

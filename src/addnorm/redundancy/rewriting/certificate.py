@@ -26,7 +26,7 @@ from addnorm.redundancy.execution.inputs import Inputs
 from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
 from addnorm.redundancy.numeric.probe import Probe
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed, integers_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed, integers_changed
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
 from addnorm.redundancy.rewriting.storage_rounding import DRAWS, half_precision, rounding_moves
 from addnorm.redundancy.rewriting.stripped_file import write_stripped
@@ -309,12 +309,9 @@ def error_bound(rounding: float, condition: float, dtype: torch.dtype) -> float:
     return _ROUNDING_FACTOR * max(rounding, condition * torch.finfo(dtype).eps / 2)
 
 
-@torch.no_grad()
 def _outputs(copied: nn.Module, drawn: Sequence[Inputs], observe: Observe) -> list[ObservedNumbers]:
-    if next(copied.parameters()).dtype == torch.float64:
-        with Float64Mode():
-            return [flat_output(copied, inputs, observe) for inputs in drawn]
-    return [flat_output(copied, inputs, observe) for inputs in drawn]
+    mode = Float64Mode() if next(copied.parameters()).dtype == torch.float64 else None
+    return flat_outputs(copied, drawn, observe, mode)
 
 
 def compared(

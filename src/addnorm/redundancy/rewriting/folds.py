@@ -65,7 +65,7 @@ def compensations(space: NullSpace, entry: TrackedParameter, change: Tensor) -> 
             free = torch.zeros(first.width, dtype=torch.float64)
             free[torch.arange(first.width)] = wanted[first.rows]
         else:
-            matrix = torch.cat([maps[block].dense() for block in blocks], dim=1)
+            matrix = space.rows(entry.name, blocks)
             # gelsd takes singular values into account: the maps of several blocks may overlap, and then the least
             # change is wanted, not any.
             free = torch.linalg.lstsq(matrix, wanted[:, None], driver="gelsd").solution[:, 0]
@@ -74,7 +74,7 @@ def compensations(space: NullSpace, entry: TrackedParameter, change: Tensor) -> 
             ):
                 continue
         yield _compensation(
-            space, entry, wanted, dict(zip(blocks, free.split([maps[b].width for b in blocks]), strict=True))
+            space, entry, wanted, dict(zip(blocks, free.split([space.sizes[block] for block in blocks]), strict=True))
         )
 
 
@@ -102,25 +102,20 @@ def sparser(space: NullSpace, entry: TrackedParameter, change: Tensor, compensat
             touched.setdefault(block, set()).add(name)
     # Vectors that move a further parameter are left out: they could spare one only by burdening another.
     blocks = [block for block, moved in touched.items() if moved <= names]
-    widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
-    if len(compensation.moved) < 2 or not blocks or sum(widths[block] for block in blocks) > _LARGEST:
+    widths = [space.sizes[block] for block in blocks]
+    if len(compensation.moved) < 2 or not blocks or sum(widths) > _LARGEST:
         return compensation
-
-    def rows(name: str) -> Tensor:
-        maps, size = space.maps[name], space.tracked[name].size
-        absent = {block: torch.zeros(size, widths[block], dtype=torch.float64) for block in blocks if block not in maps}
-        return torch.cat([absent[block] if block in absent else maps[block].dense() for block in blocks], dim=1)
 
     best = compensation
     wanted = change.reshape(-1)
     for spared in compensation.moved:
-        system = torch.cat([rows(entry.name), rows(spared)])
+        system = torch.cat([space.rows(entry.name, blocks), space.rows(spared, blocks)])
         # The same removal, with this parameter held.
         target = torch.cat([wanted, torch.zeros(space.tracked[spared].size, dtype=torch.float64)])
         free = torch.linalg.lstsq(system, target[:, None], driver="gelsd").solution[:, 0]
         if float(torch.linalg.vector_norm(system @ free - target)) > _SAME * float(torch.linalg.vector_norm(wanted)):
             continue
-        parts = free.split([widths[block] for block in blocks])
+        parts = free.split(widths)
         candidate = _compensation(space, entry, wanted, dict(zip(blocks, parts, strict=True)))
         best = min(best, candidate, key=lambda each: each.cost)
     return best if best is compensation else sparser(space, entry, change, best)

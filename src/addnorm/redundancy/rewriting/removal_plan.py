@@ -167,22 +167,9 @@ def _jointly(
     drawn: Tensor,
 ) -> Compensation | None:
     """The compensation by all free vectors together that moves the others least."""
-    widths = {block: each.width for maps in space.maps.values() for block, each in maps.items()}
-
-    def rows(name: str) -> Tensor:
-        maps = space.maps[name]
-        size = space.tracked[name].size
-        return torch.cat(
-            [
-                maps[block].dense() if block in maps else torch.zeros(size, widths[block], dtype=torch.float64)
-                for block in component.blocks
-            ],
-            dim=1,
-        )
-
     # Two right-hand sides: a random value, which shows that any value can be cancelled, and the present one, whose
     # solution is used.
-    fixed = torch.cat([rows(entry.name), *(rows(name) for name in held)])
+    fixed = torch.cat([space.rows(name, component.blocks) for name in (entry.name, *held)])
     targets = torch.zeros(len(fixed), 2, dtype=torch.float64)
     targets[: len(drawn), 0] = drawn
     targets[: len(drawn), 1] = -values[entry.name].reshape(-1)
@@ -191,7 +178,7 @@ def _jointly(
     if bool((miss > _SAME * torch.linalg.vector_norm(targets, dim=0)).any()):
         return None
     others = [name for name in component.names if name != entry.name and name not in held]
-    moved = {name: rows(name) @ free[:, 1] for name in others}
+    moved = {name: space.rows(name, component.blocks) @ free[:, 1] for name in others}
     size = float(values[entry.name].abs().max())
     moved = {name: change for name, change in moved.items() if float(change.abs().max()) > _SAME * size}
     if not moved.keys() <= values.keys():

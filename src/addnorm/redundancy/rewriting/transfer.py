@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from addnorm.errors import InputError
 from addnorm.redundancy.execution.cases import Cases
 from addnorm.redundancy.execution.copies import PROCESS_LOCK, copy_of
-from addnorm.redundancy.execution.float64 import Float64Mode, PerturbedWideningMode, WideningMode
+from addnorm.redundancy.execution.float64 import PerturbedWideningMode, WideningMode
 from addnorm.redundancy.execution.fresh_inputs import cast
 from addnorm.redundancy.execution.generic_weights import generic
 from addnorm.redundancy.execution.inputs import Inputs, bind
-from addnorm.redundancy.execution.observation import Observe, ObservedNumbers
+from addnorm.redundancy.execution.observation import Observe
 from addnorm.redundancy.execution.perturbation import STEP
 from addnorm.redundancy.rewriting.audited_model import AuditedModel
 from addnorm.redundancy.rewriting.certificate import (
@@ -30,7 +30,7 @@ from addnorm.redundancy.rewriting.certificate import (
     inputs_to_compare,
 )
 from addnorm.redundancy.rewriting.float32_biases import keep_in_float32, store_in_float32
-from addnorm.redundancy.rewriting.output_difference import flat_output, floats_changed
+from addnorm.redundancy.rewriting.output_difference import flat_outputs, floats_changed
 from addnorm.redundancy.rewriting.recipe import FoldStep, LayerName, LayerNames, WeightProduct, recipe
 from addnorm.redundancy.rewriting.removal import remove, set_to_none, set_to_zeros
 from addnorm.redundancy.rewriting.rewritten_model import Rewrite
@@ -276,12 +276,12 @@ def _compared(
     with WideningMode():
         cases = Cases.of(original, inputs, observe)
     drawn = inputs_to_compare(cases)
-    exact = _outputs(original, drawn, observe, WideningMode())
+    exact = flat_outputs(original, drawn, observe, WideningMode())
     # The condition number without a float64 copy: each operation perturbs the weights that it reads.
-    perturbed = [_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
+    perturbed = [flat_outputs(original, drawn[:1], observe, PerturbedWideningMode(seed)) for seed in (0, 1, 2)]
     condition = max(1.0, *(floats_changed(each, exact[:1]) / STEP for each in perturbed))
     bound = _SAFETY * condition * torch.finfo(torch.float64).eps
-    planned = _outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
+    planned = flat_outputs(_sharing(model, edit, torch.float64), drawn, observe, WideningMode())
     rows = [compared(planned, exact, mode="eval", dtype="float64", rounding=bound, bound=bound)]
     dtype = next(each.dtype for each in model.parameters() if each.is_floating_point())
     storage = half_precision(model)
@@ -293,11 +293,11 @@ def _compared(
             moved = {name: rounded_at_random(value, stored[name].dtype, generator) for name, value in absorbing.items()}
             made = _sharing(model, replace(edit, values={**edit.values, **moved}), torch.float64)
             by_storage = max(
-                by_storage, floats_changed(_outputs(made, drawn[:1], observe, WideningMode()), planned[:1])
+                by_storage, floats_changed(flat_outputs(made, drawn[:1], observe, WideningMode()), planned[:1])
             )
         rows.append(
             compared(
-                _outputs(rewritten, drawn, observe, WideningMode()),
+                flat_outputs(rewritten, drawn, observe, WideningMode()),
                 exact,
                 mode="eval",
                 dtype="float64",
@@ -308,11 +308,11 @@ def _compared(
         )
     if dtype != torch.float64:
         lower = [cast(each, dtype) for each in drawn]
-        before = _outputs(original, lower, observe, None)
+        before = flat_outputs(original, lower, observe, None)
         rounding = floats_changed(before, exact)
         rows.append(
             compared(
-                _outputs(rewritten, lower, observe, None),
+                flat_outputs(rewritten, lower, observe, None),
                 before,
                 mode="eval",
                 dtype=str(dtype).removeprefix("torch."),
@@ -321,16 +321,3 @@ def _compared(
             )
         )
     return tuple(rows), cases.lengths, len(drawn)
-
-
-@torch.no_grad()
-def _outputs(
-    model: nn.Module, drawn: Sequence[Inputs], observe: Observe, mode: Float64Mode | None
-) -> list[ObservedNumbers]:
-    if mode is None:
-        return [flat_output(model, inputs, observe) for inputs in drawn]
-    outputs = []
-    for inputs in drawn:
-        with mode:
-            outputs.append(flat_output(model, inputs, observe))
-    return outputs
